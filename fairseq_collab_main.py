@@ -1,0 +1,33 @@
+"""The command `fairseq-collab`.
+
+It stands outside the package because importing `fairseq_collab` imports fairseq and torch,
+and `fairseq-collab doctor` has to say what is wrong where that very import fails.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["doctor"]:
+        from fairseq_compat import doctor
+
+        return doctor.main(arguments[1:])
+    if importlib.util.find_spec("fairseq") is None:
+        print(
+            "fairseq-collab: fairseq is not installed; "
+            "run `pip install --no-deps fairseq==0.12.2`, or `bash recipes/setup.sh`",
+            file=sys.stderr,
+        )
+        return 1
+    from fairseq_collab import cli
+
+    return cli.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Makes .venv with everything pinned in constraints.txt. Skips at once what is already done.
+#
+#   bash recipes/setup.sh          what trains and translates
+#   bash recipes/setup.sh --dev    the tools of the tests and checks, too
+#   PYTHON=python3.12 bash recipes/setup.sh    another interpreter (3.10 to 3.13)
+#   VENV=/elsewhere/env bash recipes/setup.sh  another place
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=${VENV:-.venv}
+stamp=$venv/setup-complete   # written last: holds what the environment was made from
+unfinished=$venv/setup-unfinished
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+say() { echo "setup: $*"; }
+
+case "${1:-}" in
+    "") extras="" ;;
+    --dev) extras="[dev]" ;;
+    *) fail "unknown argument '$1' (only --dev is known)" ;;
+esac
+
+is_supported() {
+    "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+find_python() {
+    local candidate
+    if [ -n "${PYTHON:-}" ]; then
+        command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such command"
+        is_supported "$PYTHON" || fail "PYTHON=$PYTHON is not one of Python 3.10 to 3.13"
+        command -v "$PYTHON"
+        return
+    fi
+    for candidate in python3 python3.11 python3.12 python3.13 python3.10; do
+        if command -v "$candidate" >/dev/null && is_supported "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.10 to 3.13 on the PATH; install one, or name it with PYTHON=..."
+}
+
+# fairseq comes as source: three small extension modules are compiled.
+check_compiler() {
+    local compiler
+    for compiler in ${CXX:-c++ g++ clang++}; do
+        command -v "$compiler" >/dev/null && break
+        compiler=""
+    done
+    [ -n "$compiler" ] ||
+        fail "no C++ compiler (c++, g++, clang++); on Debian and Ubuntu: apt install build-essential"
+    "$1" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' ||
+        fail "$1 has no C headers (Python.h); on Debian and Ubuntu: apt install python3-dev"
+}
+
+# One line that changes whenever the environment has to be brought up to date.
+fingerprint() {
+    "$1" - <<'PY'
+import hashlib, pathlib, platform
+files = "constraints.txt", "pyproject.toml"
+text = b"".join(pathlib.Path(name).read_bytes() for name in files)
+print(hashlib.sha256(text).hexdigest(), platform.python_version())
+PY
+}
+
+# The stamp's first line is the fingerprint; with --dev a second line says so.
+is_complete() {
+    [ -x "$venv/bin/python" ] && [ -f "$stamp" ] &&
+        [ "$(head -n 1 "$stamp")" = "$1" ] &&
+        { [ -z "$extras" ] || grep -qx dev "$stamp"; }
+}
+
+create_venv() {
+    if [ -e "$unfinished" ]; then
+        say "an earlier set-up was interrupted: starting over"
+        rm -rf "$venv"
+    elif [ -x "$venv/bin/python" ] && ! same_version "$1" "$venv/bin/python"; then
+        fail "$venv was made with another Python; remove it, or choose that one with PYTHON=..."
+    fi
+    [ -x "$venv/bin/python" ] && return
+    say "making $venv with $1"
+    mkdir -p "$venv"
+    touch "$unfinished"
+    "$1" -m venv "$venv" || fail "'$1 -m venv' failed; on Debian and Ubuntu: apt install python3-venv"
+}
+
+same_version() {
+    [ "$("$1" --version)" = "$("$2" --version)" ]
+}
+
+install_all() {
+    local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+    # PIP_CONSTRAINT also reaches the isolated builds of fairseq and antlr4; from pip 25.3 on
+    # those listen to PIP_BUILD_CONSTRAINT, which older versions ignore.
+    export PIP_CONSTRAINT=$PWD/constraints.txt PIP_BUILD_CONSTRAINT=$PWD/constraints.txt
+    say "installing torch, the largest part"
+    "${pip[@]}" torch
+    say "installing this package and what it needs"
+    "${pip[@]}" --editable ".$extras"
+    # Last, because pip would complain of fairseq's own pins if anything came after it.
+    say "compiling fairseq"
+    "${pip[@]}" --no-deps fairseq
+}
+
+python=$(find_python)
+now=$(fingerprint "$python")
+if is_complete "$now"; then
+    say "$venv is up to date"
+else
+    check_compiler "$python"
+    create_venv "$python"
+    install_all
+    rm -f "$unfinished"
+    { echo "$now"; [ -z "$extras" ] || echo dev; } >"$stamp.new"
+    mv "$stamp.new" "$stamp"
+    say "$venv is ready"
+fi
