@@ -1,0 +1,10 @@
+"""Head-efficient multi-head attention for stock fairseq: pass this folder as ``--user-dir``.
+
+Importing it registers all architectures; nothing else happens.
+"""
+
+import fairseq_compat  # noqa: F401  (must come first: it lets fairseq be imported at all)
+
+from fairseq_collab import models
+
+__all__ = ["models"]

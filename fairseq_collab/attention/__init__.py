@@ -1,0 +1,7 @@
+"""Multi-head attention with shared, resized, grouped or gated heads. Depends on torch only."""
+
+from fairseq_collab.attention.collaborative import CollaborativeAttention
+from fairseq_collab.attention.concatenated import ConcatenatedAttention
+from fairseq_collab.attention.heads import HeadAttention
+
+__all__ = ["CollaborativeAttention", "ConcatenatedAttention", "HeadAttention"]

@@ -1,0 +1,134 @@
+"""Concatenated heads whose number and size are free (Bhojanapalli et al. 2020, arXiv 2002.07028).
+
+    head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i)
+
+Shapes: ``Wq_i, Wk_i (h_qk, d)``, ``Wv_i (h_v, d)``, ``Wo (d, H h_v)``.  The heads' weights are
+stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` need be ``d``.  With
+``h_qk = h_v = d/H`` this is fairseq's own attention, parameter for parameter.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+
+#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
+SCALES = ("key", "embed")
+
+
+class ConcatenatedAttention(HeadAttention):
+    """``H`` heads, each with projections of its own.
+
+    Args:
+        num_heads: ``H``, any number.
+        qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
+        v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
+        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+        scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
+
+    Raises:
+        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or ``scale`` is
+            unknown.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        qk_head_size: int | None = None,
+        v_head_size: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        scale: str = "key",
+        dropout: float = 0.0,
+        self_attention: bool = False,
+        encoder_decoder_attention: bool = False,
+    ):
+        super().__init__(
+            embed_dim,
+            dropout=dropout,
+            self_attention=self_attention,
+            encoder_decoder_attention=encoder_decoder_attention,
+        )
+        check_positive(num_heads=num_heads)
+        self.num_heads = num_heads
+        self.qk_head_size = qk_head_size or even_head_size(embed_dim, num_heads)
+        self.head_dim = v_head_size or even_head_size(embed_dim, num_heads)
+        check_positive(qk_head_size=self.qk_head_size, v_head_size=self.head_dim)
+        self.scale = scale
+        self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
+        # In fairseq's order, so that one seed gives both the same weights.
+        self.k_proj = linear(kdim or embed_dim, num_heads * self.qk_head_size)
+        self.v_proj = linear(vdim or embed_dim, num_heads * self.head_dim)
+        self.q_proj = linear(embed_dim, num_heads * self.qk_head_size)
+        self.out_proj = linear(num_heads * self.head_dim, embed_dim)
+        same_dims = (kdim or embed_dim) == (vdim or embed_dim) == embed_dim
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            init_projection(projection, same_dims)
+        init_output(self.out_proj)
+        self.register_signature()
+
+    def project_query(self, x: Tensor) -> Tensor:
+        return split_heads(self.q_proj(x) * self.scaling, self.num_heads)  # (B, H, T, h_qk)
+
+    def project_key(self, y: Tensor) -> Tensor:
+        return split_heads(self.k_proj(y), self.num_heads)  # (B, H, S, h_qk)
+
+    def project_value(self, y: Tensor) -> Tensor:
+        return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
+
+    def signature_fields(self) -> dict[str, int]:
+        return {
+            "kind (1 concatenated, 2 collaborative)": 1,
+            "heads": self.num_heads,
+            "query/key head size": self.qk_head_size,
+            "value head size": self.head_dim,
+            f"scale {numbered(SCALES)}": SCALES.index(self.scale),
+        }
+
+    def cached_floats_per_token(self) -> tuple[int, int]:
+        return self.num_heads * self.qk_head_size, self.num_heads * self.head_dim
+
+
+def init_projection(projection: nn.Linear, same_dims: bool) -> None:
+    """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
+    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
+
+
+def init_output(projection: nn.Linear) -> None:
+    """Initialise an output projection as fairseq does: Xavier, bias zero."""
+    nn.init.xavier_uniform_(projection.weight)
+    nn.init.zeros_(projection.bias)
+
+
+def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
+    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
+    if scale not in SCALES:
+        raise ValueError(f"attention scale is {scale!r}; it must be one of {', '.join(SCALES)}")
+    return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5
+
+
+def even_head_size(embed_dim: int, num_heads: int) -> int:
+    """``d/H``, which must be whole."""
+    if embed_dim % num_heads:
+        raise ValueError(
+            f"the model size {embed_dim} does not divide by {num_heads} heads: "
+            "change one of them, or give the head sizes"
+        )
+    return embed_dim // num_heads
+
+
+def check_positive(**sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+
+
+def numbered(choices: tuple[str, ...]) -> str:
+    """``(0 a, 1 b)``: how a choice reads in a signature."""
+    return f"({', '.join(f'{i} {choice}' for i, choice in enumerate(choices))})"

@@ -1,0 +1,5 @@
+"""The fairseq seams: importing this package registers our architectures."""
+
+from fairseq_collab.models import transformer_collab
+
+__all__ = ["transformer_collab"]

@@ -1,0 +1,85 @@
+"""What all our encoder-decoder models share: building, loading with checks, beams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq_compat.errors import UserError
+from omegaconf import DictConfig
+from torch import nn
+
+from fairseq_collab.models.config import nested
+from fairseq_collab.models.layers import AttentionBuilder, Decoder, Encoder
+from fairseq_collab.models.signature import check_weights
+
+#: Options of fairseq's transformer that reach inside its own attention.
+_UNSUPPORTED = {
+    "quant_noise_pq": "--quant-noise-pq quantises fairseq's own attention modules",
+    "quant_noise_scalar": "--quant-noise-scalar quantises fairseq's own attention modules",
+    "encoder_xformers_att_config": "xFormers replaces fairseq's own attention",
+    "decoder_xformers_att_config": "xFormers replaces fairseq's own attention",
+}
+
+
+class HeadTransformer(TransformerModelBase):
+    """An encoder-decoder transformer whose attention is one of ours.
+
+    A variant defines :meth:`attention_builder`.
+    """
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        # TransformerModelBase adds its nested options; ours are flat, and come from the dataclass.
+        super(TransformerModelBase, cls).add_args(parser)
+
+    @classmethod
+    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
+        """What builds the attention of each site, from the model's options.
+
+        Raises:
+            ValueError: an option's value makes no sense; the message names it.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        for option, why in _UNSUPPORTED.items():
+            if cfg[option]:
+                raise UserError(f"{why}; {cls.__name__} has its own: leave the option out")
+        config = nested(cfg)
+        try:
+            config.attention_builder = cls.attention_builder(config)
+            return super().build_model(config, task)
+        except ValueError as error:
+            raise UserError(f"cannot build the model: {error}") from error
+
+    @classmethod
+    def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:
+        return Encoder(cfg, src_dict, embed)
+
+    @classmethod
+    def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
+        return Decoder(cfg, tgt_dict, embed)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
+        # Cross+self-attention concatenates the output with every beam's own states.
+        self.encoder.beams_share_output = beam_size > 1 and not self.cfg.cross_self_attention
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        *others: Any,
+    ) -> None:
+        # torch calls this for the whole model before it copies the first weight.
+        check_weights(self, state_dict, prefix, strict)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)

@@ -1,0 +1,154 @@
+"""fairseq's transformer layers, encoder and decoder, with attention that a model chooses.
+
+A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the attention
+of each site and change nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.transformer_layer import (
+    TransformerDecoderLayerBase,
+    TransformerEncoderLayerBase,
+)
+from torch import Tensor, nn
+
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.models.signature import register_dictionary_signature
+
+Site = Literal["encoder", "decoder", "cross"]
+SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
+
+
+class AttentionBuilder(Protocol):
+    """Builds the attention of one site; keyword arguments are :class:`HeadAttention`'s."""
+
+    def __call__(
+        self, site: Site, embed_dim: int, num_heads: int, **options: Any
+    ) -> HeadAttention: ...
+
+
+def build_attention(
+    cfg: TransformerConfig, site: Site, embed_dim: int, num_heads: int, **options: Any
+) -> HeadAttention:
+    """The attention of ``site``, with fairseq's dropout (which knows ``--retain-dropout``)."""
+    attention = cfg.attention_builder(site, embed_dim, num_heads, **options)
+    attention.dropout_module = FairseqDropout(
+        cfg.attention_dropout, module_name="MultiheadAttention"
+    )
+    return attention
+
+
+class EncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with our attention."""
+
+    #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
+    #: kernel knows nothing of our attention, and the copies would be counted as parameters.
+    _COPIES = tuple(
+        f"{module}_{kind}"
+        for module in ("in_proj", "out_proj", "fc1", "fc2")
+        for kind in ("weight", "bias")
+    )
+
+    def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
+        super().__init__(cfg, return_fc)
+        for name in self._COPIES:
+            delattr(self, name)
+        self.can_use_fastpath = False
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        # Not the parent's, which would fill the copies that are no more.
+        nn.Module._load_from_state_dict(self, *args, **kwargs)
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
+        return build_attention(
+            cfg, "encoder", embed_dim, cfg.encoder.attention_heads, self_attention=True
+        )
+
+
+class DecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer with our attention."""
+
+    def build_self_attention(
+        self,
+        embed_dim: int,
+        cfg: TransformerConfig,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+    ) -> HeadAttention:
+        if add_bias_kv or add_zero_attn:
+            raise ValueError("add_bias_kv and add_zero_attn are not supported by our attention")
+        return build_attention(
+            cfg,
+            "decoder",
+            embed_dim,
+            cfg.decoder.attention_heads,
+            self_attention=not cfg.cross_self_attention,
+        )
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
+        return build_attention(
+            cfg,
+            "cross",
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            encoder_decoder_attention=True,
+        )
+
+
+class Encoder(TransformerEncoderBase):
+    """fairseq's encoder with our layers, and an output that beams can share."""
+
+    #: Set while a generator decodes several beams a sentence: see :meth:`reorder_encoder_out`.
+    beams_share_output = False
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens)
+        register_dictionary_signature(self, dictionary)
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        return wrap_layer(EncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
+    ) -> dict[str, list[Tensor]]:
+        """As fairseq's, except that beams which share a sentence's output need no copies of it.
+
+        Cross-attention caches its keys and values per sentence at the first step and follows
+        ``new_order`` by itself, so later steps never read the encoder's output.
+        """
+        if self.beams_share_output:
+            return encoder_out
+        return super().reorder_encoder_out(encoder_out, new_order)
+
+
+class Decoder(TransformerDecoderBase):
+    """fairseq's decoder with our layers."""
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        register_dictionary_signature(self, dictionary)
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        return wrap_layer(DecoderLayer(cfg, no_encoder_attn), cfg)
+
+
+def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Add activation checkpointing and sharding where asked for, as fairseq's builders do."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0)
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

@@ -1,0 +1,98 @@
+"""Refuse weights that would load but mean something else.
+
+Head counts, key dimensions and scale rules leave no trace in tensor shapes, and a dictionary of the
+same size may hold other words; fairseq loads such checkpoints without a word.  So every attention
+keeps a persistent integer buffer ``signature``, every encoder and decoder a
+``dictionary_signature``, and :func:`check_weights` compares them before any weight is copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from fairseq_compat.errors import UserError
+from torch import Tensor, nn
+
+from fairseq_collab.attention import HeadAttention
+
+DICTIONARY_VERSION = 1
+
+
+def register_dictionary_signature(module: nn.Module, dictionary: Any) -> None:
+    """Give ``module`` a persistent buffer ``(version, number of symbols, hash of the symbols)``."""
+    text = "\n".join(dictionary[i] for i in range(len(dictionary)))
+    digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+    fields = torch.tensor([DICTIONARY_VERSION, len(dictionary), digest], dtype=torch.int64)
+    module.register_buffer("dictionary_signature", fields)
+
+
+def check_weights(
+    model: nn.Module, state: Mapping[str, Tensor], prefix: str = "", strict: bool = True
+) -> None:
+    """Compare the signatures and shapes in ``state`` with those of ``model``.
+
+    Args:
+        prefix: of the model's names in ``state``.
+        strict: weights that are missing are refused, too.
+
+    Raises:
+        UserError: names the first field that differs, its saved and its given value.
+    """
+    problems = list(_differences(model, state, prefix, strict))
+    if problems:
+        more = f" (and {len(problems) - 1} more differences)" if len(problems) > 1 else ""
+        raise UserError(
+            f"the checkpoint does not fit this model: {problems[0]}{more}",
+            todo="give the options and the data folder that it was trained with",
+        )
+
+
+def _differences(
+    model: nn.Module, state: Mapping[str, Tensor], prefix: str, strict: bool
+) -> Iterator[str]:
+    own = model.state_dict()
+    if strict and not any(name.endswith("signature") for name in state):
+        yield (
+            "it carries no signatures, so it is not one of this project's models "
+            "(a plain fairseq transformer, perhaps)"
+        )
+        return
+    for name, module in model.named_modules():
+        saved = state.get(f"{prefix}{name}.signature")
+        if isinstance(module, HeadAttention) and saved is not None:
+            yield from _attention_differences(name, module, saved)
+        saved = state.get(f"{prefix}{name}.dictionary_signature")
+        if saved is not None and not torch.equal(saved, own[f"{name}.dictionary_signature"].cpu()):
+            yield _dictionary_difference(name, saved, own[f"{name}.dictionary_signature"])
+    for name, tensor in own.items():
+        saved = state.get(prefix + name)
+        if saved is None:
+            if strict:
+                yield f"{name} is missing from it"
+        elif saved.shape != tensor.shape and not name.endswith("signature"):
+            yield f"{name} has shape {tuple(saved.shape)} in it, {tuple(tensor.shape)} here"
+
+
+def _attention_differences(name: str, attention: HeadAttention, saved: Tensor) -> Iterator[str]:
+    fields = attention.signature_fields()
+    version, *values = saved.tolist()
+    given_version, *given = attention.signature.tolist()
+    if version != given_version:
+        yield f"{name}: signature version is {version} in it, {given_version} here"
+    elif values[0] != given[0] or len(values) != len(given):
+        kind = next(iter(fields))
+        yield f"{name}: {kind} is {values[0]} in it, {given[0]} here"
+    else:
+        for field, old, new in zip(fields, values, given, strict=True):
+            if old != new:
+                yield f"{name}: {field} is {old} in it, {new} here"
+
+
+def _dictionary_difference(name: str, saved: Tensor, own: Tensor) -> str:
+    size, own_size = int(saved[1]), int(own[1])
+    if size != own_size:
+        return f"the {name}'s dictionary has {size} symbols in it, {own_size} here"
+    return f"the {name}'s dictionary has the same size ({size}) but other symbols, or another order"

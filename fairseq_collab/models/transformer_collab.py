@@ -1,0 +1,76 @@
+"""``transformer_collab``: a transformer with collaborative heads (arXiv 2006.16362).
+
+Presets: ``transformer_collab``, ``transformer_collab_iwslt_de_en``, ``..._wmt_en_de``,
+``..._wmt_en_de_big``, ``..._multi30k``; sizes in :data:`fairseq_collab.models.config.PRESET_SIZES`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.models.base import HeadTransformer
+from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
+
+
+class CollabTransformer(HeadTransformer):
+    """A transformer whose heads share their query and key projections."""
+
+    @classmethod
+    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
+        sites = collaborative_sites(cfg.collaborative_sites)
+        return partial(build_attention, cfg=cfg, sites=sites)
+
+
+def build_attention(
+    site: Site,
+    embed_dim: int,
+    num_heads: int,
+    *,
+    cfg: TransformerConfig,
+    sites: frozenset[Site],
+    **options: Any,
+) -> HeadAttention:
+    """Collaborative heads at the chosen ``sites``, ordinary heads of size ``d/H`` elsewhere."""
+    if site not in sites:
+        return ConcatenatedAttention(embed_dim, num_heads, **options)
+    key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    return CollaborativeAttention(
+        embed_dim,
+        num_heads,
+        key_dim,
+        mixing_init=cfg.mixing_init,
+        scale=cfg.attention_scale,
+        bias=cfg.attention_bias,
+        value_init=cfg.value_init,
+        **options,
+    )
+
+
+def collaborative_sites(text: str) -> frozenset[Site]:
+    """Parse ``--collaborative-sites``: names of :data:`SITES` joined by commas, or ``none``.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    names = [] if text == "none" else text.split(",")
+    unknown = set(names) - set(SITES)
+    if unknown or not text:
+        raise ValueError(
+            f"--collaborative-sites is {text!r}; it must name some of {', '.join(SITES)}, joined "
+            "by commas, or be none"
+        )
+    return frozenset(site for site in SITES if site in names)
+
+
+for suffix, sizes in PRESET_SIZES.items():
+    name = f"transformer_collab{suffix}"
+    options = preset(CollabOptions, f"CollabOptions{suffix}", **sizes)
+    register_model(name, dataclass=options)(
+        type(f"CollabTransformer{suffix}", (CollabTransformer,), {})
+    )
