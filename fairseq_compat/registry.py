@@ -1,0 +1,174 @@
+"""The list of all fixes: what each mends, whether this machine needs it, when it is applied.
+
+Importing this module imports neither fairseq nor torch, so that `doctor` can read the list
+where those are missing or broken.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from typing import NamedTuple
+
+from . import attention, config_classes, hydra10, jobs, scoring
+
+
+class Fix(NamedTuple):
+    """One change to a library that is otherwise left as installed."""
+
+    name: str
+    why: str
+    moment: str  # "before" the first watched import, or after that of "hydra" or "fairseq"
+    applies: Callable[[], bool]
+    apply: Callable[[], None]
+
+
+class FixFailed(RuntimeError):
+    """A fix does not fit the installed libraries."""
+
+
+def always() -> bool:
+    """Every supported Python and torch meets the fault."""
+    return True
+
+
+def python_from(minor: int) -> Callable[[], bool]:
+    """Say that the fault appears from Python 3.`minor` on."""
+    return lambda: sys.version_info >= (3, minor)
+
+
+def hydra_10_and_python_from(minor: int) -> Callable[[], bool]:
+    """Say that the fault is hydra 1.0's own, from Python 3.`minor` on."""
+    return lambda: python_from(minor)() and installed_version("hydra-core").startswith("1.0.")
+
+
+def installed_version(distribution: str) -> str:
+    """Return the version of an installed distribution, "" if there is none."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _handle_checkpoints() -> None:
+    try:
+        from . import checkpoints
+    except ImportError:
+        from . import fixes
+
+        fixes.allow_checkpoint_globals()
+        fixes.trust_other_ranks()
+    else:
+        checkpoints.apply()
+
+
+def _tell_errors_in_one_line() -> None:
+    from . import errors
+
+    errors.apply()
+
+
+FIXES = (
+    Fix(
+        "config classes are hashable",
+        "Python 3.11 refuses defaults such as `common: CommonConfig = CommonConfig()`",
+        "before",
+        python_from(11),
+        config_classes.make_hashable,
+    ),
+    Fix(
+        "typing.io exists",
+        "hydra 1.0 and its antlr4 import it; Python 3.13 has dropped it",
+        "before",
+        hydra_10_and_python_from(13),
+        hydra10.restore_typing_io,
+    ),
+    Fix(
+        "hydra reports errors",
+        "hydra 1.0 fails while it prints an error (print_exception(etype=...)) and hides it",
+        "hydra",
+        hydra_10_and_python_from(10),
+        hydra10.report_errors,
+    ),
+    Fix(
+        "hydra finds its plugins",
+        "hydra 1.0 calls FileFinder.find_module, which Python 3.12 has dropped",
+        "hydra",
+        hydra_10_and_python_from(12),
+        hydra10.import_plugins,
+    ),
+    Fix(
+        "checkpoints load and save safely",
+        "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
+        "fairseq",
+        always,
+        _handle_checkpoints,
+    ),
+    Fix(
+        "encoder layers call their attention",
+        "in evaluation they by-pass self_attn, and torch 2 fails on padded batches there",
+        "fairseq",
+        always,
+        attention.call_self_attention_in_evaluation,
+    ),
+    Fix(
+        "head weights are per head",
+        "MultiheadAttention(need_head_weights=True) returns their average over the heads",
+        "fairseq",
+        always,
+        attention.return_weights_per_head,
+    ),
+    Fix(
+        "jobs of a sweep are independent",
+        "best metric, patience and tensorboard files leak from one job of `-m` into the next",
+        "fairseq",
+        always,
+        jobs.forget_previous_job,
+    ),
+    Fix(
+        "fairseq-score --sentence-bleu works",
+        "it calls the scorer with arguments that the scorer no longer takes",
+        "fairseq",
+        always,
+        scoring.accept_symbol_indices,
+    ),
+    Fix(
+        "fairseq-score --sacrebleu works",
+        "it hands open files to sacreBLEU 2, which takes lists of lines only",
+        "fairseq",
+        always,
+        scoring.accept_open_files,
+    ),
+)
+
+_applied: set[str] = set()
+
+
+def apply_fixes(moment: str) -> None:
+    """Apply what is due: the fixes of `moment`, each once.
+
+    With "fairseq" come those of "hydra", too: fairseq has imported it, and under pytest the
+    import of hydra itself goes unnoticed.
+    """
+    due = ("hydra", "fairseq") if moment == "fairseq" else (moment,)
+    for fix in FIXES:
+        if fix.moment in due and fix.name not in _applied and fix.applies():
+            _apply(fix)
+
+
+def _apply(fix: Fix) -> None:
+    try:
+        fix.apply()
+    except (AttributeError, ImportError) as error:
+        raise FixFailed(
+            f"fairseq_compat: the fix '{fix.name}' does not fit fairseq "
+            f"{installed_version('fairseq') or '(not installed)'} and hydra "
+            f"{installed_version('hydra-core') or '(not installed)'}: {error}"
+        ) from error
+    _applied.add(fix.name)
+
+
+def is_applied(fix: Fix) -> bool:
+    """Whether `fix` is in force in this process."""
+    return fix.name in _applied
