@@ -1,0 +1,229 @@
+"""Checkpoints of stock fairseq: loaded as data, saved whole or not at all, told in a line.
+
+Each `apply_*` function says what is wrong with fairseq's own way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from . import atomic, errors, literals
+from .errors import UserError
+from .proxy import Proxy
+from .safe_load import damage, instead_of, newest_intact, read, require_file
+
+__all__ = ["apply", "copy", "damage", "newest_intact", "read", "save"]
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+PAUSE = 1.0  # seconds before a failed save is tried again
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Saves a checkpoint completely or not at all.
+
+    Raises:
+        UserError: it could not be written; a former file of that name is left as it was
+    """
+
+    def check(partial: str) -> None:
+        problem = damage(partial)
+        if problem is not None:
+            raise OSError(problem)
+
+    _persist(path, lambda: atomic.write(path, lambda file: torch.save(obj, file), check))
+
+
+def copy(source: str, target: str) -> None:
+    """Copies a checkpoint completely or not at all.
+
+    Raises:
+        UserError: it could not be copied; a former target is left as it was
+    """
+    _persist(target, lambda: atomic.copy(source, target))
+
+
+def _persist(path: str | os.PathLike[str], attempt: Callable[[], None]) -> None:
+    """Tries a write again from its very beginning, for disks that are full for a moment."""
+    for tries_left in reversed(range(ATTEMPTS)):
+        try:
+            return attempt()
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
+            if not tries_left:
+                raise UserError(
+                    f"cannot be saved: {errors.first_line(error)}",
+                    path,
+                    "make room and start again; a former file of this name is intact",
+                ) from error
+            logger.warning("cannot save %s (%s); trying again", path, error)
+            time.sleep(PAUSE)
+
+
+def apply() -> None:
+    """Replaces what fairseq does with checkpoints; called once, after fairseq is imported."""
+    literals.apply()
+    apply_safe_load()
+    apply_whole_save()
+    apply_named_files()
+    apply_start_checks()
+    trust_other_ranks()
+
+
+def apply_safe_load() -> None:
+    """fairseq leaves weights_only to torch, that is, to its version and to the environment
+    variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD."""
+    from fairseq import checkpoint_utils
+
+    checkpoint_utils.torch = Proxy(torch, load=read)
+
+
+def trust_other_ranks() -> None:
+    """broadcast_object() unpickles what another rank of the same job has sent, among others
+    a DictConfig. No file comes this way: the rank that reads one has read it as data."""
+    from fairseq.distributed import utils
+
+    utils.torch = Proxy(torch, load=functools.partial(torch.load, weights_only=False))
+
+
+def apply_whole_save() -> None:
+    """fairseq tries a failed write again behind the bytes of the first try, and reports that
+    as a success; it makes checkpoint_last.pt and checkpoint_best.pt by overwriting them."""
+    from fairseq import checkpoint_utils
+    from fairseq.file_io import PathManager
+
+    fairseq_save, fairseq_copy = checkpoint_utils.torch_persistent_save, PathManager.copy
+
+    @functools.wraps(fairseq_save)
+    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+        if async_write or not PathManager.supports_rename(filename):
+            return fairseq_save(obj, filename, async_write)
+        save(obj, filename)
+
+    @functools.wraps(fairseq_copy)
+    def copy_file(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if not all(map(PathManager.supports_rename, (src_path, dst_path))):
+            return fairseq_copy(src_path, dst_path, overwrite)
+        copy(src_path, dst_path)
+        return dst_path
+
+    def save_once(obj: Any, file: Any) -> None:
+        torch.save(obj, file)
+
+    checkpoint_utils.torch_persistent_save = torch_persistent_save
+    checkpoint_utils._torch_persistent_save = save_once  # where files cannot be renamed
+    PathManager.copy = staticmethod(copy_file)
+
+
+def apply_named_files() -> None:
+    """Gives every error about a checkpoint the name of the file."""
+    from fairseq import checkpoint_utils, trainer
+
+    ensemble = checkpoint_utils.load_model_ensemble_and_task
+    from_file = checkpoint_utils.load_checkpoint_to_cpu
+    resume = trainer.Trainer.load_checkpoint
+    latest = ""
+
+    @functools.wraps(from_file)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        nonlocal latest
+        latest = path
+        require_file(path)
+        return from_file(path, *args, **kwargs)
+
+    @functools.wraps(ensemble)
+    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+        with _naming(lambda: latest or filenames[0]):
+            return ensemble(filenames, *args, **kwargs)
+
+    @functools.wraps(resume)
+    def load_checkpoint(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        with _naming(lambda: filename):
+            if os.path.isdir(filename):  # fairseq would start from scratch
+                require_file(filename)
+            return resume(self, filename, *args, **kwargs)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+    trainer.Trainer.load_checkpoint = load_checkpoint
+
+
+@contextlib.contextmanager
+def _naming(file: Callable[[], str]) -> Iterator[None]:
+    """Names the file in errors raised while a model is made from it."""
+    try:
+        yield
+    except Exception as error:
+        mendable = errors.find(error)
+        if mendable is not None:
+            mendable.where = mendable.where or file()
+            raise
+        for link in errors.chain(error):
+            if isinstance(link, OSError) and str(link).startswith("Model file not found: "):
+                missing = str(link).partition(": ")[2]
+                raise UserError(
+                    "there is no such checkpoint", missing, instead_of(missing)
+                ) from error
+            if isinstance(link, RuntimeError) and "Error(s) in loading state_dict" in str(link):
+                raise _misfit(str(link), file()) from error
+        raise
+
+
+def _misfit(message: str, path: str) -> UserError:
+    """Boils torch's list of all keys that do not fit down to the first one."""
+    _, *problems = [line.strip().rstrip(".") for line in message.splitlines() if line.strip()]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return UserError(
+        f"does not fit the model: {problems[0]}{more}",
+        path,
+        "give the --arch, the sizes and the data that it was trained with",
+    )
+
+
+def apply_start_checks() -> None:
+    """Refuses at the start what fairseq would pass over without a word, or fail at later."""
+    from fairseq import checkpoint_utils
+    from fairseq.distributed import utils
+
+    load, verify = checkpoint_utils.load_checkpoint, checkpoint_utils.verify_checkpoint_directory
+    call_main = utils.call_main
+
+    @functools.wraps(load)
+    def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        # fairseq starts from scratch when --restore-file is missing. That is meant only for
+        # the default, under whichever spelling of its path.
+        default = os.path.join(cfg.save_dir, "checkpoint_last.pt")
+        restore = cfg.restore_file
+        if restore != "checkpoint_last.pt" and os.path.abspath(restore) != os.path.abspath(default):
+            require_file(restore.replace(".pt", (trainer.checkpoint_suffix or "") + ".pt"))
+        return load(cfg, trainer, **kwargs)
+
+    @functools.wraps(verify)
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        try:
+            verify(save_dir)
+        except OSError as error:
+            problem = f"checkpoints cannot be written there: {error.strerror}"
+            raise UserError(problem, save_dir, "give another folder with --save-dir") from error
+
+    @functools.wraps(call_main)
+    def call(cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if cfg.checkpoint.write_checkpoints_asynchronously:
+            raise UserError(
+                "is not supported: it cannot tell a failed write, and leaves no checkpoint_last.pt",
+                "--write-checkpoints-asynchronously",
+                "leave the option out",
+            )
+        return call_main(cfg, main, **kwargs)
+
+    checkpoint_utils.load_checkpoint = load_checkpoint
+    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
+    utils.call_main = call

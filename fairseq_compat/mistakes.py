@@ -1,0 +1,165 @@
+"""Turns fairseq's own complaints about a user's mistakes into UserErrors.
+
+Two ways: where fairseq's message does not name the file, the function that raises it is
+wrapped; where it does, it is recognised by its words. What is not recognised here is no
+user's mistake and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import UserError, first_line
+
+DATA_TODO = "give the folder that fairseq-preprocess has written"
+PLUG_IN_TODO = "if a plug-in brings it, name the plug-in's folder with --user-dir"
+PLUG_IN_OPTIONS = ("--arch", "--criterion", "--lr-scheduler", "--optimizer", "--task")
+FEW = 12  # choices that can be listed in one line
+
+# Messages of fairseq that say all that is needed; what follows the match is cut off.
+SELF_CONTAINED = re.compile(
+    r"Must specify batch size either with --max-tokens or --batch-size"
+    r"|--path required for generation!"
+    r"|--(sampling|replace-unk|buffer-size|batch-size) .*"
+    r"|Please specify criterion to train a model"
+    r"|(Criterion|Optimizer) does not match; please reset the optimizer.*"
+    r"|--finetune-from-model .* does not exist"
+    r"|--finetune-from-model .* can not be (set|specified) together[^:]*"
+    r"|Sizes of sample #.*|Size of sample #.*"
+)
+
+
+def translate(error: BaseException) -> UserError | None:
+    """Returns the UserError that an exception of fairseq, hydra or a worker amounts to."""
+    message = str(error)
+    missing_split = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", message)
+    if isinstance(error, FileNotFoundError) and missing_split:
+        return _missing_split(*missing_split.groups())
+    complaint = SELF_CONTAINED.match(message)
+    if complaint and _raised_by_fairseq(error):
+        return UserError(complaint.group())
+    if type(error).__name__ == "ProcessRaisedException":  # of torch.multiprocessing.spawn
+        told = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
+        return UserError(told[-1]) if told else None
+    if isinstance(error, OSError) and error.filename is not None and _raised_by_fairseq(error):
+        return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
+    return _of_hydra(error)
+
+
+def _missing_split(split: str, folder: str) -> UserError:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = sorted({name.partition(".")[0] for name in names if name.endswith(".idx")})
+    there = f"it has {', '.join(found)}" if found else DATA_TODO
+    return UserError(f"has no data set {split!r} for this language pair", folder, there)
+
+
+def _raised_by_fairseq(error: BaseException) -> bool:
+    """Tells whether fairseq's own code opened the file, rather than a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    parts = os.path.normpath(frames[-1].filename).split(os.sep) if frames else []
+    return "fairseq" in parts or "fairseq_cli" in parts
+
+
+def _of_hydra(error: BaseException) -> UserError | None:
+    from hydra.errors import CompactHydraException
+
+    if not isinstance(error, CompactHydraException):
+        return None
+    return UserError(f"{error} {error.__cause__ or ''}".strip())
+
+
+def of_options(message: str) -> str:
+    """Returns a message of argparse with the nearest choices instead of hundreds of them."""
+    forgotten = "" if "--user-dir" in " ".join(sys.argv) else f"; {PLUG_IN_TODO}"
+    wrong = re.fullmatch(r"argument (\S+): invalid choice: (.+?) \(choose from (.*)\)", message)
+    if wrong is None:
+        unknown = message.startswith("unrecognized arguments")
+        return message + (forgotten if unknown else "")
+    option, value, listed = wrong.groups()
+    choices = [choice.strip().strip("'\"") for choice in listed.split(",")]
+    text = f"argument {option}: there is no {value}"
+    if len(choices) <= FEW:
+        text += f"; choose from {', '.join(choices)}"
+    else:
+        near = difflib.get_close_matches(value.strip("'\""), choices)
+        text += f"; similar: {', '.join(near)}" if near else ""
+    return text + (forgotten if option.split("/")[0] in PLUG_IN_OPTIONS else "")
+
+
+def apply() -> None:
+    """Wraps the functions whose errors do not say which file or folder they are about."""
+    name_the_data_folder()
+    name_the_dictionary()
+    name_the_user_dir()
+
+
+def name_the_data_folder() -> None:
+    """fairseq lists the folder or says that it "could not infer language pair"."""
+    from fairseq.data import data_utils
+
+    infer = data_utils.infer_language_pair
+
+    @functools.wraps(infer)
+    def infer_language_pair(path: str) -> Sequence[str | None]:
+        if not os.path.isdir(path):
+            raise UserError("there is no such data folder", path, DATA_TODO)
+        pair = infer(path)
+        if None in pair:
+            raise UserError("holds no binarised language pair", path, DATA_TODO)
+        return pair
+
+    data_utils.infer_language_pair = infer_language_pair
+
+
+def name_the_dictionary() -> None:
+    """fairseq quotes a line of a broken dictionary, but not the file it is in."""
+    from fairseq.data.dictionary import Dictionary
+
+    add = Dictionary.add_from_file
+
+    @functools.wraps(add)
+    def add_from_file(self: Any, f: Any) -> None:
+        try:
+            add(self, f)
+        except UserError:  # from the call for the open file
+            raise
+        except FileNotFoundError as error:
+            if os.path.isdir(os.path.dirname(f)):
+                todo = "check --source-lang and --target-lang, or " + DATA_TODO
+                raise UserError("there is no such dictionary", f, todo) from error
+            raise UserError(
+                "there is no such data folder", os.path.dirname(f), DATA_TODO
+            ) from error
+        except Exception as error:
+            if not isinstance(f, str) or not _raised_by_fairseq(error):
+                raise
+            raise UserError(first_line(error), f, "binarise the data again") from error
+
+    Dictionary.add_from_file = add_from_file
+
+
+def name_the_user_dir() -> None:
+    """fairseq raises FileNotFoundError with nothing but the path."""
+    from fairseq import utils
+
+    imported = utils.import_user_module
+
+    @functools.wraps(imported)
+    def import_user_module(args: Any) -> None:
+        folder = getattr(args, "user_dir", None)
+        try:
+            imported(args)
+        except FileNotFoundError as error:
+            if error.filename is not None:  # raised by the plug-in itself
+                raise
+            todo = "--user-dir takes the folder of a plug-in"
+            raise UserError("there is no such folder", folder, todo) from error
+
+    utils.import_user_module = import_user_module

@@ -1,0 +1,92 @@
+"""A generated corpus, and the real commands run on it in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run_command(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs one of the installed commands, or this Python, on one thread of the CPU."""
+    name, *rest = map(str, command)
+    program = sys.executable if name == "python" else str(BIN / name)
+    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment}
+    return subprocess.run(
+        [program, *rest],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **settings},
+    )
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    return run_command
+
+
+def write_corpus(folder: Path) -> None:
+    """200 training pairs over 30 words; the translation is the reversed sentence."""
+    chance = random.Random(0)
+    source = [f"w{i}" for i in range(30)]
+    target = {word: f"t{i}" for i, word in enumerate(source)}
+    for split, size in (("train", 200), ("valid", 20), ("test", 10)):
+        lines = [chance.choices(source, k=chance.randint(3, 9)) for _ in range(size)]
+        english = "".join(" ".join(line) + "\n" for line in lines)
+        german = "".join(" ".join(target[word] for word in line[::-1]) + "\n" for line in lines)
+        (folder / f"{split}.en").write_text(english)
+        (folder / f"{split}.de").write_text(german)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that fairseq-preprocess writes."""
+    raw, binary = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("data") / "bin"
+    write_corpus(raw)
+    splits = [f"--{split}pref={raw / split}" for split in ("train", "valid", "test")]
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    done = run_command("fairseq-preprocess", *languages, *splits, "--destdir", binary)
+    assert done.returncode == 0, done.stderr
+    return binary
+
+
+@pytest.fixture(scope="session", params=["transformer"])
+def arch_args(request: pytest.FixtureRequest) -> list[str]:
+    """The model; further architectures are added to `params`."""
+    return ["--arch", request.param, *SIZES]
+
+
+SIZES = [
+    f"--{side}-{name}={size}"
+    for side in ("encoder", "decoder")
+    for name, size in (("layers", 1), ("embed-dim", 16), ("ffn-embed-dim", 32))
+]
+SIZES += ["--encoder-attention-heads=2", "--decoder-attention-heads=2", "--dropout=0.1"]
+
+TRAINING = ["--optimizer=adam", "--lr=0.01", "--lr-scheduler=inverse_sqrt", "--warmup-updates=4"]
+TRAINING += ["--clip-norm=1", "--batch-size=20", "--max-epoch=2", "--log-interval=1"]
+TRAINING += ["--log-format=json", "--no-progress-bar", "--cpu", "--num-workers=0", "--seed=3"]
+
+
+@pytest.fixture(scope="session")
+def train_args(data: Path, arch_args: list[str]) -> list[str]:
+    """Two epochs of ten updates."""
+    return [str(data), *arch_args, *TRAINING]
+
+
+@pytest.fixture(scope="session")
+def trained(train_args: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of checkpoints of a finished training; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = run_command("fairseq-train", *train_args, "--save-dir", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
