@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[:1] == ["doctor"]:
         from fairseq_compat import doctor
 
-        return doctor.main(arguments[1:])
+        return doctor.main(arguments[1:], plugin="fairseq_collab")
     if importlib.util.find_spec("fairseq") is None:
         print(
             "fairseq-collab: fairseq is not installed; "

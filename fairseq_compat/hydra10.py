@@ -11,6 +11,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+from .proxy import Proxy
+
 
 def restore_typing_io() -> None:
     """Let `from typing.io import TextIO` work: Python 3.13 has the names in typing only."""
@@ -24,14 +26,19 @@ def report_errors() -> None:
     def print_exception(etype: Any, value: BaseException, tb: Any) -> None:
         traceback.print_exception(type(value), value, tb)
 
-    utils.print_exception = print_exception
+    utils.print_exception = print_exception  # type: ignore[attr-defined]
 
 
 def import_plugins() -> None:
     """Let hydra load a plug-in with `importer.find_module(name).load_module(name)`."""
     from hydra.core import plugins
 
-    plugins.pkgutil = _PkgutilWithImporters("pkgutil")
+    plugins.pkgutil = Proxy(pkgutil, walk_packages=_walk_packages)
+
+
+def _walk_packages(*args: Any, **kwargs: Any) -> Iterator[tuple[type, str, bool]]:
+    for _, name, is_package in pkgutil.walk_packages(*args, **kwargs):
+        yield _Importer, name, is_package
 
 
 class _Importer:
@@ -40,15 +47,3 @@ class _Importer:
     @staticmethod
     def find_module(name: str) -> types.SimpleNamespace:
         return types.SimpleNamespace(load_module=importlib.import_module)
-
-
-class _PkgutilWithImporters(types.ModuleType):
-    """The module pkgutil, as seen from hydra.core.plugins alone."""
-
-    @staticmethod
-    def walk_packages(*args: Any, **kwargs: Any) -> Iterator[tuple[type, str, bool]]:
-        for _, name, is_package in pkgutil.walk_packages(*args, **kwargs):
-            yield _Importer, name, is_package
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(pkgutil, name)
