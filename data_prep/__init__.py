@@ -1,0 +1,1 @@
+"""Corpora: fetch, check, segment into subwords, binarise for fairseq."""

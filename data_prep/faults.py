@@ -1,0 +1,146 @@
+"""What can be wrong with a line of a parallel corpus, and how a block of lines is searched.
+
+Every search looks at a whole block first, with operations that run at C speed, and goes line by
+line only through a block in which there is something to find: clean text costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(str, Enum):
+    """One kind of fault. The value is its name in options and reports."""
+
+    UTF8 = "utf8"
+    CR = "cr"
+    NUL = "nul"
+    SEPARATOR = "separator"
+    BOM = "bom"
+    EMPTY = "empty"
+    LONG = "long"
+    COPY = "copy"
+    NO_NEWLINE = "no-newline"
+    LINE_COUNT = "line-count"
+
+
+MEANING = {
+    Kind.UTF8: "invalid UTF-8",
+    Kind.CR: "carriage return inside a line, which fairseq takes for a line end",
+    Kind.NUL: "NUL character",
+    Kind.SEPARATOR: "control character (U+2028, U+2029, U+0085, VT, FF, ...) that other programs "
+    "take for a line end",
+    Kind.BOM: "byte order mark at the start of the file",
+    Kind.EMPTY: "empty line",
+    Kind.LONG: "over-long line",
+    Kind.COPY: "target equal to the source",
+    Kind.NO_NEWLINE: "no newline at the end of the file",
+    Kind.LINE_COUNT: "unequal line counts",
+}
+
+# everything else at which Python's str.splitlines() ends a line
+_SEPARATORS = [c.encode() for c in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"]
+_SEPARATOR = re.compile(b"|".join(_SEPARATORS))
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The longest line that is not over-long; None for no limit."""
+
+    max_words: int | None = 1000
+    max_chars: int | None = None
+
+    @property
+    def harmless_bytes(self) -> int | None:
+        """A line of no more bytes than this cannot be over-long; None where none can be."""
+        # n words take at least n characters and n - 1 spaces
+        limits = [] if self.max_words is None else [2 * self.max_words]
+        limits += [] if self.max_chars is None else [self.max_chars]
+        return min(limits, default=None)
+
+    def excess(self, line: str) -> str:
+        """'1203 words, limit 1000', or '' if the line is short enough."""
+        if self.max_words is not None and (words := len(line.split())) > self.max_words:
+            return f"{words} words, limit {self.max_words}"
+        if self.max_chars is not None and len(line) > self.max_chars:
+            return f"{len(line)} characters, limit {self.max_chars}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A fault in one line of a block: the line's index, the byte within the line, and more."""
+
+    kind: Kind
+    index: int
+    byte: int = 0
+    detail: str = ""
+
+
+def find_in_side(lines: list[bytes], first: bool, limits: Limits) -> Iterator[Hit]:
+    """The faults in one side's block of lines, whose newlines are still on.
+
+    `first` says that the block opens the file. A kind is reported once a line at most.
+    """
+    if first and lines and lines[0].startswith(_BOM):
+        yield Hit(Kind.BOM, 0)
+    if lines and not lines[-1].endswith(b"\n"):
+        yield Hit(Kind.NO_NEWLINE, len(lines) - 1, len(lines[-1]))
+    block = b"".join(lines)
+    if b"\r" in block:
+        yield from _find_byte(Kind.CR, lines, b"\r")
+    if b"\0" in block:
+        yield from _find_byte(Kind.NUL, lines, b"\0")
+    if any(separator in block for separator in _SEPARATORS):
+        for index, line in enumerate(lines):
+            if match := _SEPARATOR.search(line):
+                yield Hit(Kind.SEPARATOR, index, match.start(), _code_point(match.group()))
+    yield from _find_in_text(lines, block, limits)
+
+
+def find_in_pair(source: list[bytes], target: list[bytes]) -> Iterator[Hit]:
+    """Pairs whose target is the source, untranslated; two empty sides are no copy."""
+    for index, (one, other) in enumerate(zip(source, target, strict=True)):
+        one = one.strip()
+        if one and one == other.strip():
+            yield Hit(Kind.COPY, index)
+
+
+def _find_byte(kind: Kind, lines: list[bytes], byte: bytes) -> Iterator[Hit]:
+    for index, line in enumerate(lines):
+        if (at := line.find(byte)) >= 0:
+            yield Hit(kind, index, at)
+
+
+def _find_in_text(lines: list[bytes], block: bytes, limits: Limits) -> Iterator[Hit]:
+    """What can only be told from characters: bad encoding, white space, length."""
+    try:
+        texts = block.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        yield from _find_bad_utf8(lines)
+        texts = [line.decode("utf-8", "replace").removesuffix("\n") for line in lines]
+    # str.split() knows every kind of white space; bytes.split() only ASCII's
+    for index, text in enumerate(texts[: len(lines)]):
+        if not text or text.isspace():
+            yield Hit(Kind.EMPTY, index)
+    harmless = limits.harmless_bytes
+    if harmless is not None and max(map(len, lines), default=0) > harmless:
+        for index, text in enumerate(texts[: len(lines)]):
+            if excess := limits.excess(text):
+                yield Hit(Kind.LONG, index, 0, excess)
+
+
+def _find_bad_utf8(lines: list[bytes]) -> Iterator[Hit]:
+    for index, line in enumerate(lines):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield Hit(Kind.UTF8, index, error.start, f"byte 0x{line[error.start]:02X}")
+
+
+def _code_point(encoded: bytes) -> str:
+    return f"U+{ord(encoded.decode('utf-8')):04X}"

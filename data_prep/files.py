@@ -1,0 +1,135 @@
+"""Small tools for files that are either whole or not there: hashes, atomic writes, locks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from fairseq_compat.errors import UserError
+
+CHUNK = 1 << 20
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for reading, through gzip where its name ends in .gz.
+
+    Whatever goes wrong while it is read becomes one line that names the file.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            yield cast(BinaryIO, stream)
+    except EOFError:
+        raise UserError("the gzip file is cut short", path, "fetch it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
+    except FileNotFoundError as error:
+        raise UserError("no such file", error.filename or path) from None
+    except OSError as error:
+        raise UserError(error.strerror or str(error), error.filename or path) from None
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file as it lies on the disk."""
+    with path.open("rb") as stream:
+        return _digest(stream)
+
+
+def sha256_of_text(path: Path) -> str:
+    """SHA-256 of a text, the same whether the file is gzipped or not."""
+    with open_bytes(path) as stream:
+        return _digest(stream)
+
+
+def _digest(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(CHUNK):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
+    """Hash and size of every file below a folder, by its path relative to the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {
+            "sha256": sha256(path),
+            "bytes": path.stat().st_size,
+        }
+        for path in files
+        if "__pycache__" not in path.parts
+    }
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a text file so that at any moment the old or the new content is there, whole."""
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # malformed JSON or invalid UTF-8
+        raise UserError(f"not valid JSON ({error})", path, "delete it and start again") from None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file with our pid in it; a second process is refused, not made to wait.
+
+    The kernel's lock decides, not the file's presence: it ends with the process that holds
+    it, however that process ends, so a stale lock file never has to be removed by hand.
+    """
+    handle = _take_lock(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take_lock(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(handle)
+            raise UserError(
+                f"another process (pid {holder}) is at work here",
+                path,
+                "wait for it to end, or choose another --out",
+            ) from None
+        if _is_same_file(handle, path):
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode("ascii"))
+            return handle
+        os.close(handle)  # the holder removed the file between our open and our lock
+
+
+def _is_same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,238 @@
+"""From a folder of text to a folder that fairseq trains on: `python -m data_prep.prepare`.
+
+Checks the text, learns a joint BPE with sentencepiece, binarises with fairseq-preprocess. The
+resulting folder holds, beside fairseq's files,
+
+    spm.model       the subword model
+    raw/            valid and test as plain text: the references that BLEU is counted against
+    manifest.json   inputs, options, versions, line counts of every stage, hash of every file
+
+and appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from data_prep import subword
+from data_prep.binarise import binarise, count_sentences
+from data_prep.cli import run
+from data_prep.faults import Kind
+from data_prep.files import sha256_of_text
+from data_prep.folder import Json, build_folder
+from data_prep.policy import Action, Policy, add_policy_options, policy_from, positive_int
+from data_prep.splits import find_files, split_option
+from data_prep.validate import validate
+from fairseq_compat.errors import UserError
+
+PROG = "data_prep.prepare"
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """What to prepare.
+
+    Args:
+        text: folder with STEM.LANG (or STEM.LANG.gz) for each split and language
+        out: the folder to make
+        splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its
+            STEM; None for what is found in the folder: train, valid, test, test.1, test.2, ...
+        policy: what to do about faulty lines. Valid and test sets are never shortened: where
+            lines of the training set would be dropped, theirs are counted, or refused if they
+            cannot be kept.
+        origin: where the text comes from, for the manifest (a name, a seed, ...)
+        force: rebuild `out` if it was made from something else
+    """
+
+    text: Path
+    out: Path
+    source_lang: str
+    target_lang: str
+    vocab_size: int
+    splits: Mapping[str, str] | None = None
+    workers: int = 1
+    policy: Policy = field(default_factory=Policy)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    force: bool = False
+
+
+def prepare(config: PrepareConfig) -> Path:
+    """Makes `config.out`, unless it is there already; returns it. Raises UserError."""
+    _check(config)
+    files = find_files(config.text, config.splits, (config.source_lang, config.target_lang))
+    identity: Json = {
+        "options": {
+            "source_lang": config.source_lang,
+            "target_lang": config.target_lang,
+            "vocab_size": config.vocab_size,
+            "splits": {
+                split: source.name.removesuffix(".gz").removesuffix(f".{config.source_lang}")
+                for split, (source, _) in files.items()
+            },
+            "validation": config.policy.as_json(),
+        },
+        "origin": dict(config.origin),
+        "inputs": {
+            path.name.removesuffix(".gz"): {"sha256": sha256_of_text(path)}
+            for pair in files.values()
+            for path in pair
+        },
+    }
+    made = build_folder(
+        config.out, identity, lambda folder: _build(config, files, folder), force=config.force
+    )
+    print(f"{config.out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
+    return config.out
+
+
+def _check(config: PrepareConfig) -> None:
+    if config.source_lang == config.target_lang:
+        raise UserError(f"source and target language are both {config.source_lang!r}")
+    for kind in (Kind.UTF8, Kind.CR, Kind.NUL):
+        if config.policy.action(kind) is Action.COUNT:
+            raise UserError(
+                f"--on-{kind.value} count: such a line cannot be binarised as it is",
+                todo=f"give --on-{kind.value} refuse or drop",
+            )
+
+
+def _build(config: PrepareConfig, files: Mapping[str, tuple[Path, Path]], folder: Path) -> Json:
+    """Fills the folder; returns the manifest's account of it."""
+    languages = (config.source_lang, config.target_lang)
+    raw, pieces = folder / "raw", folder / "spm"
+    raw.mkdir()
+    pieces.mkdir()
+    stages: Json = {}
+    for split, (source, target) in files.items():
+        _say(f"checking {split}")
+        kept = _pair(raw, split, languages)
+        report = validate(source, target, _policy_for(split, config.policy), kept)
+        report.check()
+        stages[split] = report.counts()
+    _say(f"learning {config.vocab_size} subwords")
+    model = folder / "spm.model"
+    training = subword.train(list(_pair(raw, "train", languages)), config.vocab_size, model)
+    for split in files:
+        _say(f"segmenting {split}")
+        on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
+        stages[split]["segmented"] = subword.segment(
+            model, _pair(raw, split, languages), _pair(pieces, split, languages), on_empty
+        )
+    _say("binarising")
+    binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
+    for split in files:
+        stages[split]["binarised"] = _check_binarised(folder, split, languages, stages[split])
+    # made again from raw/ and spm.model at any time, or, for the training set, from the inputs
+    shutil.rmtree(pieces)
+    for path in _pair(raw, "train", languages):
+        path.unlink()
+    return {
+        "versions": _versions(),
+        "workers": config.workers,
+        "stages": stages,
+        "subword": training.as_json(),
+    }
+
+
+def _policy_for(split: str, policy: Policy) -> Policy:
+    """Valid and test sets stay whole, or scores could not be compared with anybody else's."""
+    if split == "train":
+        return policy
+    cannot_stay = (Kind.UTF8, Kind.CR, Kind.NUL)
+    actions = {
+        kind: policy.action(kind)
+        if policy.action(kind) is not Action.DROP
+        else (Action.REFUSE if kind in cannot_stay else Action.COUNT)
+        for kind in Kind
+    }
+    return Policy(actions, policy.limits)
+
+
+def _pair(folder: Path, split: str, languages: tuple[str, str]) -> tuple[Path, Path]:
+    return folder / f"{split}.{languages[0]}", folder / f"{split}.{languages[1]}"
+
+
+def _check_binarised(folder: Path, split: str, languages: tuple[str, str], stage: Json) -> int:
+    """Both sides must hold as many sentences as we gave: the last line of defence."""
+    expected = stage["segmented"]["read"] - stage["segmented"]["dropped"]
+    for lang in languages:
+        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
+        if (count := count_sentences(index)) != expected:
+            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+    return int(expected)
+
+
+def _versions() -> dict[str, str]:
+    names = ("fairseq", "sentencepiece", "fairseq-collab")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _say(what: str) -> None:
+    print(f"{what} ...", flush=True)
+
+
+def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
+    """The options of every command that ends in `prepare`."""
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    parser.add_argument(
+        "--vocab-size",
+        type=positive_int,
+        default=vocab_size,
+        metavar="N",
+        help=f"subwords of both languages together (default: {vocab_size})",
+    )
+    parser.add_argument(
+        "--workers", type=positive_int, default=1, metavar="N", help="processes that binarise"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="rebuild DIR if it was made from something else"
+    )
+    add_policy_options(parser)
+
+
+def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareConfig:
+    """The configuration that `add_prepare_options` and --source-lang, --target-lang ask for."""
+    return PrepareConfig(
+        text=text,
+        out=args.out,
+        source_lang=args.source_lang,
+        target_lang=args.target_lang,
+        vocab_size=args.vocab_size,
+        workers=args.workers,
+        policy=policy_from(args),
+        force=args.force,
+        **more,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=PROG, description="Makes a folder for fairseq-train from a folder of parallel text."
+    )
+    parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder of text")
+    parser.add_argument("--source-lang", required=True, metavar="LANG")
+    parser.add_argument("--target-lang", required=True, metavar="LANG")
+    parser.add_argument(
+        "--split",
+        action="append",
+        type=split_option,
+        metavar="NAME=STEM",
+        help="STEM.LANG is the split NAME (train, valid, test, test1, ...); once for each split. "
+        "Default: train, valid, test, and test.N as testN, as far as they are there",
+    )
+    add_prepare_options(parser, vocab_size=8000)
+    args = parser.parse_args(argv)
+    splits = dict(args.split) if args.split else None
+    return run(PROG, lambda: prepare(config_from(args, text=args.text, splits=splits)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

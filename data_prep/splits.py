@@ -1,0 +1,80 @@
+"""Which files of a text folder are which split: train, valid, test, test1, test2, ..."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairseq_compat.errors import UserError
+
+NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
+Languages = tuple[str, str]
+
+
+def split_option(text: str) -> tuple[str, str]:
+    """For argparse: NAME=STEM."""
+    name, equals, stem = text.partition("=")
+    if not (equals and stem and NAME.fullmatch(name)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=STEM with NAME one of train, valid, test, test1, ..."
+        )
+    return name, stem
+
+
+def find_files(
+    folder: Path, splits: Mapping[str, str] | None, languages: Languages
+) -> dict[str, tuple[Path, Path]]:
+    """Source and target file of each split, in fairseq's order.
+
+    `splits` maps the splits' names to the files' stems; None looks for the usual ones.
+    """
+    splits = splits or _usual_splits(folder, languages)
+    for name in ("train", "valid"):
+        if name not in splits:
+            raise UserError(
+                f"no {name} set: looked for {name}.{languages[0]}",
+                folder,
+                f"name it so, or give --split {name}=STEM",
+            )
+    tests = [name for name in splits if name.startswith("test")]
+    # fairseq numbers them by their order: a gap would give a set another one's name
+    expected = ["test", *(f"test{n}" for n in range(1, len(tests)))][: len(tests)]
+    if set(tests) != set(expected):
+        raise UserError(
+            f"the test sets are named {', '.join(tests)}",
+            folder,
+            f"name them {', '.join(expected)}",
+        )
+    return {
+        name: (
+            _text_file(folder, splits[name], languages[0]),
+            _text_file(folder, splits[name], languages[1]),
+        )
+        for name in ("train", "valid", *expected)
+    }
+
+
+def _usual_splits(folder: Path, languages: Languages) -> dict[str, str]:
+    stems = {"train": "train", "valid": "valid", "test": "test"}
+    stems |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
+    return {
+        name: stem
+        for name, stem in stems.items()
+        if any(_candidates(folder, stem, lang) for lang in languages)
+    }
+
+
+def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
+    names = (f"{stem}.{lang}", f"{stem}.{lang}.gz")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _text_file(folder: Path, stem: str, lang: str) -> Path:
+    found = _candidates(folder, stem, lang)
+    if not found:
+        raise UserError("no such file (nor with .gz)", folder / f"{stem}.{lang}")
+    if len(found) > 1:
+        raise UserError("is there both plain and as .gz", found[0], "remove one of them")
+    return found[0]

@@ -1,0 +1,122 @@
+"""Joint subword units: one sentencepiece BPE model for both languages."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from data_prep.policy import Action
+from fairseq_compat.errors import UserError
+
+# sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
+LONGEST_FOR_TRAINING = 4192  # bytes
+BATCH = 4096
+
+
+@dataclass
+class Training:
+    """What the model was trained on; sentencepiece itself would not tell."""
+
+    pieces: int = 0
+    lines: int = 0
+    lines_left_out: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {"model": "bpe", "longest_line_bytes": LONGEST_FOR_TRAINING, **asdict(self)}
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text without their newlines; a line ends at LF and nowhere else."""
+    with path.open(encoding="utf-8", newline="\n") as stream:
+        for line in stream:
+            yield line.removesuffix("\n")
+
+
+def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
+    """Trains on all lines of `texts`, in this order, and writes the model.
+
+    The lines are handed over instead of the files' names, which would be written into the
+    model and make its hash depend on where it was trained.
+    """
+    told = Training()
+    written = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_counted(texts, told),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            num_threads=1,  # with more, ties between pieces may fall out differently
+            max_sentence_length=LONGEST_FOR_TRAINING,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"sentencepiece cannot learn a vocabulary of {vocab_size} ({_last_sentence(error)})",
+            texts[0].name,
+            "try another --vocab-size",
+        ) from None
+    model.write_bytes(written.getvalue())
+    told.pieces = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size()
+    return told
+
+
+def _counted(texts: list[Path], told: Training) -> Iterator[str]:
+    for path in texts:
+        for line in read_lines(path):
+            told.lines += 1
+            told.lines_left_out += len(line.encode("utf-8")) > LONGEST_FOR_TRAINING
+            yield line
+
+
+def _last_sentence(error: RuntimeError) -> str:
+    """'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high.'"""
+    return str(error).rpartition("] ")[2].strip().removesuffix(".")
+
+
+def segment(
+    model: Path, sources: tuple[Path, Path], targets: tuple[Path, Path], on_empty: Action
+) -> dict[str, int]:
+    """Writes both sides of a text as pieces joined by spaces; counts what came out.
+
+    A line of nothing but, say, zero-width spaces has no pieces: `on_empty` is for those, too.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    counts = {"read": 0, "without_pieces": 0, "dropped": 0}
+    lines = zip(read_lines(sources[0]), read_lines(sources[1]), strict=True)
+    with (
+        targets[0].open("w", encoding="utf-8", newline="\n") as source_out,
+        targets[1].open("w", encoding="utf-8", newline="\n") as target_out,
+    ):
+        while batch := list(islice(lines, BATCH)):
+            sides = [_encode(processor, side) for side in zip(*batch, strict=True)]
+            for pair in zip(*sides, strict=True):
+                counts["read"] += 1
+                if not all(pair):
+                    counts["without_pieces"] += 1
+                    if on_empty is Action.REFUSE:
+                        name = sources[0 if not pair[0] else 1].name
+                        raise UserError(
+                            "nothing is left of this line after normalisation",
+                            f"{name}:{counts['read']}",
+                            "mend the text, or give --on-empty drop (or count)",
+                        )
+                    if on_empty is Action.DROP:
+                        counts["dropped"] += 1
+                        continue
+                source_out.write(pair[0] + "\n")
+                target_out.write(pair[1] + "\n")
+    return counts
+
+
+def _encode(processor: Any, lines: Iterable[str]) -> list[str]:
+    return [
+        " ".join(pieces) for pieces in processor.encode(list(lines), out_type=str, num_threads=1)
+    ]
