@@ -16,16 +16,17 @@ from typing import Any, BinaryIO, cast
 from fairseq_compat.errors import UserError
 
 CHUNK = 1 << 20
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for reading, through gzip where its name ends in .gz.
+    """Opens a file for reading, through gzip if its name or its first bytes say so.
 
     Whatever goes wrong while it is read becomes one line that names the file.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with gzip.open(path) if _is_gzip(path) else path.open("rb") as stream:
             yield cast(BinaryIO, stream)
     except EOFError:
         raise UserError("the gzip file is cut short", path, "fetch it again") from None
@@ -35,6 +36,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise UserError("no such file", error.filename or path) from None
     except OSError as error:
         raise UserError(error.strerror or str(error), error.filename or path) from None
+
+
+def _is_gzip(path: Path) -> bool:
+    if path.suffix == ".gz":
+        return True
+    with path.open("rb") as stream:
+        return stream.read(2) == GZIP  # never the start of UTF-8 text
 
 
 def sha256(path: Path) -> str:

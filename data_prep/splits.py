@@ -49,8 +49,8 @@ def find_files(
         )
     return {
         name: (
-            _text_file(folder, splits[name], languages[0]),
-            _text_file(folder, splits[name], languages[1]),
+            text_file(folder, splits[name], languages[0]),
+            text_file(folder, splits[name], languages[1]),
         )
         for name in ("train", "valid", *expected)
     }
@@ -71,7 +71,8 @@ def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _text_file(folder: Path, stem: str, lang: str) -> Path:
+def text_file(folder: Path, stem: str, lang: str) -> Path:
+    """The file STEM.LANG or STEM.LANG.gz; UserError unless there is exactly one."""
     found = _candidates(folder, stem, lang)
     if not found:
         raise UserError("no such file (nor with .gz)", folder / f"{stem}.{lang}")

@@ -1,0 +1,174 @@
+"""Downloads that are resumed when cut, and checked before they get their name.
+
+What is not yet known to be whole is called NAME.part. Where no hash is published, the hash of
+the first download is written down in a lock file and enforced from then on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from data_prep.files import CHUNK, read_json, sha256, write_json
+from fairseq_compat.errors import UserError
+
+LOCK_FILE = "downloads.lock.json"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to insist: `tries` in all, with pauses that double from `pause` seconds."""
+
+    tries: int = 5
+    pause: float = 1.0
+    timeout: float = 30.0
+
+
+def fetch(
+    url: str,
+    path: Path,
+    *,
+    magic: bytes = b"",
+    check: Callable[[Path], None] | None = None,
+    patience: Patience | None = None,
+) -> Path:
+    """Downloads `url` to `path`, unless it is there; in both cases its hash must fit the lock.
+
+    Args:
+        magic: the bytes that such a file starts with, such as files.GZIP
+        check: raises UserError if the content of the file that it is given is wrong
+
+    Raises UserError, and leaves nothing behind that could pass for the file. A download that
+    was cut stays as a .part file, from which the next call goes on.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        part = path.with_name(path.name + ".part")
+        _download(url, part, patience or Patience())
+        try:
+            _check_content(url, part, magic)
+            if check is not None:
+                check(part)
+            _check_lock(path, part, url)
+        except UserError as error:
+            # whole, but wrong: there is nothing to go on from
+            part.unlink()
+            raise UserError(error.what, url, error.todo) from None
+        part.replace(path)
+    elif not _check_lock(path, path, url):
+        raise UserError(f"is not in {LOCK_FILE}, so it was not fetched here", path, "remove it")
+    return path
+
+
+def _check_content(url: str, part: Path, magic: bytes) -> None:
+    with part.open("rb") as stream:
+        start = stream.read(512)
+    if start.startswith(magic) and magic:
+        return
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        raise UserError("an HTML page came instead of the file", url, "open it in a browser to see")
+    if magic:
+        raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}", url)
+
+
+def _check_lock(path: Path, content: Path, url: str) -> bool:
+    """Compares `content` with what was recorded for `path`, or records it; True if it was there."""
+    lock = path.parent / LOCK_FILE
+    known: dict[str, Any] = read_json(lock) if lock.exists() else {}
+    found = {"sha256": sha256(content), "bytes": content.stat().st_size}
+    if (entry := known.get(path.name)) is None:
+        if content == path:
+            return False
+        write_json(lock, known | {path.name: {"url": url, **found}})
+        return False
+    if any(entry.get(key) != value for key, value in found.items()):
+        raise UserError(
+            f"SHA-256 {found['sha256']} is not {entry.get('sha256')}, recorded in {lock}",
+            url if content != path else path,
+            "if the change is wanted, remove the file and its entry there",
+        )
+    return True
+
+
+class _Cut(Exception):
+    """A failure that may pass: try again."""
+
+
+def _download(url: str, part: Path, patience: Patience) -> None:
+    for attempt in range(1, patience.tries + 1):
+        try:
+            return _request(url, part, patience.timeout)
+        except _Cut as cut:
+            if attempt == patience.tries:
+                raise UserError(
+                    f"{cut} (tried {attempt} times)", url, "run again to go on where it stopped"
+                ) from None
+            pause = patience.pause * 2 ** (attempt - 1)
+            print(f"{url}: {cut}; next try in {pause:g} s", flush=True)
+            time.sleep(pause)
+
+
+def _request(url: str, part: Path, timeout: float) -> None:
+    """One attempt, from where an earlier one stopped. Raises _Cut or UserError."""
+    have = part.stat().st_size if part.exists() else 0
+    version = part.with_name(part.name + ".etag")
+    request = urllib.request.Request(url, headers={"User-Agent": "fairseq-collab"})
+    if have and version.exists():
+        # If-Range: the server sends the rest only if the file is still the one that we began
+        request.add_header("Range", f"bytes={have}-")
+        request.add_header("If-Range", version.read_text(encoding="utf-8"))
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            resumed = response.status == 206 and _starts_at(response, have)
+            if not resumed:
+                have = 0
+                _remember_version(version, response)
+            _save(response, part, have)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # what we have is longer than the file
+            part.unlink()
+            raise _Cut("the partial file did not fit") from None
+        if error.code in (408, 429) or error.code >= 500:
+            raise _Cut(f"HTTP status {error.code} ({error.reason})") from None
+        raise UserError(f"HTTP status {error.code} ({error.reason})", url) from None
+    except urllib.error.URLError as error:
+        raise _Cut(f"no connection ({error.reason})") from None
+    except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+        raise _Cut(f"connection lost ({error or type(error).__name__})") from None
+    version.unlink(missing_ok=True)
+
+
+def _starts_at(response: http.client.HTTPResponse, have: int) -> bool:
+    return response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+
+
+def _remember_version(path: Path, response: http.client.HTTPResponse) -> None:
+    """Keeps what identifies this version of the file; without it we shall not resume."""
+    version = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    if version and not version.startswith("W/"):  # a weak tag vouches for no bytes
+        path.write_text(version, encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _save(response: http.client.HTTPResponse, part: Path, have: int) -> None:
+    length = response.headers.get("Content-Length")
+    expected = None if length is None else have + int(length)
+    with (
+        part.open("ab" if have else "wb") as stream,
+        tqdm(total=expected, initial=have, unit="B", unit_scale=True, desc=part.stem) as bar,
+    ):
+        while block := response.read(CHUNK):
+            stream.write(block)
+            bar.update(len(block))
+        size = stream.tell()
+    if expected is not None and size != expected:
+        raise _Cut(f"{size:,} bytes came of {expected:,}")

@@ -1,0 +1,119 @@
+"""Multi30k, task 1 (image captions), ready for fairseq: `python -m data_prep.multi30k`.
+
+The text comes from its public repository, or from a folder that already holds it. Licence: the
+Flickr30k terms, non-commercial research and education; so it is fetched, not shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from data_prep.cli import run
+from data_prep.fetch import fetch
+from data_prep.files import GZIP, locked, open_bytes, sha256_of_text
+from data_prep.prepare import add_prepare_options, config_from, prepare
+from data_prep.splits import text_file
+from fairseq_compat.errors import UserError
+
+PROG = "data_prep.multi30k"
+COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
+MIRROR = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}"
+FOLDER = "data/task1/raw"
+LANGUAGES = ("en", "de", "fr")
+
+SPLITS = {
+    "train": "train",
+    "valid": "val",
+    "test": "test_2016_flickr",
+    "test1": "test_2017_flickr",
+}
+_REMEDY = "fetch it again; for a text of your own, use data_prep.prepare"
+LINES = {"train": 29_000, "val": 1_014, "test_2016_flickr": 1_000, "test_2017_flickr": 1_000}
+
+# of the decompressed text; there is none for French, where only the number of lines is checked
+SHA256 = {
+    "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+    "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+    "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+    "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+    "test_2017_flickr.en": "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
+    "test_2017_flickr.de": "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081",
+}
+
+
+def fetch_text(folder: Path, languages: tuple[str, str], mirror: str = MIRROR) -> None:
+    """Downloads what is not yet in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock"):
+        for stem in SPLITS.values():
+            for lang in languages:
+                name = f"{stem}.{lang}"
+                fetch(
+                    f"{mirror.rstrip('/')}/{FOLDER}/{name}.gz",
+                    folder / f"{name}.gz",
+                    magic=GZIP,
+                    check=partial(check_text, name=name),
+                )
+
+
+def check_folder(folder: Path, languages: tuple[str, str]) -> None:
+    """Raises UserError unless the folder holds the text of Multi30k, plain or gzipped."""
+    for stem in SPLITS.values():
+        for lang in languages:
+            check_text(text_file(folder, stem, lang), f"{stem}.{lang}")
+
+
+def check_text(path: Path, name: str) -> None:
+    """Raises UserError unless the file holds the text called `name`, such as 'train.en'."""
+    with open_bytes(path) as stream:
+        lines = sum(1 for _ in stream)
+    expected = LINES[name.rpartition(".")[0]]
+    if lines != expected:
+        raise UserError(f"{lines:,} lines instead of {expected:,}", path, _REMEDY)
+    known = SHA256.get(name)
+    if known is not None and sha256_of_text(path) != known:
+        raise UserError(f"not the text of Multi30k's {name} (other SHA-256)", path, _REMEDY)
+
+
+def _make(args: argparse.Namespace) -> None:
+    languages = (args.source_lang, args.target_lang)
+    folder = args.from_folder
+    if folder is None:
+        folder = args.out.resolve().parent / "multi30k-text"
+        fetch_text(folder, languages, args.mirror)
+    check_folder(folder, languages)
+    prepare(config_from(args, text=folder, splits=SPLITS, origin={"corpus": "multi30k task 1"}))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--from",
+        dest="from_folder",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with train.en.gz, val.en.gz, ... (or without .gz); default: download them to "
+        "a folder multi30k-text beside --out",
+    )
+    where.add_argument(
+        "--mirror", default=MIRROR, metavar="URL", help=f"where {FOLDER}/ is (default: {MIRROR})"
+    )
+    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
+    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
+    add_prepare_options(parser, vocab_size=6000)
+    args = parser.parse_args(argv)
+    if args.source_lang == args.target_lang:
+        parser.error(f"--source-lang and --target-lang are both {args.source_lang}")
+    return run(PROG, lambda: _make(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
