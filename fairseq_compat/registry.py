@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import attention, config_classes, hydra10, jobs, scoring
+from . import attention, config_classes, errors, hydra10, jobs, scoring
 
 
 class Fix(NamedTuple):
@@ -51,22 +51,11 @@ def installed_version(distribution: str) -> str:
         return ""
 
 
-def _handle_checkpoints() -> None:
-    try:
-        from . import checkpoints
-    except ImportError:
-        from . import fixes
+def safe_checkpoints() -> None:
+    """Load the module only now: it imports torch."""
+    from . import checkpoints
 
-        fixes.allow_checkpoint_globals()
-        fixes.trust_other_ranks()
-    else:
-        checkpoints.apply()
-
-
-def _tell_errors_in_one_line() -> None:
-    from . import errors
-
-    errors.apply()
+    checkpoints.apply()
 
 
 FIXES = (
@@ -103,7 +92,7 @@ FIXES = (
         "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
         "fairseq",
         always,
-        _handle_checkpoints,
+        safe_checkpoints,
     ),
     Fix(
         "encoder layers call their attention",
@@ -139,6 +128,13 @@ FIXES = (
         "fairseq",
         always,
         scoring.accept_open_files,
+    ),
+    Fix(
+        "errors take one line",
+        "a wrong option, path or checkpoint ends in a page of traceback",
+        "fairseq",
+        always,
+        errors.apply,
     ),
 )
 

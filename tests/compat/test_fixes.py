@@ -1,0 +1,265 @@
+"""Each fix: the fault is still there without it, and gone with it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import types
+
+import pytest
+import torch
+
+from fairseq_compat import config_classes, registry
+
+NEW_DATACLASSES = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 accepts fairseq's defaults"
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fairseq():
+    import fairseq  # noqa: F401  (what is tested is what its import leaves behind)
+
+
+def unfixed(function):
+    """Return what a fix has wrapped."""
+    return function.__wrapped__
+
+
+# The registry
+
+
+def test_all_fixes_that_apply_are_active():
+    assert [fix.name for fix in registry.FIXES if registry.is_applied(fix) != fix.applies()] == []
+
+
+def test_every_fix_says_why():
+    names = [fix.name for fix in registry.FIXES]
+    assert len(set(names)) == len(names)
+    assert all(fix.why for fix in registry.FIXES)
+    assert {fix.moment for fix in registry.FIXES} == {"before", "hydra", "fairseq"}
+
+
+def test_fixes_are_applied_once(monkeypatch):
+    calls = []
+    fix = registry.Fix("a", "why", "hydra", registry.always, lambda: calls.append("a"))
+    monkeypatch.setattr(registry, "FIXES", (fix,))
+    monkeypatch.setattr(registry, "_applied", set())
+    registry.apply_fixes("before")
+    assert calls == []
+    registry.apply_fixes("fairseq")  # catches up on what is due after hydra
+    registry.apply_fixes("hydra")
+    assert calls == ["a"]
+
+
+def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
+    def misfit():
+        raise AttributeError("no attribute 'load_to_BT'")
+
+    fix = registry.Fix("the encoder", "why", "fairseq", registry.always, misfit)
+    monkeypatch.setattr(registry, "FIXES", (fix,))
+    with pytest.raises(registry.FixFailed, match="'the encoder' does not fit fairseq 0"):
+        registry.apply_fixes("fairseq")
+
+
+# Configuration dataclasses
+
+
+@NEW_DATACLASSES
+def test_fairseq_cannot_be_imported_without_the_fixes(python):
+    done = python.run("-c", "import fairseq", FAIRSEQ_COMPAT_OFF="1")
+    assert done.returncode == 1
+    assert "mutable default" in done.stderr
+
+
+def defaults_to(config_class):
+    """Define a dataclass one of whose fields has an instance as its default."""
+    return dataclasses.make_dataclass("Outer", [("inner", config_class, config_class())])
+
+
+@NEW_DATACLASSES
+@pytest.mark.parametrize("module", ["fairseq.dataclass.configs", "hydra.conf"])
+def test_config_classes_are_hashable_but_no_others(module):
+    body = {"__module__": module, "__annotations__": {"size": int}, "size": 1}
+    config_class = dataclasses.dataclass(type("Config", (), dict(body)))
+    assert defaults_to(config_class)().inner == config_class()
+    other = dataclasses.dataclass(type("Config", (), {**body, "__module__": "elsewhere"}))
+    with pytest.raises(ValueError, match="mutable default"):
+        defaults_to(other)
+
+
+@NEW_DATACLASSES
+def test_a_plugins_config_derived_from_fairseqs_is_hashable():
+    from fairseq.dataclass import FairseqDataclass
+
+    @dataclasses.dataclass
+    class PluginConfig(FairseqDataclass):
+        size: int = 1
+
+    assert defaults_to(PluginConfig)().inner == PluginConfig()
+
+
+def test_explicit_hashes_are_kept(monkeypatch):
+    monkeypatch.setattr(dataclasses, "dataclass", dataclasses.dataclass)
+    config_classes.make_hashable()
+    body = {"__module__": "fairseq.x", "__annotations__": {"size": int}, "size": 1}
+    frozen = dataclasses.dataclass(frozen=True)(type("Config", (), body))
+    assert hash(frozen()) == hash(frozen())
+
+
+# Attention
+
+
+@pytest.fixture
+def encoder_and_batch():
+    """A stock encoder in evaluation, loaded from a state dict, and a batch with padding."""
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+
+    cfg = TransformerConfig()
+    cfg.encoder.embed_dim, cfg.encoder.ffn_embed_dim = 8, 16
+    cfg.encoder.layers, cfg.encoder.attention_heads = 2, 2
+    symbols = Dictionary()
+    for word in "abcdef":
+        symbols.add_symbol(word)
+    torch.manual_seed(1)
+    embedding = torch.nn.Embedding(len(symbols), 8, symbols.pad())
+    encoder = TransformerEncoderBase(cfg, symbols, embedding)
+    encoder.load_state_dict(encoder.state_dict())
+    tokens = torch.tensor([[4, 5, 6, 7, 2], [4, 5, 2, 1, 1]])
+    return encoder.eval(), tokens
+
+
+def count_calls(encoder, tokens):
+    calls = []
+    for layer in encoder.layers:
+        layer.self_attn.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        encoder(tokens, src_lengths=None)
+    return len(calls)
+
+
+def test_encoder_calls_its_attention_on_a_padded_batch(encoder_and_batch):
+    encoder, tokens = encoder_and_batch
+    assert count_calls(encoder, tokens) == len(encoder.layers)
+
+
+def test_encoder_bypasses_its_attention_without_the_fix(encoder_and_batch):
+    encoder, tokens = encoder_and_batch
+    for layer in encoder.layers:
+        assert layer.load_to_BT, "this encoder would not take the fast path anyway"
+        layer.can_use_fastpath = True
+    assert count_calls(encoder, tokens) == 0
+
+
+def test_padding_does_not_change_a_sentence(encoder_and_batch):
+    encoder, tokens = encoder_and_batch
+    with torch.no_grad():
+        together = encoder(tokens, src_lengths=None)["encoder_out"][0][:3, 1]
+        alone = encoder(tokens[1:, :3], src_lengths=None)["encoder_out"][0][:, 0]
+    torch.testing.assert_close(together, alone)
+
+
+def test_head_weights_are_per_head():
+    from fairseq.modules import MultiheadAttention
+
+    attention = MultiheadAttention(8, 2, self_attention=True).eval()
+    x = torch.randn(3, 4, 8)
+    output, weights = attention(x, x, x, need_head_weights=True)
+    plain_output, average = attention(x, x, x)
+    assert weights.shape == (2, 4, 3, 3)
+    torch.testing.assert_close(weights.mean(0), average)
+    torch.testing.assert_close(output, plain_output)
+    forward = unfixed(MultiheadAttention.forward)
+    assert forward(attention, x, x, x, need_head_weights=True)[1].shape == (4, 3, 3)
+
+
+# Jobs of one sweep
+
+
+@pytest.fixture
+def leftovers():
+    """What one training leaves behind in fairseq's global state."""
+    from fairseq import checkpoint_utils
+    from fairseq.logging import progress_bar
+    from fairseq_cli import train
+
+    closed = []
+    checkpoint_utils.save_checkpoint.best = 1.5
+    train.should_stop_early.best = 1.5
+    train.should_stop_early.num_runs = 3
+    progress_bar._tensorboard_writers["train"] = types.SimpleNamespace(
+        close=lambda: closed.append("train")
+    )
+    yield closed
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    vars(train.should_stop_early).clear()
+    progress_bar._tensorboard_writers.clear()
+
+
+def remaining():
+    from fairseq import checkpoint_utils
+    from fairseq.logging import progress_bar
+    from fairseq_cli import train
+
+    return {
+        **vars(checkpoint_utils.save_checkpoint),
+        **vars(train.should_stop_early),
+        **progress_bar._tensorboard_writers,
+    }.keys() - {"__wrapped__"}
+
+
+def test_a_new_trainer_forgets_the_previous_job(leftovers):
+    from fairseq.trainer import Trainer
+
+    with contextlib.suppress(AttributeError):  # None is no configuration: it stops right after
+        unfixed(Trainer.__init__)(object.__new__(Trainer), None, None, None, None)
+    assert remaining() == {"best", "num_runs", "train"}
+    with contextlib.suppress(AttributeError):
+        Trainer(None, None, None, None)
+    assert remaining() == set()
+    assert leftovers == ["train"]
+
+
+# fairseq-score
+
+
+@pytest.fixture
+def translations(tmp_path):
+    text = "the black cat sits on the small table\na man rides a bicycle through the town\n"
+    (tmp_path / "hypotheses").write_text(text)
+    (tmp_path / "references").write_text(text)
+    return ["--sys", str(tmp_path / "hypotheses"), "--ref", str(tmp_path / "references")]
+
+
+def score(monkeypatch, capsys, arguments):
+    from fairseq_cli import score
+
+    monkeypatch.setattr(sys, "argv", ["fairseq-score", *arguments])
+    score.cli_main()
+    return capsys.readouterr().out
+
+
+def test_score_with_sacrebleu(monkeypatch, capsys, translations):
+    import sacrebleu
+
+    out = score(monkeypatch, capsys, [*translations, "--sacrebleu"])
+    assert "BLEU = 100.00" in out
+    monkeypatch.setattr(sacrebleu, "corpus_bleu", unfixed(sacrebleu.corpus_bleu))
+    with pytest.raises(TypeError, match="sequence of strings"):
+        score(monkeypatch, capsys, [*translations, "--sacrebleu"])
+
+
+def test_score_by_sentence(monkeypatch, capsys, translations):
+    from fairseq.scoring import bleu
+
+    out = score(monkeypatch, capsys, [*translations, "--sentence-bleu"])
+    assert out.count("BLEU4 = 100.00") == 2
+    monkeypatch.setattr(bleu.Scorer, "__init__", unfixed(bleu.Scorer.__init__))
+    with pytest.raises(TypeError):
+        score(monkeypatch, capsys, [*translations, "--sentence-bleu"])
+
+
+def test_score_without_options(monkeypatch, capsys, translations):
+    assert "BLEU4 = 100.00" in score(monkeypatch, capsys, translations)

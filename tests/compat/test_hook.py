@@ -1,0 +1,137 @@
+"""The import hook: loaded by every interpreter, cheap, and active only when it is needed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairseq_compat
+
+IS_HOOKED = "import sys; print('Finder' in [getattr(f, '__name__', '') for f in sys.meta_path])"
+
+
+def modules_loaded_by(python, *arguments):
+    """Return the modules that `python -X importtime ARGUMENTS` imports."""
+    done = python.run("-X", "importtime", *arguments)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
+
+
+def test_start_up_imports_nothing_but_the_hook(python):
+    """What costs time at start-up is importing: there is one small module to import."""
+    # -S leaves out site, and with it every .pth file; importing site brings the rest back.
+    bare = modules_loaded_by(python, "-I", "-S", "-c", "import os")
+    ours = {name for name in modules_loaded_by(python, "-I", "-c", "pass") if "fairseq" in name}
+    alone = modules_loaded_by(
+        python,
+        "-S",
+        "-c",
+        f"import os, sys; sys.path.append({str(Path(fairseq_compat.__file__).parents[1])!r});"
+        "import fairseq_compat",
+    )
+    assert ours == {"fairseq_compat"}
+    assert alone - bare == {"fairseq_compat"}
+
+
+def test_every_interpreter_is_hooked(python):
+    assert python.output("-c", IS_HOOKED) == "True\n"
+    assert python.output("-I", "-c", IS_HOOKED) == "True\n"
+
+
+def test_spawned_workers_are_hooked(python, tmp_path):
+    script = tmp_path / "spawn.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "def hooked():\n"
+        "    print('fairseq_compat' in sys.modules, flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    worker = multiprocessing.get_context('spawn').Process(target=hooked)\n"
+        "    worker.start(); worker.join()\n"
+    )
+    assert python.output(str(script)) == "True\n"
+
+
+@pytest.mark.parametrize(("value", "hooked"), [("1", False), ("yes", False), ("0", True)])
+def test_the_environment_switches_it_off(python, value, hooked):
+    assert python.output("-c", IS_HOOKED, FAIRSEQ_COMPAT_OFF=value) == f"{hooked}\n"
+
+
+def test_importing_twice_installs_one_finder():
+    fairseq_compat.install()
+    assert sys.meta_path.count(fairseq_compat.Finder) == 1
+
+
+def test_without_pth_file_importing_the_package_installs_it(python, repository):
+    """As after `pip install --target`, where no .pth file is read."""
+    code = (
+        f"import sys; sys.path.append({str(repository)!r}); import fairseq_compat;"
+        "print(sys.meta_path[0] is fairseq_compat.Finder)"
+    )
+    assert python.output("-S", "-c", code) == "True\n"
+
+
+def fake_libraries(folder):
+    """Write stand-ins for the watched packages, which tell what was applied before them."""
+    for name, imports in (("omegaconf", ""), ("hydra", "import omegaconf"), ("fairseq", "")):
+        package = folder / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(
+            f"{imports}\nfrom fairseq_compat_log import log\nlog.append('run {name}')\n"
+        )
+    (folder / "fairseq_compat_log.py").write_text("log = []\n")
+
+
+WATCH = """
+import sys
+sys.path.insert(0, {path!r})
+from fairseq_compat import registry
+from fairseq_compat_log import log
+registry.apply_fixes = lambda moment: log.append(moment)
+"""
+
+
+def test_fixes_come_before_and_after_each_watched_import(python, tmp_path):
+    fake_libraries(tmp_path)
+    code = WATCH.format(path=str(tmp_path)) + "import hydra, fairseq; print(*log, sep='; ')"
+    assert python.output("-c", code).strip().split("; ") == [
+        *("before", "before", "run omegaconf", "omegaconf", "run hydra", "hydra"),
+        *("before", "run fairseq", "fairseq"),
+    ]
+
+
+def test_other_imports_do_not_wake_it(python):
+    code = "import json, sys, fairseq_compat; print('fairseq_compat.registry' in sys.modules)"
+    assert python.output("-c", code) == "False\n"
+
+
+def test_a_missing_fairseq_stays_a_plain_import_error(python, tmp_path):
+    """Programs probe for packages with find_spec, which must go on to return None."""
+    code = (
+        f"import sys; sys.path = [{str(Path(fairseq_compat.__file__).parents[1])!r}] + "
+        "[p for p in sys.path if 'site-packages' not in p]\n"
+        "import importlib.util; print(importlib.util.find_spec('fairseq'))"
+    )
+    assert python.output("-I", "-c", code) == "None\n"
+
+
+def test_a_fairseq_imported_earlier_is_mended_at_once(python, tmp_path, repository):
+    fake_libraries(tmp_path)
+    code = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(repository)!r}]\n"
+        "import fairseq\n"
+        "from fairseq_compat_log import log\n"
+        "import fairseq_compat\n"
+        "from fairseq_compat import registry\n"
+        "registry.apply_fixes = log.append\n"
+        "fairseq_compat.install(); print(log)"
+    )
+    done = python.output("-c", code, FAIRSEQ_COMPAT_OFF="1").strip()
+    assert done == "['run fairseq', 'before', 'fairseq']"
+
+
+def test_it_knows_nothing_of_the_plugin(repository):
+    sources = (repository / "fairseq_compat").glob("*.py")
+    assert not [path.name for path in sources if "import fairseq_collab" in path.read_text()]
