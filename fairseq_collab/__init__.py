@@ -3,8 +3,9 @@
 Importing it registers all architectures; nothing else happens.
 """
 
-import fairseq_compat  # noqa: F401  (must come first: it lets fairseq be imported at all)
+import fairseq_compat  # noqa: F401  (first: it lets fairseq be imported at all)
 
+# isort: split
 from fairseq_collab import models
 
 __all__ = ["models"]

@@ -3,22 +3,21 @@
     head_i = softmax(scale (x Wq^T) diag(m_i) (y Wk^T)^T)(y Wv_i^T + bv_i)
 
 Cordonnier, Loukas, Jaggi 2020, "Multi-head attention: collaborate instead of concatenate",
-arXiv 2006.16362.  Concatenated heads are the special case ``K = d`` where ``m_i`` is one on head i's
-own ``d/H`` dimensions and zero elsewhere.
+arXiv 2006.16362.  Concatenated heads are the special case ``K = d`` where ``m_i`` is one on head
+i's own ``d/H`` dimensions and zero elsewhere.
 
-Shapes: ``Wq, Wk (K, d)`` for any ``K >= 1`` (the paper's D~k), mixing ``M (H, K)`` with rows ``m_i``,
-``Wv_i (d/H, d)``, ``Wo (d, d)``.
+Shapes: ``Wq, Wk (K, d)`` for any ``K >= 1`` (the paper's D~k), mixing ``M (H, K)`` with rows
+``m_i``, ``Wv_i (d/H, d)``, ``Wo (d, d)``.
 
-The mixing multiplies the *query*.  So there is one key ``(B, 1, S, K)`` for all heads, and the cache
-of a decoder holds ``K`` numbers a token; the same product with mixed keys would cache ``H K``.
+The mixing multiplies the *query*.  So there is one key ``(B, 1, S, K)`` for all heads, and the
+cache of a decoder holds ``K`` numbers a token; the same product with mixed keys would cache
+``H K``.
 
 Per-head content scores ``y c_i`` (``bias="content"``) ride along as ``H`` more key dimensions, of
 which head i's query picks the i-th: they are computed once a key, and cached with it.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor, nn
@@ -158,7 +157,7 @@ def init_mixing(mixing: Tensor, how: str) -> None:
     check_choice("mixing init", how, MIXING_INITS)
     num_heads, key_dim = mixing.shape
     if how == "xavier":
-        nn.init.uniform_(mixing, *(s * math.sqrt(6 / (num_heads + key_dim)) for s in (-1, 1)))
+        nn.init.xavier_uniform_(mixing)
     elif how == "normal":
         nn.init.normal_(mixing, std=0.2)
     elif how == "ones":

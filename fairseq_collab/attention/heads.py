@@ -11,9 +11,9 @@ Shapes:
     H  heads            G  key heads: H, or 1 if all heads share one key
     e  size of a scored query/key vector              h_v  size of a head's value
 
-Beams: when the query has ``beam`` rows for each sentence of the key, rows ``b*beam ... b*beam+beam-1``
-belong to sentence ``b``.  They are folded into query positions, so that the keys and values of a
-sentence are computed and cached once, never once a beam.
+Beams: when the query has ``beam`` rows for each sentence of the key, rows
+``b*beam ... b*beam+beam-1`` belong to sentence ``b``.  They are folded into query positions, so
+that the keys and values of a sentence are computed and cached once, never once a beam.
 """
 
 from __future__ import annotations
@@ -142,47 +142,59 @@ class HeadAttention(nn.Module):
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
         """
-        cached = None if incremental_state is None else self._get_input_buffer(incremental_state)
-        source = query if self.self_attention else key
-        if static_kv and cached:
-            k, v, key_padding_mask = (cached[name] for name in self._CACHED)
-        else:
-            if source is None:
-                raise ValueError("no key was given, and none is cached from an earlier step")
-            k = self.project_key(source)  # (B, G, S, e)
-            same = self.self_attention or self.encoder_decoder_attention or value is None
-            v = self.project_value(source if same else value)  # (B, H, S, h_v)
-            if cached:
-                k, v, key_padding_mask = self._append(cached, k, v, key_padding_mask)
-            if incremental_state is not None:
-                state = dict(zip(self._CACHED, (k, v, key_padding_mask), strict=True))
-                state["beam"] = query.size(1) // k.size(0)
-                self._set_input_buffer(incremental_state, state)
-
+        k, v, padding = self._keys_and_values(
+            query, key, value, key_padding_mask, incremental_state, static_kv
+        )
         steps, beam = query.size(0), query.size(1) // k.size(0)
         if beam > 1:
             query = fold_beams(query, beam)  # (T * beam, B, d)
-
-        q = self.project_query(query)  # (B, H, T, e)
-        scores = head_scores(q, k)  # (B, H, T, S)
-        scores = mask_scores(scores, attn_mask, key_padding_mask)
+        scores = head_scores(self.project_query(query), k)  # (B, H, T, S)
+        scores = mask_scores(scores, attn_mask, padding)
         if before_softmax:
             return scores.flatten(0, 1), v.flatten(0, 1)
-        weights = softmax(scores)
-        heads = self.dropout_module(weights).to(v.dtype) @ v  # (B, H, T, h_v)
+
+        weights = softmax(scores).to(v.dtype)
+        heads = self.dropout_module(weights) @ v  # (B, H, T, h_v)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if beam > 1:
             output = unfold_beams(output, steps)
         if not (need_weights or need_head_weights):
             return output, None
-        per_head = weights.to(scores.dtype).transpose(0, 1)  # (H, B, T, S)
-        if beam > 1:
-            per_head = per_head.unflatten(2, (steps, beam)).transpose(2, 3).flatten(1, 2)
+        if beam > 1:  # (B, H, T * beam, S) -> (B * beam, H, T, S)
+            weights = weights.unflatten(2, (steps, beam)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+        per_head = weights.transpose(0, 1)  # (H, B, T, S)
         return output, per_head if need_head_weights else per_head.mean(dim=0)
 
     # ---- cache -----------------------------------------------------------------------------------
 
     _CACHED = ("prev_key", "prev_value", "prev_key_padding_mask")
+
+    def _keys_and_values(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        padding: Tensor | None,
+        incremental_state: IncrementalState | None,
+        static_kv: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All keys ``(B, G, S, e)``, values ``(B, H, S, h_v)`` and their padding, cached or new."""
+        cached = self._get_input_buffer(incremental_state)
+        if static_kv and cached:
+            return cached["prev_key"], cached["prev_value"], cached["prev_key_padding_mask"]
+        source = query if self.self_attention else key
+        if source is None:
+            raise ValueError("no key was given, and none is cached from an earlier step")
+        if value is None or self.self_attention or self.encoder_decoder_attention:
+            value = source
+        k, v = self.project_key(source), self.project_value(value)
+        if cached:
+            k, v, padding = self._append(cached, k, v, padding)
+        if incremental_state is not None:
+            state: dict[str, Any] = dict(zip(self._CACHED, (k, v, padding), strict=True))
+            state["beam"] = query.size(1) // k.size(0)
+            self._set_input_buffer(incremental_state, state)
+        return k, v, padding
 
     def _append(
         self, cached: dict[str, Any], k: Tensor, v: Tensor, padding: Tensor | None

@@ -41,7 +41,7 @@ def concatenated(
 
     ``head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i)``, with
     ``Wq_i, Wk_i (h_qk, d)`` and ``Wv_i (h_v, d)`` the i-th row blocks of the stacked weights.
-    With ``h_qk = h_v = d/H`` and ``scale = h_qk^-0.5`` this is the ordinary transformer's attention.
+    With ``h_qk = h_v = d/H`` and ``scale = h_qk^-0.5`` this is the ordinary transformer's.
 
     Args:
         weights: ``q_proj.weight``, ``q_proj.bias``, ... of k_proj, v_proj, out_proj, as in the

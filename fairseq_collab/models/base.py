@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
-from fairseq_compat.errors import UserError
 from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_collab.models.config import nested
 from fairseq_collab.models.layers import AttentionBuilder, Decoder, Encoder
 from fairseq_collab.models.signature import check_weights
+from fairseq_compat.errors import UserError
 
 #: Options of fairseq's transformer that reach inside its own attention.
 _UNSUPPORTED = {

@@ -10,7 +10,9 @@ defaults, and hold on the command line and under Hydra alike (fairseq applies ar
 *functions* on the command line only).
 """
 
-# No "from __future__ import annotations": fairseq reads the fields' types.
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
 from argparse import Namespace
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from typing import Any, Optional

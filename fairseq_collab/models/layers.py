@@ -1,7 +1,7 @@
 """fairseq's transformer layers, encoder and decoder, with attention that a model chooses.
 
-A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the attention
-of each site and change nothing else.
+A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the
+attention of each site and change nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
     #: kernel knows nothing of our attention, and the copies would be counted as parameters.
-    _COPIES = tuple(
+    COPIES = tuple(
         f"{module}_{kind}"
         for module in ("in_proj", "out_proj", "fc1", "fc2")
         for kind in ("weight", "bias")
@@ -61,7 +61,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
         super().__init__(cfg, return_fc)
-        for name in self._COPIES:
+        for name in self.COPIES:
             delattr(self, name)
         self.can_use_fastpath = False
 

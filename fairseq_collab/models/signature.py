@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from fairseq_compat.errors import UserError
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
+from fairseq_compat.errors import UserError
 
 DICTIONARY_VERSION = 1
 

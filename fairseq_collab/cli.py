@@ -1,0 +1,55 @@
+"""``fairseq-collab COMMAND``: what fairseq's own commands do not do."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_compat.errors import UserError
+
+
+class Command(NamedTuple):
+    """A module with ``main(argv) -> exit status``, imported when the command is called."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "average": Command("fairseq_collab.checkpoint_average", "average checkpoints of one training"),
+    "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
+    "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of fairseq-generate output"),
+}
+#: Served without a module of their own (``doctor`` by ``fairseq_collab_main``).
+BUILT_IN = {
+    "doctor": "what is installed, what is patched and why, and what is wrong",
+    "user-dir": "print the folder to pass as --user-dir",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run one command: 0 if it succeeded, 1 for bad input, 2 for bad usage."""
+    name, *arguments = argv or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name == "user-dir":
+        print(Path(__file__).parent)
+        return 0
+    if name not in COMMANDS:
+        print(f"fairseq-collab: error: no command {name!r}\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        return importlib.import_module(COMMANDS[name].module).main(arguments)
+    except UserError as error:
+        print(f"fairseq-collab {name}: error: {error}", file=sys.stderr)
+        return 1
+
+
+def usage() -> str:
+    """All commands, a line each."""
+    summaries = {name: command.summary for name, command in COMMANDS.items()} | BUILT_IN
+    lines = [f"  {name:10} {summary}" for name, summary in sorted(summaries.items())]
+    return "\n".join(["usage: fairseq-collab COMMAND [OPTIONS]", "", *lines])

@@ -1,0 +1,127 @@
+"""``fairseq-collab score``: BLEU and chrF of what ``fairseq-generate`` printed.
+
+Scores are sacreBLEU's, on detokenised, cased text against the untouched reference, and always carry
+their signature.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU, CHRF
+
+from fairseq_compat.errors import UserError
+
+#: ``D-17<tab>-0.31<tab>text``: a detokenised hypothesis, as fairseq-generate prints it.
+_HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+
+
+@dataclass(frozen=True)
+class Score:
+    """Corpus scores (0 to 100) with the signatures that say how they were computed."""
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    length_ratio: float
+    sentences: int
+
+
+def read_hypotheses(path: Path) -> list[str]:
+    """The best hypothesis of every sentence, in the order of the corpus.
+
+    Raises:
+        UserError: the file has no hypotheses, or lacks some.
+    """
+    found: dict[int, str] = {}
+    for line in _lines(path):
+        match = _HYPOTHESIS.fullmatch(line)
+        if match:
+            found.setdefault(int(match[1]), match[2])  # the first is the best
+    if not found:
+        raise UserError(
+            "no hypotheses (lines that start with D-) in it",
+            where=path,
+            todo="give the output of fairseq-generate, run without --quiet",
+        )
+    missing = set(range(max(found) + 1)) - found.keys()
+    if missing:
+        raise UserError(
+            f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})",
+            where=path,
+            todo="generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
+            "drops sentences)",
+        )
+    return [found[i] for i in range(len(found))]
+
+
+def read_references(path: Path) -> list[str]:
+    """The sentences of a plain text file."""
+    return _lines(path)
+
+
+def score(hypotheses: list[str], references: list[str]) -> Score:
+    """Compute corpus BLEU (13a, cased) and chrF.
+
+    Raises:
+        UserError: as many hypotheses as references are needed.
+    """
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{len(hypotheses)} hypotheses but {len(references)} references",
+            todo="give the reference of the set that was translated",
+        )
+    bleu, chrf = BLEU(), CHRF()
+    bleu_score = bleu.corpus_score(hypotheses, [references])
+    chrf_score = chrf.corpus_score(hypotheses, [references])
+    return Score(
+        bleu=bleu_score.score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf=chrf_score.score,
+        chrf_signature=str(chrf.get_signature()),
+        length_ratio=bleu_score.sys_len / bleu_score.ref_len,
+        sentences=len(references),
+    )
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab score",
+        description="BLEU and chrF (sacreBLEU, detokenised, cased) of fairseq-generate's output.",
+    )
+    parser.add_argument(
+        "generation", type=Path, help="what fairseq-generate --remove-bpe sentencepiece printed"
+    )
+    parser.add_argument(
+        "--reference", type=Path, required=True, help="raw reference text, a sentence a line"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(argv)
+    result = score(read_hypotheses(args.generation), read_references(args.reference))
+    print(json.dumps(asdict(result)) if args.json else summary(result))
+    return 0
+
+
+def summary(result: Score) -> str:
+    """Two lines: BLEU and chrF, each with its signature."""
+    return (
+        f"BLEU {result.bleu:.2f}  (length ratio {result.length_ratio:.3f}, "
+        f"{result.sentences} sentences)  {result.bleu_signature}\n"
+        f"chrF {result.chrf:.2f}  {result.chrf_signature}"
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=path) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8 at byte {error.start}", where=path) from error
+    # Not splitlines(), which also splits at U+2028 and the like.
+    return text.removesuffix("\n").split("\n")

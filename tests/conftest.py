@@ -1,0 +1,34 @@
+"""Fixtures that all tiers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+USER_DIR = REPOSITORY / "fairseq_collab"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real corpora (``FAIRSEQ_COLLAB_DATA``, else ``../shared/data``), or skip."""
+    folder = Path(os.environ.get("FAIRSEQ_COLLAB_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no corpora at {folder}: set FAIRSEQ_COLLAB_DATA to a folder that has them")
+    return folder
+
+
+@pytest.fixture
+def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything in double precision, fairseq's softmax (always single) included; seeded."""
+    import torch
+    from fairseq import utils
+
+    monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
+    torch.manual_seed(7)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

@@ -1,0 +1,147 @@
+"""Whole models in the limit where they are fairseq's transformer, in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toy
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor, nn
+
+from fairseq_collab.evaluation.cost import used_parameters
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+TOLERANCE = 1e-10
+LIMITS = {
+    "collaborative": {"key_dim": 16, "mixing_init": "block"},
+    "ordinary": {"collaborative_sites": "none"},
+    "cross only": {"key_dim": 16, "mixing_init": "block", "collaborative_sites": "cross"},
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "shared": {"share_all_embeddings": True},
+    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    "embedding norm": {"layernorm_embedding": True},
+    "gelu": {"activation_fn": "gelu"},
+    "other encoder size": {"encoder_embed_dim": 8, "encoder_attention_heads": 2},
+    "cross+self": {"cross_self_attention": True, "no_cross_attention": True},
+    "output size": {"decoder_output_dim": 12, "decoder_input_dim": 8},
+    "checkpointing": {"checkpoint_activations": True},
+}
+
+
+def pair(limit: str, **options: Any) -> tuple[nn.Module, nn.Module]:
+    """Our model and fairseq's, with the same weights and no dropout."""
+    options = {"dropout": 0.0, **options}
+    ours = toy.model("transformer_collab", **options, **LIMITS[limit])
+    stock = toy.model("transformer", **options)
+    weights = {k: v for k, v in ours.state_dict().items() if k in stock.state_dict()}
+    stock.load_state_dict(_with_copies(weights, stock))
+    return ours, stock
+
+
+def _with_copies(weights: dict[str, Tensor], stock: nn.Module) -> dict[str, Tensor]:
+    """fairseq's encoder layers hold unused copies of their weights; fill them with anything."""
+    return {name: weights.get(name, tensor) for name, tensor in stock.state_dict().items()}
+
+
+def no_copies(stock: nn.Module) -> dict[str, Tensor]:
+    """fairseq's parameters without the unused copies in its encoder layers."""
+    used = {id(parameter) for parameter in used_parameters(stock)}
+    return {name: p for name, p in stock.named_parameters() if id(p) in used}
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_limit_equals_fairseq(limit: str, options: str, training: bool) -> None:
+    if options == "other encoder size" and limit != "ordinary":
+        pytest.skip("the limit K = d is another size at each site")
+    ours, stock = (model.train(training) for model in pair(limit, **OPTIONS[options]))
+    batch = toy.batch()
+    (logits, extra), (expected, expected_extra) = ours(**batch), stock(**batch)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=TOLERANCE)
+    if expected_extra["attn"][0] is not None:
+        torch.testing.assert_close(
+            extra["attn"][0], expected_extra["attn"][0], rtol=0, atol=TOLERANCE
+        )
+    direction = torch.linspace(-1, 1, logits.numel()).view_as(logits)
+    for output in (logits, expected):
+        (output * direction).sum().backward()
+    own = dict(ours.named_parameters())
+    for name, parameter in no_copies(stock).items():
+        torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=TOLERANCE, msg=name)
+
+
+def test_one_seed_gives_both_the_same_weights() -> None:
+    torch.manual_seed(5)
+    ours = toy.model("transformer_collab", **LIMITS["collaborative"]).state_dict()
+    torch.manual_seed(5)
+    for name, weight in no_copies(toy.model("transformer")).items():
+        assert torch.equal(ours[name], weight), name
+
+
+def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
+    return SequenceGenerator([model], symbols.target_dictionary, beam_size=beam, max_len_b=12)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("options", ["plain", "cross+self"])
+@pytest.mark.parametrize("limit", ["collaborative", "ordinary"])
+def test_beam_search_equals_fairseq(limit: str, options: str, beam: int) -> None:
+    """The same hypotheses, scores and attention, with shared caches and with fairseq's."""
+    symbols = toy.task()
+    ours, stock = (model.eval() for model in pair(limit, **OPTIONS[options]))
+    sample = {"net_input": toy.batch(symbols)}
+    found, expected = (generator(m, symbols, beam).generate([m], sample) for m in (ours, stock))
+    for hypotheses, wanted in zip(found, expected, strict=True):
+        for one, other in zip(hypotheses, wanted, strict=True):
+            assert one["tokens"].tolist() == other["tokens"].tolist()
+            torch.testing.assert_close(one["score"], other["score"], rtol=0, atol=1e-6)
+            torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", ["projection", "content", "none"])
+def test_beam_search_with_reduced_keys_equals_rescoring(bias: str) -> None:
+    """No limit case: the score of every hypothesis equals that of one teacher-forced pass."""
+    symbols = toy.task()
+    model = toy.model("transformer_collab", key_dim=5, attention_bias=bias).eval()
+    batch = toy.batch(symbols)
+    hypotheses = generator(model, symbols, beam=4).generate([model], {"net_input": batch})
+    for i, candidates in enumerate(hypotheses):
+        for hypothesis in candidates:
+            tokens = hypothesis["tokens"]
+            shifted = tokens.roll(1)[None]
+            source = batch["src_tokens"][i : i + 1]
+            net_output = model(source, batch["src_lengths"][i : i + 1], shifted)
+            scores = model.get_normalized_probs(net_output, log_probs=True)[0]
+            total = scores.gather(1, tokens[:, None]).sum()
+            # fairseq's search keeps its scores in single precision
+            assert hypothesis["score"] * len(tokens) == pytest.approx(total.item(), abs=1e-4)
+
+
+def test_encoder_attention_is_called_in_evaluation() -> None:
+    """fairseq 0.12.2 by-passes the encoder's attention in evaluation; ours must be used."""
+    model = toy.model("transformer_collab", key_dim=5).eval()
+    model.load_state_dict(model.state_dict())  # what arms fairseq's by-pass
+    calls = []
+    for layer in model.encoder.layers:
+        layer.self_attn.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        model(**toy.batch())
+    assert len(calls) == len(model.encoder.layers)
+
+
+def test_greedy_search_after_a_beam_search() -> None:
+    """fairseq announces a beam to the model, but never the end of it."""
+    symbols = toy.task()
+    ours, stock = (model.eval() for model in pair("collaborative"))
+    sample = {"net_input": toy.batch(symbols)}
+    generator(ours, symbols, beam=4).generate([ours], sample)
+    assert ours.encoder.beams_share_output
+    found, expected = (generator(m, symbols, 1).generate([m], sample) for m in (ours, stock))
+    assert [h[0]["tokens"].tolist() for h in found] == [h[0]["tokens"].tolist() for h in expected]
