@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
 import struct
-import subprocess
-import sys
-from collections import deque
 from pathlib import Path
 
+from data_prep.child import run_module
 from fairseq_compat.errors import UserError
 
 _MAGIC = b"MMIDIDX\x00\x00"
-_PR_SET_PDEATHSIG = 1
 
 
 def binarise(
@@ -24,38 +19,13 @@ def binarise(
     `prefixes` maps fairseq's names (train, valid, test, test1, ...) to prefixes. The paths given
     to fairseq are relative, so its log does not depend on where the folder is.
     """
-    command = [sys.executable, "-m", "fairseq_cli.preprocess"]
-    command += ["--source-lang", source_lang, "--target-lang", target_lang]
+    arguments = ["--source-lang", source_lang, "--target-lang", target_lang]
     for option in ("train", "valid", "test"):
         chosen = [prefix for name, prefix in prefixes.items() if name.startswith(option)]
         if chosen:
-            command += [f"--{option}pref", ",".join(chosen)]
-    command += ["--joined-dictionary", "--destdir", ".", "--workers", str(workers)]
-    _run(command, folder)
-
-
-def _run(command: list[str], folder: Path) -> None:
-    log = folder / "output.tmp"
-    with log.open("wb") as output:
-        status = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-            check=False,
-        ).returncode
-    if status != 0:
-        with log.open(encoding="utf-8", errors="replace") as output_text:
-            last = " | ".join(line.strip() for line in deque(output_text, maxlen=5))
-        raise UserError(f"fairseq-preprocess failed with status {status}: {last}")
-    log.unlink()
-
-
-def _die_with_parent() -> None:
-    """In the child: be killed when the parent dies, lest we write into a folder given up."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            arguments += [f"--{option}pref", ",".join(chosen)]
+    arguments += ["--joined-dictionary", "--destdir", ".", "--workers", str(workers)]
+    run_module("fairseq_cli.preprocess", arguments, folder)
 
 
 def count_sentences(index: Path) -> int:

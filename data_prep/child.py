@@ -1,0 +1,40 @@
+"""Runs a Python module as a child process that cannot outlive us."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+
+from fairseq_compat.errors import UserError
+
+_PR_SET_PDEATHSIG = 1
+_LAST_LINES = 5
+
+
+def run_module(module: str, arguments: list[str], folder: Path | None = None) -> None:
+    """`python -m module arguments`, in `folder`; its last lines become a UserError if it fails."""
+    with tempfile.TemporaryFile() as output:
+        status = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            check=False,
+        ).returncode
+        if status == 0:
+            return
+        output.seek(0)
+        last = deque((line.decode("utf-8", "replace").strip() for line in output), _LAST_LINES)
+    raise UserError(f"{module} failed with status {status}: {' | '.join(last)}")
+
+
+def _die_with_parent() -> None:
+    """In the child: be killed when the parent dies, lest it write into a folder given up."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

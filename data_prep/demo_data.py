@@ -1,0 +1,79 @@
+"""The embedded English-German corpus, ready for fairseq: `python -m data_prep.demo_data`.
+
+Generates the text into a folder beside --out, together with whatever else the generator gives
+(trees, word alignment), and prepares it. Needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from data_prep.child import run_module
+from data_prep.cli import run
+from data_prep.files import fingerprint_tree
+from data_prep.folder import build_folder
+from data_prep.policy import positive_int
+from data_prep.prepare import add_prepare_options, config_from, prepare
+
+PROG = "data_prep.demo_data"
+GENERATOR = "data_prep.embedded"
+LANGUAGES = ("en", "de")
+
+
+def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = False) -> None:
+    """Makes the text folder, unless the same generator made it with the same options."""
+    sources = fingerprint_tree(Path(__file__).with_name("embedded"))
+    identity = {
+        "options": {**sizes, "seed": seed},
+        "inputs": {name: {"sha256": found["sha256"]} for name, found in sources.items()},
+    }
+
+    def build(temporary: Path) -> dict[str, object]:
+        print(f"generating {sum(sizes.values()):,} sentence pairs ...", flush=True)
+        arguments = ["--out", str(temporary), "--seed", str(seed)]
+        for split, size in sizes.items():
+            arguments += [f"--{split}", str(size)]
+        run_module(GENERATOR, arguments)
+        return {"generator": GENERATOR}
+
+    build_folder(folder, identity, build, force=force)
+
+
+def _make(args: argparse.Namespace) -> None:
+    out = args.out.resolve()
+    text = out.with_name(f"{out.name}-text")
+    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
+    generate(text, sizes, args.seed, force=args.force)
+    splits = {name: name for name in sizes}
+    origin = {"corpus": "embedded", "seed": args.seed}
+    prepare(config_from(args, text=text, splits=splits, origin=origin))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="Makes a folder for fairseq-train from the embedded English-German corpus; "
+        "the text goes to a folder beside it, whose name ends in -text.",
+    )
+    for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
+        parser.add_argument(
+            f"--{split}",
+            type=positive_int,
+            default=size,
+            metavar="N",
+            help=f"sentence pairs of the {split} set (default: {size})",
+        )
+    parser.add_argument("--seed", type=int, default=1, help="another seed, other sentences")
+    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
+    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
+    add_prepare_options(parser, vocab_size=2000)
+    args = parser.parse_args(argv)
+    if args.source_lang == args.target_lang:
+        parser.error(f"--source-lang and --target-lang are both {args.source_lang}")
+    return run(PROG, lambda: _make(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
