@@ -36,8 +36,7 @@ def evaluate(text: str) -> Any:
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError, ValueError) as error:
-        problem = "refused as a value: neither a number nor a list or tuple of numbers"
-        raise NotPlain(problem, repr(text)) from error
+        raise NotPlain(f"{text!r} is no plain value, such as 0.9 or (0.9, 0.98)") from error
 
 
 def _value(node: ast.expr) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import os
 import re
 import sys
@@ -32,6 +33,7 @@ SELF_CONTAINED = re.compile(
     r"|(Criterion|Optimizer) does not match; please reset the optimizer.*"
     r"|--finetune-from-model .* does not exist"
     r"|--finetune-from-model .* can not be (set|specified) together[^:]*"
+    r"|\w+ is required!"
     r"|Sizes of sample #.*|Size of sample #.*"
 )
 
@@ -50,7 +52,18 @@ def translate(error: BaseException) -> UserError | None:
         return UserError(told[-1]) if told else None
     if isinstance(error, OSError) and error.filename is not None and _raised_by_fairseq(error):
         return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
-    return _of_hydra(error)
+    return _of_literal(error) or _of_hydra(error)
+
+
+def _of_literal(error: BaseException) -> UserError | None:
+    """Names the option whose value fairseq's commands have given to ast.literal_eval."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for caller, called in itertools.pairwise(frames):
+        option = re.search(r"literal_eval\(cfg\.\w*\.?(\w+)\)", caller.line or "")
+        if called.name == "literal_eval" and option:
+            name = "--" + option.group(1).replace("_", "-")
+            return UserError(f"is no Python literal: {first_line(error)}", name)
+    return None
 
 
 def _missing_split(split: str, folder: str) -> UserError:
@@ -81,7 +94,7 @@ def of_options(message: str) -> str:
     wrong = re.fullmatch(r"argument (\S+): invalid choice: (.+?) \(choose from (.*)\)", message)
     if wrong is None:
         unknown = message.startswith("unrecognized arguments")
-        return message + (forgotten if unknown else "")
+        return message.replace(" <lambda> ", " ") + (forgotten if unknown else "")
     option, value, listed = wrong.groups()
     choices = [choice.strip().strip("'\"") for choice in listed.split(",")]
     text = f"argument {option}: there is no {value}"

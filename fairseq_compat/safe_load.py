@@ -160,8 +160,7 @@ def require_file(path: str) -> None:
 
 def instead_of(path: str) -> str:
     """Names the newest checkpoint that can be used instead."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    newest = newest_intact(folder or ".", without=path)
+    newest = newest_intact(path if os.path.isdir(path) else os.path.dirname(path), without=path)
     if newest is None:
         return "there is no intact checkpoint beside it"
     if errors.program() == "fairseq-train":
@@ -172,8 +171,8 @@ def instead_of(path: str) -> str:
 def newest_intact(folder: str, without: str = "") -> str | None:
     """Returns the newest undamaged `*.pt` of a folder; of copies, the first in the alphabet."""
     found = []
-    if os.path.isdir(folder):
-        for name in sorted(os.listdir(folder), reverse=True):
+    if os.path.isdir(folder or "."):
+        for name in sorted(os.listdir(folder or "."), reverse=True):
             path = os.path.join(folder, name)
             if name.endswith(".pt") and os.path.isfile(path) and path != without:
                 found.append((os.path.getmtime(path), path))
