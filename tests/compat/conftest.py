@@ -30,7 +30,7 @@ class Interpreter:
         }
         return subprocess.run(
             [self.executable, *arguments],
-            cwd=cwd,
+            cwd=cwd or "/",  # not in the checkout, whose packages could then be imported
             env={**inherited, "OMP_NUM_THREADS": "1", **environment},
             capture_output=True,
             text=True,

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import sys
 import types
+from typing import Any
 
 import pytest
 import torch
 
-from fairseq_compat import config_classes, registry
+from fairseq_compat import registry
 
 NEW_DATACLASSES = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 accepts fairseq's defaults"
@@ -73,20 +74,24 @@ def test_fairseq_cannot_be_imported_without_the_fixes(python):
     assert "mutable default" in done.stderr
 
 
-def defaults_to(config_class):
+def defaults_to(inner):
     """Define a dataclass one of whose fields has an instance as its default."""
-    return dataclasses.make_dataclass("Outer", [("inner", config_class, config_class())])
+    return dataclasses.make_dataclass("Outer", [("inner", inner, inner())])
+
+
+def config_class(module: str, **options: bool) -> Any:
+    """Define a dataclass as `module` would."""
+    body = {"__module__": module, "__annotations__": {"size": int}, "size": 1}
+    return dataclasses.dataclass(**options)(type("Config", (), body))  # type: ignore[call-overload]
 
 
 @NEW_DATACLASSES
 @pytest.mark.parametrize("module", ["fairseq.dataclass.configs", "hydra.conf"])
 def test_config_classes_are_hashable_but_no_others(module):
-    body = {"__module__": module, "__annotations__": {"size": int}, "size": 1}
-    config_class = dataclasses.dataclass(type("Config", (), dict(body)))
-    assert defaults_to(config_class)().inner == config_class()
-    other = dataclasses.dataclass(type("Config", (), {**body, "__module__": "elsewhere"}))
+    inner = config_class(module)
+    assert defaults_to(inner)().inner == inner()
     with pytest.raises(ValueError, match="mutable default"):
-        defaults_to(other)
+        defaults_to(config_class("elsewhere"))
 
 
 @NEW_DATACLASSES
@@ -100,11 +105,8 @@ def test_a_plugins_config_derived_from_fairseqs_is_hashable():
     assert defaults_to(PluginConfig)().inner == PluginConfig()
 
 
-def test_explicit_hashes_are_kept(monkeypatch):
-    monkeypatch.setattr(dataclasses, "dataclass", dataclasses.dataclass)
-    config_classes.make_hashable()
-    body = {"__module__": "fairseq.x", "__annotations__": {"size": int}, "size": 1}
-    frozen = dataclasses.dataclass(frozen=True)(type("Config", (), body))
+def test_explicit_hashes_are_kept():
+    frozen = config_class("fairseq.dataclass.configs", frozen=True)
     assert hash(frozen()) == hash(frozen())
 
 
