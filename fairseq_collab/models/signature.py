@@ -36,7 +36,7 @@ def check_weights(
 
     Args:
         prefix: of the model's names in ``state``.
-        strict: weights that are missing are refused, too.
+        strict: weights that are missing, or too many, are refused, too.
 
     Raises:
         UserError: names the first field that differs, its saved and its given value.
@@ -74,6 +74,10 @@ def _differences(
                 yield f"{name} is missing from it"
         elif saved.shape != tensor.shape and not name.endswith("signature"):
             yield f"{name} has shape {tuple(saved.shape)} in it, {tuple(tensor.shape)} here"
+    if strict:
+        for name in state:
+            if name.startswith(prefix) and name[len(prefix) :] not in own:
+                yield f"{name} is not in this model"
 
 
 def _attention_differences(name: str, attention: HeadAttention, saved: Tensor) -> Iterator[str]:

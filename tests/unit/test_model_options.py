@@ -1,0 +1,107 @@
+"""Options of the models: what builds and runs, and what is refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toy
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.transformer_collab import collaborative_sites
+from fairseq_compat.errors import UserError
+
+
+@pytest.mark.parametrize("suffix", PRESET_SIZES)
+def test_presets_are_registered_for_the_command_line_and_for_hydra(suffix: str) -> None:
+    from hydra.core.config_store import ConfigStore
+
+    name = f"transformer_collab{suffix}"
+    assert name in ARCH_MODEL_REGISTRY
+    assert name in MODEL_DATACLASS_REGISTRY
+    assert f"{name}.yaml" in ConfigStore.instance().repo["model"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_dim": 0}, "key_dim is 0; it must be at least 1"),
+        ({"encoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
+        ({"collaborative_sites": "encoder,self"}, "--collaborative-sites is 'encoder,self'"),
+        ({"collaborative_sites": ""}, "--collaborative-sites is ''; it must name some of encoder"),
+        ({"mixing_init": "block", "key_dim": 2}, "block mixing deals 2 key dimensions out to 4"),
+        ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
+        ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
+        ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
+        (
+            {"share_all_embeddings": True, "encoder_embed_dim": 8},
+            "--share-all-embeddings requires --encoder-embed-dim to match",
+        ),
+    ],
+)
+def test_refusals(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        toy.model("transformer_collab", **options)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_sites() -> None:
+    assert collaborative_sites("none") == frozenset()
+    assert collaborative_sites("cross,encoder") == {"encoder", "cross"}
+    model = toy.model("transformer_collab", collaborative_sites="decoder", key_dim=5)
+    kinds = {
+        name: hasattr(module, "mixing")
+        for name, module in model.named_modules()
+        if name.endswith("_attn")
+    }
+    assert all(kinds[name] == ("decoder" in name and "self_attn" in name) for name in kinds)
+
+
+def test_a_preset_with_an_unknown_option_is_an_error() -> None:
+    with pytest.raises(ValueError, match="preset typo: no such options: key_dims"):
+        preset(CollabOptions, "typo", key_dims=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_forward_and_backward(dtype: torch.dtype) -> None:
+    model = toy.model("transformer_collab", key_dim=5).to(dtype)
+    logits, _ = model(**toy.batch())
+    assert logits.dtype == dtype
+    logits.float().square().mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_layer_drop_drops_layers_in_training() -> None:
+    torch.manual_seed(0)
+    model = toy.model("transformer_collab", encoder_layerdrop=0.9, decoder_layerdrop=0.9)
+    model.train()
+    assert len(list(model.encoder.layers)) < 2
+    model.eval()
+    assert len(list(model.encoder.layers)) == 2
+
+
+def test_layers_to_keep_prunes_a_loaded_model() -> None:
+    """fairseq's --encoder-layers-to-keep: weights of the kept layers, renumbered."""
+    from argparse import Namespace
+
+    full = toy.model("transformer_collab")
+    choice = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "0,1"}
+    short = toy.model("transformer_collab", **choice)
+    assert len(short.encoder.layers) == 1
+    kept = Namespace(arch="transformer_collab", **choice)
+    short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
+    weight = full.encoder.layers[1].self_attn.mixing
+    assert torch.equal(short.encoder.layers[0].self_attn.mixing, weight)
+
+
+def test_retain_dropout_keeps_the_attentions_dropout_on() -> None:
+    """fairseq's --retain-dropout finds its own dropout module in our attention."""
+    model = toy.model("transformer_collab", attention_dropout=0.5).eval()
+    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["MultiheadAttention"])
+    attention = model.encoder.layers[0].self_attn
+    assert attention.dropout_module.apply_during_inference

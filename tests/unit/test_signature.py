@@ -1,0 +1,94 @@
+"""Weights that would load but mean something else are refused, in a sentence that says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import toy
+from torch import nn
+
+from fairseq_compat.errors import UserError
+
+OPTIONS: dict[str, Any] = {"key_dim": 8}
+
+
+def load(saved: nn.Module, given: nn.Module) -> None:
+    given.load_state_dict(saved.state_dict(), strict=True)
+
+
+def ours(symbols: Any = None, **options: Any) -> nn.Module:
+    return toy.model("transformer_collab", symbols, **{**OPTIONS, **options})
+
+
+def test_the_same_options_load() -> None:
+    load(ours(), ours())
+    load(ours(mixing_init="block"), ours(mixing_init="ones"))  # initial values do not matter
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"encoder_attention_heads": 2},
+            "encoder.layers.0.self_attn: heads is 4 in it, 2 here (and 5 more differences)",
+        ),
+        ({"key_dim": 4}, "encoder.layers.0.self_attn: key dimension is 8 in it, 4 here"),
+        (
+            {"attention_scale": "key"},
+            "encoder.layers.0.self_attn: scale (0 key, 1 embed) is 1 in it, 0 here",
+        ),
+        (
+            {"attention_bias": "content"},
+            "encoder.layers.0.self_attn: bias (0 projection, 1 content, 2 none) is 0 in it, 1 here",
+        ),
+        (
+            {"collaborative_sites": "encoder,decoder"},
+            "decoder.layers.0.encoder_attn: kind (1 concatenated, 2 collaborative) is 2 in it, "
+            "1 here",
+        ),
+        (
+            {"encoder_ffn_embed_dim": 32},
+            "encoder.layers.0.fc1.weight has shape (24, 16) in it, (32, 16) here",
+        ),
+        ({"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from it"),
+        ({"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this model"),
+    ],
+)
+def test_a_difference_is_named_with_both_values(options: dict, message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        load(ours(), ours(**options))
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_ordinary_heads_have_signatures_too() -> None:
+    plain = {"collaborative_sites": "none"}
+    with pytest.raises(UserError, match="self_attn: heads is 4 in it, 8 here"):
+        load(ours(**plain), ours(**plain, encoder_attention_heads=8, decoder_attention_heads=8))
+
+
+def test_a_stock_transformer_is_recognised() -> None:
+    with pytest.raises(UserError, match=r"carries no signatures.*plain fairseq transformer"):
+        load(toy.model("transformer"), ours())
+
+
+def test_a_dictionary_of_the_same_size_with_another_order() -> None:
+    symbols = toy.task()
+    swapped = toy.task()
+    words = swapped.target_dictionary
+    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
+    with pytest.raises(UserError) as refusal:
+        load(ours(symbols), ours(swapped))
+    assert "the encoder's dictionary has the same size (24) but other symbols" in str(refusal.value)
+
+
+def test_a_dictionary_of_another_size() -> None:
+    with pytest.raises(UserError, match="the encoder's dictionary has 24 symbols in it, 34 here"):
+        load(ours(), ours(toy.task(30)))
+
+
+def test_signatures_survive_half_precision() -> None:
+    symbols = toy.task()
+    load(ours(symbols).half(), ours(symbols))
+    load(ours(symbols).bfloat16(), ours(symbols))
