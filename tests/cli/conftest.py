@@ -1,0 +1,42 @@
+"""A copy task, and a small collaborative model trained on it through the real commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import USER_DIR, preprocess, succeed, write_copy_task
+
+SIZES = [
+    f"--{side}-{name}={size}"
+    for side in ("encoder", "decoder")
+    for name, size in (
+        ("layers", 1),
+        ("embed-dim", 32),
+        ("ffn-embed-dim", 64),
+        ("attention-heads", 4),
+    )
+]
+MODEL = ["--arch=transformer_collab", *SIZES, "--key-dim=8", "--share-all-embeddings"]
+OPTIMISER = [
+    "--optimizer=adam", "--lr=0.005", "--lr-scheduler=inverse_sqrt", "--warmup-updates=100",
+    "--clip-norm=1", "--dropout=0", "--criterion=label_smoothed_cross_entropy", "--seed=1",
+    "--cpu", "--num-workers=0", "--log-format=json", "--log-interval=1",
+]  # fmt: skip
+SHORT = [*OPTIMISER, "--max-tokens=200", "--max-update=3", "--disable-validation"]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy task, binarised."""
+    folder = tmp_path_factory.mktemp("copy")
+    write_copy_task(folder / "text")
+    return preprocess(folder / "text", folder / "bin")
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after three updates: enough for tests that only load it."""
+    folder = tmp_path_factory.mktemp("trained")
+    succeed("fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"

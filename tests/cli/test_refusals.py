@@ -1,0 +1,122 @@
+"""Checkpoints, data and options that do not fit: one clear line, non-zero exit, nothing lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import MODEL, SHORT
+from commands import USER_DIR, refuse, succeed
+
+OTHER_HEADS = ["--encoder-attention-heads=2", "--decoder-attention-heads=2"]
+HEADS = "encoder.layers.0.self_attn: heads is 4 in it, 2 here"
+
+
+def train(data: Path, *options: object) -> list[object]:
+    return ["fairseq-train", data, *USER_DIR, *MODEL, *SHORT, *options]
+
+
+def test_resuming_with_other_heads(trained: Path, data: Path) -> None:
+    before = trained.read_bytes()
+    line = refuse(*train(data, *OTHER_HEADS, "--max-update=6", "--save-dir", trained.parent))
+    assert line.startswith("fairseq-train: error: ")
+    assert HEADS in line
+    assert str(trained) in line
+    assert trained.read_bytes() == before
+
+
+def test_finetuning_from_other_heads(trained: Path, data: Path, tmp_path: Path) -> None:
+    line = refuse(
+        *train(data, *OTHER_HEADS, "--finetune-from-model", trained, "--save-dir", tmp_path)
+    )
+    assert HEADS in line
+
+
+def test_restoring_another_key_dimension(trained: Path, data: Path, tmp_path: Path) -> None:
+    options = ["--key-dim=4", "--restore-file", trained, "--reset-optimizer"]
+    line = refuse(*train(data, *options, "--save-dir", tmp_path))
+    assert "self_attn: key dimension is 8 in it, 4 here" in line
+
+
+def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:
+    line = refuse(
+        "fairseq-generate", data, *USER_DIR, "--path", trained, "--cpu",
+        "--model-overrides", "{'encoder_attention_heads': 2}",
+    )  # fmt: skip
+    assert line.startswith("fairseq-generate: error: ")
+    assert HEADS in line
+
+
+def test_overriding_the_scale_when_generating(trained: Path, data: Path) -> None:
+    line = refuse(
+        "fairseq-generate", data, *USER_DIR, "--path", trained, "--cpu",
+        "--model-overrides", "{'attention_scale': 'key'}",
+    )  # fmt: skip
+    assert "scale (0 key, 1 embed) is 1 in it, 0 here" in line
+
+
+@pytest.fixture
+def reordered(data: Path, tmp_path: Path) -> Path:
+    """The same data with its dictionary's lines in another order: same size, other words."""
+    folder = tmp_path / "reordered"
+    folder.mkdir()
+    for file in data.iterdir():
+        if file.name.startswith("dict."):
+            lines = file.read_text().splitlines(keepends=True)
+            (folder / file.name).write_text("".join(lines[::-1]))
+        else:
+            (folder / file.name).symlink_to(file)
+    return folder
+
+
+def test_another_dictionary_of_the_same_size(trained: Path, reordered: Path) -> None:
+    expected = "the encoder's dictionary has the same size (16) but other symbols"
+    line = refuse("fairseq-generate", reordered, *USER_DIR, "--path", trained, "--cpu")
+    assert expected in line
+    line = refuse(*train(reordered, "--max-update=6", "--save-dir", trained.parent))
+    assert expected in line
+
+
+def test_a_stock_checkpoint(data: Path, trained: Path, tmp_path: Path) -> None:
+    stock = [option for option in MODEL if "key-dim" not in option and "arch" not in option]
+    succeed("fairseq-train", data, "--arch=transformer", *stock, *SHORT, "--save-dir", tmp_path)
+    line = refuse(*train(data, "--restore-file", tmp_path / "checkpoint_last.pt",
+                         "--save-dir", tmp_path / "ours"))  # fmt: skip
+    assert "it carries no signatures" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--key-dim=0"], "key_dim is 0; it must be at least 1"),
+        (["--key-dim=many"], "argument --key-dim: invalid int value: 'many'"),
+        (["--encoder-attention-heads=3"], "model size 32 does not divide by 3 heads"),
+        (["--collaborative-sites=encode"], "--collaborative-sites is 'encode'"),
+        (["--mixing-init=zero"], "mixing init is 'zero'; it must be one of xavier, block"),
+        (["--quant-noise-pq=0.1"], "--quant-noise-pq quantises fairseq's own attention modules"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_option_values(options: list[str], message: str, data: Path, tmp_path: Path) -> None:
+    line = refuse(*train(data, *options, "--save-dir", tmp_path))
+    assert line.startswith("fairseq-train: error: ")
+    assert message in line
+
+
+def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
+    generation, reference = tmp_path / "generation", tmp_path / "reference"
+    score = ["fairseq-collab", "score", generation, "--reference", reference]
+    assert "cannot be read: No such file" in refuse(*score)
+    generation.write_text("nothing here\n")
+    reference.write_text("a\n")
+    assert "no hypotheses (lines that start with D-) in it" in refuse(*score)
+    generation.write_text("D-0\t-0.1\ta\nD-2\t-0.1\tb\n")
+    assert "hypothesis 1 is missing (1 of 3)" in refuse(*score)
+    generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
+    assert "2 hypotheses but 1 references" in refuse(*score)
+    reference.write_bytes(b"a\n\xff\n")
+    assert "not UTF-8 at byte 2" in refuse(*score)
+
+
+def test_unknown_command_lists_the_commands() -> None:
+    assert "print the folder to pass as --user-dir" in refuse("fairseq-collab", "nothing")
