@@ -7,6 +7,7 @@ the first download is written down in a lock file and enforced from then on.
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -141,7 +142,7 @@ def _request(url: str, part: Path, timeout: float) -> None:
         raise UserError(f"HTTP status {error.code} ({error.reason})", url) from None
     except urllib.error.URLError as error:
         raise _Cut(f"no connection ({error.reason})") from None
-    except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+    except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
         raise _Cut(f"connection lost ({error or type(error).__name__})") from None
     version.unlink(missing_ok=True)
 

@@ -1,0 +1,58 @@
+"""Fixtures for corpora: a tiny text, raw and prepared, and a loopback web server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from loopback import Server, serving
+from text_tools import config, write_corpus
+
+import data_prep.prepare as prepare_module
+from data_prep.prepare import prepare
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[[bytes, bytes], tuple[Path, Path]]:
+    """Writes a.en and a.de."""
+
+    def write(source: bytes, target: bytes) -> tuple[Path, Path]:
+        paths = tmp_path / "a.en", tmp_path / "a.de"
+        for path, content in zip(paths, (source, target), strict=True):
+            path.write_bytes(content)
+        return paths
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus as `prepare` makes it, undisturbed. Not to be changed by a test."""
+    return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as state:
+        yield state
+
+
+@pytest.fixture
+def no_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for fairseq-preprocess, which takes seconds to start."""
+
+    def binarise(folder: Path, prefixes: dict[str, str], *languages: object) -> None:
+        for split, prefix in prefixes.items():
+            for lang in ("en", "de"):
+                lines = (folder / f"{prefix}.{lang}").read_bytes().count(b"\n")
+                header = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + b"\x04"
+                index = folder / f"{split}.en-de.{lang}.idx"
+                index.write_bytes(header + lines.to_bytes(8, "little"))
+
+    monkeypatch.setattr(prepare_module, "binarise", binarise)

@@ -1,0 +1,159 @@
+"""prepare, killed, failing or started twice: a finished folder, or none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from text_tools import command, config, error_line, manifest, names, options, run
+
+import data_prep.prepare as prepare_module
+from data_prep.files import locked
+from data_prep.folder import MANIFEST
+from data_prep.prepare import prepare
+from fairseq_compat.errors import UserError
+
+
+def start(text: Path, out: Path, until: str) -> subprocess.Popen[str]:
+    """Starts the command and waits until it says that it does `until`."""
+    process = subprocess.Popen(
+        command("prepare", *options(text, out)), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(until):
+            return process
+    raise AssertionError(f"ended before {until!r}")
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+    """SIGKILL early, SIGKILL while fairseq works, then a run that makes the same files."""
+    out = tmp_path / "bin"
+    kill(start(corpus, out, "learning"))
+    assert not out.exists()
+    process = start(corpus, out, "binarising")
+    assert wait_for(lambda: children(process.pid))
+    (child,) = children(process.pid)
+    temporary = tmp_path / f".bin.tmp-{process.pid}"
+    # fairseq has begun to write: the folder holds what looks like a finished part
+    assert wait_for(lambda: (temporary / "preprocess.log").exists())
+    second = run("prepare", *options(corpus, out))
+    assert f"another process (pid {process.pid}) is at work" in error_line(second, "prepare")
+    kill(process)
+    assert wait_for(lambda: not is_running(child)), "fairseq-preprocess outlives its parent"
+    assert not out.exists()
+    assert names(tmp_path) == {temporary.name, ".bin.lock"}, "the first leftover is gone already"
+    done = run("prepare", *options(corpus, out))
+    assert done.returncode == 0, done.stderr
+    assert manifest(out)["outputs"] == manifest(prepared)["outputs"]
+    assert names(tmp_path) == {"bin"}
+
+
+def test_killed_between_the_two_renames(corpus: Path, tmp_path: Path, no_fairseq: None) -> None:
+    (tmp_path / ".bin.old-123").mkdir()
+    (tmp_path / ".bin.tmp-123").mkdir()
+    (tmp_path / ".bin.tmp-123" / MANIFEST).write_text("{}")
+    prepare(config(corpus, tmp_path / "bin"))
+    assert names(tmp_path) == {"bin"}
+
+
+def test_lock_of_a_dead_process_does_not_hold(
+    corpus: Path, tmp_path: Path, no_fairseq: None
+) -> None:
+    (tmp_path / ".bin.lock").write_text(f"{os.getpid()}\n")
+    prepare(config(corpus, tmp_path / "bin"))
+    assert names(tmp_path) == {"bin"}
+
+
+def test_lock_is_exclusive(corpus: Path, tmp_path: Path) -> None:
+    with (
+        locked(tmp_path / ".bin.lock"),
+        pytest.raises(UserError, match=rf"another process \(pid {os.getpid()}\)"),
+    ):
+        prepare(config(corpus, tmp_path / "bin"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_failure_leaves_nothing(
+    error: BaseException, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(prepare_module, "binarise", fail)
+    with pytest.raises((KeyboardInterrupt, OSError)):
+        prepare(config(corpus, tmp_path / "bin"))
+    assert names(tmp_path) == set()
+
+
+def test_full_disk_is_one_line(
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device", "bin/train.bin")
+
+    monkeypatch.setattr(prepare_module, "binarise", fail)
+    assert prepare_module.main([str(o) for o in options(corpus, tmp_path / "bin")]) == 1
+    error = capsys.readouterr().err
+    assert error == "data_prep.prepare: error: bin/train.bin: No space left on device\n"
+
+
+def test_fairseq_failure_is_reported(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's status and last words; here it does not even start."""
+    monkeypatch.setattr("data_prep.child.sys.executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text("#!/bin/sh\necho first; echo out of luck >&2; exit 3\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(UserError) as failed:
+        prepare(config(corpus, tmp_path / "bin"))
+    assert str(failed.value) == ("fairseq_cli.preprocess failed with status 3: first | out of luck")
+    assert names(tmp_path) == {"python"}
+
+
+def test_shifted_output_of_fairseq_is_refused(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fairseq: None
+) -> None:
+    """Should fairseq take a line for two in spite of all: the counts are compared."""
+    honest = prepare_module.binarise
+
+    def shifted(folder: Path, prefixes: dict[str, str], *rest: Any) -> None:
+        with (folder / "spm/valid.de").open("a") as stream:
+            stream.write("one more\n")
+        honest(folder, prefixes, *rest)
+
+    monkeypatch.setattr(prepare_module, "binarise", shifted)
+    with pytest.raises(UserError, match=r"valid.en-de.de.idx: 21 sentences binarised of 20 given"):
+        prepare(config(corpus, tmp_path / "bin"))

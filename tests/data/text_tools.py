@@ -1,0 +1,75 @@
+"""Helpers of the tests on corpora: tiny texts, and the commands in a subprocess."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from data_prep.folder import MANIFEST
+from data_prep.prepare import PrepareConfig
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
+
+
+def run(module: str, *arguments: object) -> Completed:
+    """One of our commands, as a user starts it."""
+    return subprocess.run(
+        command(module, *arguments), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def error_line(done: Completed, module: str, status: int = 1) -> str:
+    """The one line that a failed command must end with."""
+    assert done.returncode == status, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"data_prep.{module}: error: ")
+    assert "Traceback" not in done.stderr
+    return last
+
+
+def write_corpus(folder: Path, train: int = 300, seed: int = 1) -> Path:
+    """A text folder in the usual naming: invented words; target = source, reversed."""
+    rng = random.Random(seed)
+    syllables = ["ba", "de", "ki", "lo", "mu", "ra", "se", "ti", "vo", "zu"]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in (("train", train), ("valid", 20), ("test", 20), ("test.1", 10)):
+        sentences = [
+            ["".join(rng.choices(syllables, k=rng.randint(1, 3))) for _ in range(rng.randint(2, 8))]
+            for _ in range(size)
+        ]
+        sides = {
+            "en": [" ".join(words) + " ." for words in sentences],
+            "de": [" ".join(reversed(words)).title() + " ." for words in sentences],
+        }
+        for lang, lines in sides.items():
+            (folder / f"{name}.{lang}").write_text("".join(line + "\n" for line in lines))
+    return folder
+
+
+VOCAB_SIZE = 100
+
+
+def config(text: Path, out: Path, **more: Any) -> PrepareConfig:
+    usual = {"source_lang": "en", "target_lang": "de", "vocab_size": VOCAB_SIZE}
+    return PrepareConfig(text, out, **{**usual, **more})
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def options(text: Path, out: Path) -> list[object]:
+    langs = ["--source-lang", "en", "--target-lang", "de"]
+    return ["--text", text, "--out", out, *langs, "--vocab-size", VOCAB_SIZE]
