@@ -1,0 +1,1 @@
+"""Sampling: random abstract trees that make sense, balanced over constructions."""

@@ -1,0 +1,320 @@
+"""Noun phrases that fit their place: who and what one sentence is about.
+
+A `Scene` lives for one sentence. It remembers the words used so far, so that no noun turns up
+twice, and the subject, to which possessives refer ("his sister" in the object of "he").
+"""
+
+from __future__ import annotations
+
+from data_prep.embedded.grammar.dice import Dice
+from data_prep.embedded.lexicon import Adjective, FrameSlot, Lexicon, Noun
+from data_prep.embedded.syntax.nodes import Determiner, Modifier, NounPhrase, PrepPhrase
+
+
+class NoFit(Exception):
+    """The choices so far leave nothing that fits; the sampler starts the sentence again."""
+
+
+THE = Determiner("the", "der")
+A = Determiner("a", "ein", definite=False)
+BARE_PROFESSION = Determiner("a", "", definite=False)
+THIS = Determiner("this", "dies")
+THESE = Determiner("these", "dies", lemma="this")
+EVERY = Determiner("every", "jed")
+ALL = Determiner("all", "all")
+MANY = Determiner("many", "viel", upos="ADJ", definite=False)
+SOME = Determiner("some", "einig", definite=False)
+NUMERALS = tuple(
+    Determiner(english, german, upos="NUM", definite=False)
+    for english, german in (("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"))
+)
+WHICH = Determiner("which", "welch")
+POSSESSIVES = {
+    (1, "sg", ""): Determiner("my", "mein", upos="PRON"),
+    (2, "sg", ""): Determiner("your", "dein", upos="PRON"),
+    (3, "sg", "m"): Determiner("his", "sein", upos="PRON"),
+    (3, "sg", "f"): Determiner("her", "ihr", upos="PRON"),
+    (1, "pl", ""): Determiner("our", "unser", upos="PRON"),
+    (3, "pl", ""): Determiner("their", "ihr", upos="PRON"),
+}
+SPEAKERS = (
+    (1, "sg", ""),
+    (2, "sg", ""),
+    (3, "sg", "m"),
+    (3, "sg", "f"),
+    (1, "pl", ""),
+    (3, "pl", ""),
+)
+
+PERSONS = frozenset({"person", "adult", "kid"})
+
+
+class Scene:
+    def __init__(self, dice: Dice, lexicon: Lexicon) -> None:
+        self.dice = dice
+        self.lexicon = lexicon
+        self.used: set[str] = set()
+
+    # --- words --------------------------------------------------------------------------------
+
+    def noun(self, classes: frozenset[str]) -> Noun:
+        fitting = [n for n in self.lexicon.nouns_of(classes) if self._fresh(n)]
+        return self._take(fitting)
+
+    def name(self, classes: frozenset[str]) -> Noun:
+        return self._take([n for n in self.lexicon.names_of(classes) if self._fresh(n)])
+
+    def _fresh(self, noun: Noun) -> bool:
+        return noun.english not in self.used and noun.german not in self.used
+
+    def _take(self, fitting: list[Noun]) -> Noun:
+        if not fitting:
+            raise NoFit
+        noun = self.dice.pick(fitting)
+        self.used |= {noun.english, noun.german}
+        return noun
+
+    def adjective(self, noun: Noun, predicative: bool = False) -> Adjective | None:
+        fitting = [
+            a
+            for a in self.lexicon.adjectives
+            if a.modifies(noun, predicative) and a.english not in self.used
+        ]
+        if not fitting:
+            return None
+        chosen = self.dice.pick(fitting)
+        self.used.add(chosen.english)
+        return chosen
+
+    # --- subjects -----------------------------------------------------------------------------
+
+    def subject(self, classes: frozenset[str], rich: bool = True) -> NounPhrase:
+        """``rich``: with adjectives, possessors and conjuncts."""
+        if classes & {"person", "adult"}:
+            kind = self.dice.weighted(
+                (("pronoun", 22), ("name", 12), ("kin", 16), ("noun", 46), ("pair", 4 * rich))
+            )
+            if kind == "pronoun":
+                return self.pronoun()
+            if kind == "name":
+                return NounPhrase(self.name(frozenset({"person"})))
+            if kind == "kin":
+                return self.kin_phrase(None)
+            if kind == "pair":
+                return self.pair(classes)
+        return self.common(classes, rich=rich)
+
+    def pronoun(self, persons: tuple[tuple[int, str, str], ...] = SPEAKERS) -> NounPhrase:
+        person, number, sex = self.dice.pick(persons)
+        return NounPhrase(number=number, person=person, sex=sex, gender=sex)
+
+    def pair(self, classes: frozenset[str]) -> NounPhrase:
+        """Coordination of two noun phrases: "the doctor and his wife", "Anna and Paul"."""
+        if self.dice.chance(0.5):
+            first = NounPhrase(self.name(frozenset({"person"})))
+            first.conjuncts = [NounPhrase(self.name(frozenset({"person"})))]
+        elif self.dice.chance(0.5):
+            first = self.kin_phrase(None)
+            first.conjuncts = [self.kin_phrase(None, first.determiner)]
+        else:
+            first = self._plain(self.noun(classes), THE)
+            first.conjuncts = [self._plain(self.noun(classes), THE)]
+        return first
+
+    def kin_phrase(
+        self, owner: NounPhrase | None, determiner: Determiner | None = None
+    ) -> NounPhrase:
+        """Kin terms need a possessor; ``owner`` is who "his" would refer to."""
+        noun = self.noun(frozenset({"kin"}))
+        if determiner is None:
+            determiner = self.possessive_of(owner) or self._foreign_possessive(owner)
+        number = self._number(noun, 0.12 if "sibling" in noun.classes else 0)
+        phrase = NounPhrase(noun, number, determiner=determiner)
+        if noun.english in ("grandmother", "grandfather", "uncle", "aunt") and (
+            self.dice.chance(0.12)
+        ):
+            phrase.modifiers = [Modifier(self.lexicon.adjective("old"))]
+        return phrase
+
+    def _foreign_possessive(self, owner: NounPhrase | None) -> Determiner:
+        """Somebody else's; never one that could be misread as the owner's own."""
+        if owner is not None and not owner.is_pronoun:
+            return POSSESSIVES[self.dice.pick(((1, "sg", ""), (1, "pl", "")))]
+        return POSSESSIVES[self.dice.pick(SPEAKERS)]
+
+    def possessive_of(self, np: NounPhrase | None) -> Determiner | None:
+        """my for I, his for the man; none for those of open sex ("the child")."""
+        if np is None or np.role:
+            return None
+        if np.agreement_number == "pl":
+            key = (np.person, "pl", "") if np.is_pronoun else (3, "pl", "")
+            return POSSESSIVES.get(key)
+        if np.noun is None:
+            return POSSESSIVES.get((np.person, np.number, np.sex))
+        if np.noun.classes & PERSONS and np.noun.gender in "mf":
+            return POSSESSIVES[3, "sg", np.noun.gender]
+        return None
+
+    # --- noun phrases at large ------------------------------------------------------------------
+
+    def common(self, classes: frozenset[str], rich: bool = True, plural: float = 0.2) -> NounPhrase:
+        """A definite or indefinite common noun, as subject or person object."""
+        noun = self.noun(classes)
+        if "kin" in noun.classes:
+            self.used -= {noun.english, noun.german}
+            return self.kin_phrase(None)
+        number = self._number(noun, plural)
+        phrase = self._plain(noun, self._subject_determiner(noun, number), number)
+        if rich:
+            self._enrich(phrase, 0.3)
+        return phrase
+
+    def _number(self, noun: Noun, plural: float) -> str:
+        if noun.plural_only:
+            return "pl"
+        return "pl" if noun.countable and self.dice.chance(plural) else "sg"
+
+    def _plain(self, noun: Noun, determiner: Determiner | None, number: str = "sg") -> NounPhrase:
+        return NounPhrase(noun, number, determiner=None if noun.bare else determiner)
+
+    def _subject_determiner(self, noun: Noun, number: str) -> Determiner:
+        related = "relational" in noun.classes
+        if number == "pl":
+            return self.dice.weighted(
+                (
+                    (THE, 50 * (not related)),
+                    (THESE, 7 * (not related)),
+                    (SOME, 6),
+                    (MANY, 4),
+                    (self.dice.pick(NUMERALS), 10),
+                    (POSSESSIVES[self.dice.pick(SPEAKERS)], 60 * related),
+                )
+            )
+        if noun.mass:
+            return THE
+        if related:
+            return self.dice.weighted(((POSSESSIVES[self.dice.pick(SPEAKERS)], 90), (A, 10)))
+        return self.dice.weighted(((THE, 80), (A, 8), (THIS, 9), (EVERY, 2)))
+
+    def _enrich(self, phrase: NounPhrase, adjectives: float) -> None:
+        """Perhaps an adjective, rarely with an intensifier or a second adjective."""
+        noun = phrase.noun
+        if noun is None or "kin" in noun.classes or not self.dice.chance(adjectives):
+            return
+        adjective = self.adjective(noun)
+        if adjective is None:
+            return
+        graded = adjective.gradable and phrase.determiner in (A, THE, None)
+        intensifier = "very" if graded and phrase.determiner is A and self.dice.chance(0.15) else ""
+        phrase.modifiers = [Modifier(adjective, intensifier)]
+
+    def object(self, slot: FrameSlot, owner: NounPhrase, indefinite: float) -> NounPhrase:
+        """A noun phrase in a complement: person pronouns, kin, things with varied determiners.
+
+        ``indefinite`` weighs the indefinite article: high where the object comes into being or
+        into view (write a letter, buy a car), low where it is given (close the door).
+        """
+        classes = slot.classes
+        if slot.ground:
+            ground = self._plain(self.noun(classes), THE)
+            self._enrich(ground, 0.12)
+            return ground
+        if classes & PERSONS and self.dice.chance(0.15):
+            return self._object_pronoun(owner)
+        if classes & {"person", "adult", "name"} and self.dice.chance(0.12):
+            return NounPhrase(self.name(frozenset({"person"})))
+        noun = self.noun(classes - {"name"}) if classes - {"name"} else self.name(classes)
+        if "kin" in noun.classes:
+            self.used -= {noun.english, noun.german}
+            return self._kin_object(classes, owner)
+        if noun.proper:
+            return NounPhrase(noun)
+        number = self._number(noun, 0.85 if "manyfood" in noun.classes else 0.18)
+        determiner = self._object_determiner(noun, number, owner, indefinite)
+        own = self.possessive_of(owner)
+        if slot.own and own:
+            number, determiner = "sg", own
+        if noun.english == "friend":
+            determiner = own or POSSESSIVES[1, "sg", ""]
+        phrase = self._plain(noun, determiner, number)
+        self._enrich(phrase, 0.25 if phrase.determiner not in NUMERALS else 0.1)
+        return phrase
+
+    def _kin_object(self, classes: frozenset[str], owner: NounPhrase) -> NounPhrase:
+        if "kin" in classes or classes & PERSONS:
+            return self.kin_phrase(owner)
+        noun = self.noun(classes)
+        return NounPhrase(noun, determiner=self.possessive_of(owner) or POSSESSIVES[1, "sg", ""])
+
+    def _object_pronoun(self, owner: NounPhrase) -> NounPhrase:
+        """Not the subject's own person (that would be reflexive), nor a third one beside a third."""
+        taken = owner.agreement_person
+        persons = tuple(p for p in SPEAKERS if p[0] != taken and (p[0] == 3 or taken == 3))
+        if taken == 1:
+            persons = tuple(p for p in SPEAKERS if p[0] != 1)
+        if taken == 2:
+            persons = tuple(p for p in SPEAKERS if p[0] != 2 and p != (1, "pl", ""))
+        return self.pronoun(persons)
+
+    def _object_determiner(
+        self, noun: Noun, number: str, owner: NounPhrase, indefinite: float
+    ) -> Determiner | None:
+        own = self.possessive_of(owner)
+        if noun.mass:
+            return None if self.dice.chance(0.6) else THE
+        if noun.english in ("truth", "sun", "sea"):
+            return THE
+        if noun.classes & {"ownthing", "clothing", "relational"} and own and self.dice.chance(0.45):
+            return own
+        if number == "pl":
+            bare = 3.0 if "manyfood" in noun.classes else 0.4 * indefinite
+            counted = min(indefinite, 1.0)
+            return self.dice.weighted(
+                (
+                    (THE, 3),
+                    (THESE, 0.7),
+                    (None, bare),
+                    (SOME, 0.5 * counted),
+                    (MANY, 0.5 * counted),
+                    (self.dice.pick(NUMERALS), 1.2 * counted),
+                )
+            )
+        return self.dice.weighted(((THE, 5), (A, 4 * indefinite), (THIS, 0.8)))
+
+    # --- places ---------------------------------------------------------------------------------
+
+    def place(self, classes: frozenset[str], owner: NounPhrase | None = None) -> PrepPhrase:
+        phrase = self._place_noun(frozenset(classes), owner)
+        assert phrase.noun is not None and phrase.noun.place is not None
+        use = phrase.noun.place
+        return PrepPhrase(use.english_at, use.german_at, "dat", phrase, "place")
+
+    def goal(self, classes: frozenset[str]) -> PrepPhrase:
+        """Where to: cities and countries take nach, other places their own preposition."""
+        names = self.lexicon.names_of(classes)
+        if names and self.dice.chance(0.5 if "city" in classes else 0.3):
+            return PrepPhrase("to", "nach", "acc", NounPhrase(self.name(classes)), "dir")
+        phrase = self._place_noun(classes, None)
+        assert phrase.noun is not None and phrase.noun.place is not None
+        use = phrase.noun.place
+        if not use.english_to:
+            raise NoFit
+        return PrepPhrase(use.english_to, use.german_to, use.goal_case, phrase, "dir")
+
+    def city(self) -> PrepPhrase:
+        name = self.name(frozenset({"city"}))
+        return PrepPhrase("in", "in", "dat", NounPhrase(name), "place")
+
+    def _place_noun(self, classes: frozenset[str], owner: NounPhrase | None) -> NounPhrase:
+        places = [n for n in self.lexicon.nouns_of(classes) if n.place and self._fresh(n)]
+        noun = self._take(places)
+        own = self.possessive_of(owner)
+        if (
+            noun.classes & {"home", "ownyard", "bedroom", "workplace"}
+            and own
+            and (noun.english in ("house", "garden", "bedroom", "office") and self.dice.chance(0.3))
+        ):
+            return NounPhrase(noun, determiner=own)
+        phrase = NounPhrase(noun, determiner=THE)
+        self._enrich(phrase, 0.12)
+        return phrase

@@ -1,0 +1,1 @@
+"""Inflection: functions from a lexical entry and grammatical features to a word form."""

@@ -1,0 +1,1 @@
+"""Syntax: one abstract tree for a sentence, and its linearisation in each language."""
