@@ -13,7 +13,7 @@ from pathlib import Path
 from data_prep.child import run_module
 from data_prep.cli import run
 from data_prep.files import fingerprint_tree
-from data_prep.folder import build_folder
+from data_prep.folder import MANIFEST, build_folder
 from data_prep.policy import positive_int
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
@@ -36,6 +36,8 @@ def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = Fa
         for split, size in sizes.items():
             arguments += [f"--{split}", str(size)]
         run_module(GENERATOR, arguments)
+        # ours replaces the generator's own manifest: it knows the generator's sources, too
+        (temporary / MANIFEST).unlink(missing_ok=True)
         return {"generator": GENERATOR}
 
     build_folder(folder, identity, build, force=force)

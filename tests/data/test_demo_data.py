@@ -1,0 +1,58 @@
+"""The embedded corpus, generated and prepared by one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from text_tools import error_line, manifest, names, run
+
+from data_prep import demo_data
+
+SMALL = ["--train", "300", "--valid", "20", "--test", "20", "--vocab-size", "300"]
+
+
+def prepare(out: Path, *more: str) -> int:
+    return demo_data.main(["--out", str(out), *SMALL, *more])
+
+
+@pytest.mark.usefixtures("no_fairseq")
+def test_made_once_and_the_same_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    assert prepare(out) == 0
+    assert names(tmp_path) == {"demo", "demo-text"}
+    made = manifest(out)
+    assert made["origin"] == {"corpus": "embedded", "seed": 1}
+    assert made["stages"]["train"]["kept"] == 300
+    assert {"train.conllu", "train.align"} <= names(tmp_path / "demo-text")
+
+    assert prepare(out) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+    for name, seed in (("again", "1"), ("other", "2")):
+        assert prepare(tmp_path / name, "--seed", seed) == 0
+    assert manifest(tmp_path / "again")["outputs"] == made["outputs"]
+    assert manifest(tmp_path / "other")["inputs"] != made["inputs"]
+
+
+@pytest.mark.usefixtures("no_fairseq")
+def test_other_options_are_refused_unless_forced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "demo"
+    assert prepare(out) == 0
+    capsys.readouterr()
+    assert prepare(out, "--seed", "2") == 1
+    assert capsys.readouterr().err == (
+        f"data_prep.demo_data: error: {out}-text: made from something else "
+        "(options.seed: 1 there, 2 asked for); "
+        "give --force to rebuild it, or choose another --out\n"
+    )
+    assert prepare(out, "--seed", "2", "--force") == 0
+    assert manifest(out)["origin"]["seed"] == 2
+
+
+def test_failing_generator_is_told(tmp_path: Path) -> None:
+    done = run("demo_data", "--out", tmp_path / "demo", "--seed", "-1")
+    assert "data_prep.embedded failed with status 2: " in error_line(done, "demo_data")
+    assert names(tmp_path) == set()
