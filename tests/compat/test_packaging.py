@@ -8,24 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from interpreters import pip
 
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 HOOKED = "import sys; sys.exit('fairseq_compat' not in sys.modules)"
-
-
-def pip(*arguments):
-    """Run pip offline."""
-    command = [*PIP, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory, repository):
-    """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, repository)
-    return next(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,76 @@
+"""Running other interpreters: most of what is tested here happens when one starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Interpreter:
+    """Runs code in a fresh interpreter."""
+
+    def __init__(self, executable: str | Path = sys.executable) -> None:
+        self.executable = Path(executable)
+
+    def run(
+        self, *arguments: str | Path, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the interpreter with these arguments and additions to the environment."""
+        return self.run_command(self.executable, *arguments, cwd=cwd, **environment)
+
+    def run_script(
+        self, name: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command that is installed beside the interpreter."""
+        script = self.executable.with_name(name)
+        return self.run_command(script, *arguments, cwd=cwd, **environment)
+
+    @staticmethod
+    def run_command(
+        *command: str | Path, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as from a shell in which nothing was set or activated."""
+        private = ("FAIRSEQ_COMPAT_OFF", "PYTHONPATH", "PYTHONSAFEPATH", "VIRTUAL_ENV")
+        inherited = {key: value for key, value in os.environ.items() if key not in private}
+        return subprocess.run(
+            [str(part) for part in command],
+            cwd=cwd or "/",  # not in the checkout, whose packages could then be imported
+            env={**inherited, "OMP_NUM_THREADS": "1", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def output(self, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
+        """Return standard output of a run that has to succeed."""
+        return succeeded(self.run(*arguments, cwd=cwd, **environment)).stdout
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Return a finished command, after making sure that it did not fail."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def pip(*arguments: str | Path) -> None:
+    """Run this environment's pip."""
+    succeeded(Interpreter().run("-m", "pip", "--disable-pip-version-check", *arguments))
+
+
+def find_interpreter(minor: int) -> Path | None:
+    """Find a working Python 3.`minor`: the running one, on the PATH, or among pyenv's."""
+    candidates: list[str | Path] = [
+        *([sys.executable] if sys.version_info[:2] == (3, minor) else []),
+        shutil.which(f"python3.{minor}") or "false",
+        *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"),
+    ]
+    for candidate in candidates:  # pyenv's stand-ins are on the PATH even if they cannot run
+        version = f"import sys; sys.exit(sys.version_info[:2] != (3, {minor}))"
+        if Interpreter(candidate).run("-c", version).returncode == 0:
+            return Path(candidate)
+    return None
