@@ -20,4 +20,7 @@ def run(prog: str, action: Callable[[], object]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"{prog}: error: {where}{error.strerror or error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return 130  # as a shell reports a program that SIGINT ended
     return 0

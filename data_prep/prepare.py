@@ -29,6 +29,7 @@ from data_prep.faults import Kind
 from data_prep.files import sha256_of_text
 from data_prep.folder import Json, build_folder
 from data_prep.policy import Action, Policy, add_policy_options, policy_from, positive_int
+from data_prep.report import Report
 from data_prep.splits import find_files, split_option
 from data_prep.validate import validate
 from fairseq_compat.errors import UserError
@@ -115,7 +116,7 @@ def _build(config: PrepareConfig, files: Mapping[str, tuple[Path, Path]], folder
         _say(f"checking {split}")
         kept = _pair(raw, split, languages)
         report = validate(source, target, _policy_for(split, config.policy), kept)
-        report.check()
+        _check_report(report, split)
         stages[split] = report.counts()
     _say(f"learning {config.vocab_size} subwords")
     model = folder / "spm.model"
@@ -154,6 +155,16 @@ def _policy_for(split: str, policy: Policy) -> Policy:
         for kind in Kind
     }
     return Policy(actions, policy.limits)
+
+
+def _check_report(report: Report, split: str) -> None:
+    try:
+        report.check()
+    except UserError as error:
+        if split == "train":
+            raise
+        todo = "mend the file; lines of valid and test sets are never dropped"
+        raise UserError(error.what, error.where, todo) from None
 
 
 def _pair(folder: Path, split: str, languages: tuple[str, str]) -> tuple[Path, Path]:

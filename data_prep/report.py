@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,12 @@ class Report:
     dropped: Counter[Kind] = field(default_factory=Counter)
     examples: dict[Kind, list[Example]] = field(default_factory=dict)
 
-    def add(self, kind: Kind, example: Example) -> None:
+    def add(self, kind: Kind, locate: Callable[[], Example]) -> None:
+        """Counts a fault; where it is, is worked out for the first few only."""
         self.found[kind] += 1
         examples = self.examples.setdefault(kind, [])
         if len(examples) < EXAMPLES:
-            examples.append(example)
+            examples.append(locate())
 
     @property
     def refused(self) -> list[Kind]:
@@ -107,4 +109,6 @@ def _remedy(kind: Kind) -> str:
         return "find the lines that one side lacks; nothing can be paired until then"
     if kind in WHOLE_FILE:
         return f"mend the file, or give --on-{kind.value} count"
-    return f"mend the file, or give --on-{kind.value} drop (or count)"
+    if kind is Kind.CR:
+        return r"mend the file (CR LF line ends: sed -i 's/\r$//' FILE), or give --on-cr drop"
+    return f"mend the file, or give --on-{kind.value} drop"

@@ -52,7 +52,7 @@ def validate(
             blocks = [side.read_block() for side in sides]
             pairs = min(map(len, blocks))
             dropped = _inspect(report, sides, [block[:pairs] for block in blocks])
-            for output, block in zip(outputs, blocks, strict=False):
+            for output, block in zip(outputs, blocks, strict=False):  # no outputs, no writing
                 _write_kept(output, block[:pairs], dropped)
             report.read += pairs
             report.kept += pairs - len(dropped)
@@ -77,7 +77,6 @@ class _Side:
         self.path = path
         self.line = 0  # lines before the current block
         self.byte = 0  # bytes before the current block
-        self._stream = stream
         self._readline = partial(stream.readline, LINE_BYTES)
 
     def read_block(self) -> list[bytes]:
@@ -112,7 +111,7 @@ def _inspect(report: Report, sides: list[_Side], blocks: list[list[bytes]]) -> d
 
     def note(side: _Side, block: list[bytes], hits: Iterator[Hit]) -> None:
         for hit in hits:
-            report.add(hit.kind, side.locate(block, hit))
+            report.add(hit.kind, partial(side.locate, block, hit))
             if report.policy.action(hit.kind) is Action.DROP and hit.index not in dropped:
                 dropped[hit.index] = hit.kind
                 report.dropped[hit.kind] += 1
@@ -142,7 +141,8 @@ def _report_line_count(report: Report, ends: list[int]) -> None:
     )
     if at := first_divergence(report.source, report.target, extra):
         detail += f"; they seem to part near line {at:,}"
-    report.add(Kind.LINE_COUNT, Example(str(longer), report.read + 1, end, detail))
+    where = Example(str(longer), report.read + 1, end, detail)
+    report.add(Kind.LINE_COUNT, lambda: where)
 
 
 def validate_to(source: Path, target: Path, policy: Policy, out: tuple[Path, Path]) -> Report:

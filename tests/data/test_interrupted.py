@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -66,10 +67,14 @@ def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> 
     temporary = tmp_path / f".bin.tmp-{process.pid}"
     # fairseq has begun to write: the folder holds what looks like a finished part
     assert wait_for(lambda: (temporary / "preprocess.log").exists())
+    os.kill(child, signal.SIGSTOP)  # so that it does not end by itself while we look
     second = run("prepare", *options(corpus, out))
     assert f"another process (pid {process.pid}) is at work" in error_line(second, "prepare")
     kill(process)
-    assert wait_for(lambda: not is_running(child)), "fairseq-preprocess outlives its parent"
+    outlived = not wait_for(lambda: not is_running(child), seconds=5.0)
+    if outlived:
+        os.kill(child, signal.SIGKILL)
+    assert not outlived, "fairseq-preprocess outlives its parent"
     assert not out.exists()
     assert names(tmp_path) == {temporary.name, ".bin.lock"}, "the first leftover is gone already"
     done = run("prepare", *options(corpus, out))

@@ -218,6 +218,14 @@ def test_drops_in_training_only(tmp_path: Path) -> None:
     }
 
 
+def test_held_out_text_that_cannot_stay_is_refused(tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text")
+    (text / "test.de").write_bytes((text / "test.de").read_bytes().replace(b" ", b"\r", 1))
+    policy = Policy({Kind.CR: Action.DROP})
+    with pytest.raises(UserError, match=r"test\.de:1: byte .* never dropped$"):
+        prepare(config(text, tmp_path / "bin", policy=policy))
+
+
 def test_line_without_pieces_is_refused(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
     with (text / "valid.de").open("a") as de, (text / "valid.en").open("a") as en:

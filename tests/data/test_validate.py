@@ -66,7 +66,8 @@ def test_command(pair: Pair) -> None:
     source, target = pair(GOOD, b"eins\nzw\rei\ndrei\n")
     done = run("validate", source, target)
     assert error_line(done, "validate").endswith(
-        f"{target}:2: byte 7; mend the file, or give --on-cr drop (or count)"
+        rf"{target}:2: byte 7; mend the file (CR LF line ends: sed -i 's/\r$//' FILE), "
+        "or give --on-cr drop"
     )
     assert done.stdout.splitlines()[-1] == "3 pairs read, 0 dropped, 3 kept"
     assert run("validate", source, target, "--on-cr", "count").returncode == 0
