@@ -144,6 +144,8 @@ def _request(url: str, part: Path, timeout: float) -> None:
         raise _Cut(f"no connection ({error.reason})") from None
     except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
         raise _Cut(f"connection lost ({error or type(error).__name__})") from None
+    except OSError as error:  # ours: a full disk, no permission
+        raise UserError(f"cannot be written: {error.strerror or error}", part) from error
     version.unlink(missing_ok=True)
 
 

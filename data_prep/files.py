@@ -23,19 +23,22 @@ GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for reading, through gzip if its name or its first bytes say so.
 
-    Whatever goes wrong while it is read becomes one line that names the file.
+    If it cannot be opened, or is a broken gzip file, one line says so and names it.
     """
     try:
-        with gzip.open(path) if _is_gzip(path) else path.open("rb") as stream:
+        stream = gzip.open(path) if _is_gzip(path) else path.open("rb")  # noqa: SIM115
+    except FileNotFoundError:
+        raise UserError("no such file", path) from None
+    except OSError as error:
+        raise UserError(error.strerror or str(error), path) from None
+    # an OSError from here on may be another file's, one that the caller writes
+    try:
+        with stream:
             yield cast(BinaryIO, stream)
     except EOFError:
         raise UserError("the gzip file is cut short", path, "fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
-    except FileNotFoundError as error:
-        raise UserError("no such file", error.filename or path) from None
-    except OSError as error:
-        raise UserError(error.strerror or str(error), error.filename or path) from None
 
 
 def _is_gzip(path: Path) -> bool:

@@ -45,6 +45,9 @@ def build_folder(
             described = build(temporary)
             _write_manifest(temporary, identity, described)
             _put_in_place(temporary, out)
+        except OSError as error:
+            # a full disk says nothing about the file
+            raise UserError(f"cannot be made: {error.strerror or error}", out) from error
         finally:
             if temporary.exists():
                 _remove_tree(temporary)

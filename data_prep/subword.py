@@ -53,7 +53,7 @@ def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
             model_type="bpe",
             vocab_size=vocab_size,
             character_coverage=1.0,
-            num_threads=1,  # with more, ties between pieces may fall out differently
+            num_threads=1,  # written into the model, so it must not depend on the machine
             max_sentence_length=LONGEST_FOR_TRAINING,
             minloglevel=1,
         )

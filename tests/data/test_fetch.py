@@ -119,6 +119,14 @@ def test_wrong_size(server: Server, tmp_path: Path) -> None:
     assert not (tmp_path / "f").exists()
 
 
+def test_full_disk(server: Server, tmp_path: Path) -> None:
+    server.files["/f"] = CONTENT
+    (tmp_path / "f.part").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"f\.part: cannot be written: No space left on device"):
+        get(server, tmp_path)
+    assert not (tmp_path / "f").exists()
+
+
 def test_html_page(server: Server, tmp_path: Path) -> None:
     server.files["/f"] = b"\n<!DOCTYPE html><title>Log in</title>"
     with pytest.raises(UserError, match="an HTML page came instead of the file"):

@@ -73,6 +73,8 @@ def test_command(pair: Pair) -> None:
     assert run("validate", source, target, "--on-cr", "count").returncode == 0
     error_line(run("validate", source, target, "--on-cr", "mend"), "validate", status=2)
     assert "no such file" in error_line(run("validate", source, "absent.de"), "validate")
+    done = run("validate", source, source, "--json", "/absent/report.json")
+    assert error_line(done, "validate").endswith(": No such file or directory")
 
 
 def test_drop_takes_the_pair(pair: Pair, tmp_path: Path) -> None:
