@@ -6,8 +6,9 @@ and `fairseq-collab doctor` has to say what is wrong where that very import fail
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+
+import fairseq_compat
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,12 +18,10 @@ def main(argv: list[str] | None = None) -> int:
         from fairseq_compat import doctor
 
         return doctor.main(arguments[1:], plugin="fairseq_collab")
-    if importlib.util.find_spec("fairseq") is None:
-        print(
-            "fairseq-collab: fairseq is not installed; "
-            "run `pip install --no-deps fairseq==0.12.2`, or `bash recipes/setup.sh`",
-            file=sys.stderr,
-        )
+    try:
+        fairseq_compat.require_fairseq()
+    except ModuleNotFoundError as error:
+        print(f"fairseq-collab: {error}", file=sys.stderr)
         return 1
     from fairseq_collab import cli
 

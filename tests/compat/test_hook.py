@@ -112,9 +112,15 @@ def test_a_missing_fairseq_stays_a_plain_import_error(python, tmp_path):
     code = (
         f"import sys; sys.path = [{str(Path(fairseq_compat.__file__).parents[1])!r}] + "
         "[p for p in sys.path if 'site-packages' not in p]\n"
-        "import importlib.util; print(importlib.util.find_spec('fairseq'))"
+        "import importlib.util; print(importlib.util.find_spec('fairseq'))\n"
+        "import fairseq_compat\n"
+        "try: fairseq_compat.require_fairseq()\n"
+        "except ImportError as error: print(error)"
     )
-    assert python.output("-I", "-c", code) == "None\n"
+    assert python.output("-I", "-c", code).splitlines() == [
+        "None",
+        "fairseq is not installed; run `pip install --no-deps fairseq==0.12.2`",
+    ]
 
 
 def test_a_fairseq_imported_earlier_is_mended_at_once(python, tmp_path, repository):
