@@ -140,7 +140,7 @@ def average_checkpoints(
     if not os.path.isdir(folder):
         raise UserError("there is no such folder", folder, "make it, or give another --output")
     mean, newest, most = Mean(), {}, -1
-    for path in map(os.fspath, paths):
+    for path in (os.fspath(path) for path in paths):
         state = checkpoints.read(path)
         mean.add(state.pop("model"), path)
         updates = _updates(state)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import attention, config_classes, errors, hydra10, jobs, scoring
+from . import attention, config_classes, ema, errors, hydra10, jobs, scoring
 
 
 class Fix(NamedTuple):
@@ -114,6 +114,13 @@ FIXES = (
         "fairseq",
         always,
         jobs.forget_previous_job,
+    ),
+    Fix(
+        "--store-ema copies integers",
+        "the moving average multiplies integer entries of a model's state, which torch refuses",
+        "fairseq",
+        always,
+        ema.copy_integers,
     ),
     Fix(
         "fairseq-score --sentence-bleu works",

@@ -16,8 +16,10 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_compat.errors import UserError
 
-#: ``D-17<tab>-0.31<tab>text``: a detokenised hypothesis, as fairseq-generate prints it.
+#: Lines of fairseq-generate: ``D-17<tab>-0.31<tab>text``, a detokenised hypothesis with its score,
+#: and ``S-17<tab>text``, its source.
 _HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+_SOURCE = re.compile(r"S-(\d+)\t(.*)")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,20 @@ def read_hypotheses(path: Path) -> list[str]:
             "drops sentences)",
         )
     return [found[i] for i in range(len(found))]
+
+
+def examples(generation: Path, references: list[str], number: int) -> str:
+    """Sources, references and hypotheses of ``number`` sentences, evenly spread over the corpus."""
+    hypotheses = read_hypotheses(generation)
+    matches = (_SOURCE.fullmatch(line) for line in _lines(generation))
+    sources = {int(match[1]): match[2] for match in matches if match}
+    chosen = [i * len(hypotheses) // number for i in range(number)]
+    return "\n\n".join(
+        f"source      {sources.get(i, '')}\n"
+        f"reference   {references[i]}\n"
+        f"translation {hypotheses[i]}"
+        for i in chosen
+    )
 
 
 def read_references(path: Path) -> list[str]:
@@ -101,8 +117,12 @@ def main(argv: list[str]) -> int:
         "--reference", type=Path, required=True, help="raw reference text, a sentence a line"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     args = parser.parse_args(argv)
-    result = score(read_hypotheses(args.generation), read_references(args.reference))
+    references = read_references(args.reference)
+    result = score(read_hypotheses(args.generation), references)
+    if args.examples > 0:
+        print(examples(args.generation, references, args.examples), end="\n\n")
     print(json.dumps(asdict(result)) if args.json else summary(result))
     return 0
 

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Set up, then check style and types and run the whole suite.
+#
+#   bash recipes/test.sh                 everything
+#   bash recipes/test.sh tests/unit      arguments go to pytest
+#
+# Tests on real corpora need FAIRSEQ_COLLAB_DATA (default: ../shared/data) and are skipped without.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash recipes/setup.sh --dev
+# shellcheck disable=SC1091
+source "${VENV:-.venv}/bin/activate"
+
+ruff check .
+ruff format --check .
+mypy
+# One worker a core: the tests run the commands on one thread each.
+exec pytest --numprocesses auto --dist loadfile "$@"
