@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from data_prep.embedded.grammar.anaphora import dummy, pronoun_for
-from data_prep.embedded.grammar.scene import NoFit, Scene
+from data_prep.embedded.grammar.scene import NO, NoFit, Scene
 from data_prep.embedded.lexicon import Cause
-from data_prep.embedded.syntax.nodes import Clause, Determiner, Modifier, NounPhrase
-
-NO = Determiner("no", "kein", definite=False)
+from data_prep.embedded.syntax.nodes import Clause, Modifier, NounPhrase
 
 # The tense of the reason beside that of its event; a result has a reason that lies before it.
 _REASON_TENSE = {
@@ -34,6 +32,8 @@ def reason(scene: Scene, cause: Cause, event: Clause) -> Clause:
     if cause.of == "w":
         return weather(scene, cause, tense)
     who = event.subject if cause.of == "s" else object_of(event)
+    if cause.of == "o":
+        who.modifiers = []  # no "new car because it is old"
     return state(scene, cause, pronoun_for(who), tense)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from data_prep.embedded.grammar.scene import NoFit, Scene
+from data_prep.embedded.grammar.scene import EVERY, PERSONS, THE, NoFit, Scene
 from data_prep.embedded.lexicon import Adverbial, FrameSlot, Verb
 from data_prep.embedded.syntax.nodes import (
     AdverbialUse,
@@ -59,6 +59,7 @@ class Plan:
     may_front: bool = True
     agentive: bool = False
     rich: bool = True
+    time: bool = True
 
 
 def verbs_for(scene: Scene, plan: Plan) -> list[tuple[Verb, float]]:
@@ -69,9 +70,19 @@ def verbs_for(scene: Scene, plan: Plan) -> list[tuple[Verb, float]]:
     chosen = []
     for verb in scene.lexicon.verbs:
         fits = bool(verb.aspect & letters) and (not plan.agentive or is_agentive(verb))
-        if fits and (plan.modal is not LIKE_TO or "h" in verb.aspect):
+        if fits and (plan.modal is not LIKE_TO or _is_pastime(verb)):
             chosen.append((verb, 1.0))
     return chosen
+
+
+def _is_pastime(verb: Verb) -> bool:
+    """What one may like to do as such: read books, dance."""
+    concrete = any(slot.role == "o" or slot.english in ("for", "at") for slot in verb.slots)
+    return (
+        "h" in verb.aspect
+        and ("a" in verb.aspect or not concrete)
+        and (verb.english not in ("sell", "hurry"))
+    )
 
 
 def is_agentive(verb: Verb) -> bool:
@@ -92,16 +103,26 @@ def simple_clause(
     if verb is None:
         verb = scene.dice.weighted(verbs_for(scene, plan))
     if subject is None:
-        subject = scene.subject(verb.subjects, plan.rich)
+        subject = scene.subject(verb.subjects, plan.rich and not plan.negated)
+    scene.counting = plan.rich and not plan.negated
     tense = _tense(scene, plan, verb, subject)
     clause = Clause(subject, verb, tense="present" if tense == "habitual" else tense)
     clause.modal, clause.negated = plan.modal, plan.negated
+    if tense == "present" and plan.rich and not plan.negated and not plan.modal:
+        _generalise(scene, subject)
     fill_slots(scene, clause, verb)
     if plan.adverbials:
         add_adverbials(scene, clause, tense, plan)
     elif tense == "habitual":
         clause.adjuncts.append(frequency(scene))
     return clause
+
+
+def _generalise(scene: Scene, subject: NounPhrase) -> None:
+    """Every child likes music: sometimes, of lasting states."""
+    person = subject.noun is not None and bool(subject.noun.classes & PERSONS)
+    if person and subject.determiner is THE and subject.number == "sg" and scene.dice.chance(0.25):
+        subject.determiner = EVERY
 
 
 def _tense(scene: Scene, plan: Plan, verb: Verb, subject: NounPhrase) -> str:
@@ -142,14 +163,23 @@ def fill_slot(scene: Scene, clause: Clause, slot: FrameSlot) -> None:
         place = scene.city() if in_city else scene.place(slot.classes, clause.subject)
         clause.adjuncts.append(place)
     else:
-        place_argument(clause, slot, scene.object(slot, clause.subject, _indefinite(clause, slot)))
+        phrase = scene.object(slot, clause.subject, _indefinite(clause, slot))
+        if clause.modal is LIKE_TO and slot.role == "o" and phrase.noun and phrase.noun.countable:
+            phrase = NounPhrase(phrase.noun, "pl")  # what one likes to read: books
+        place_argument(clause, slot, phrase)
 
 
 def _indefinite(clause: Clause, slot: FrameSlot) -> float:
     """How natural an indefinite object is; under negation it would mean "not a single one"."""
     if clause.verb is None or "a" not in clause.verb.aspect or slot.role != "o":
-        return 0.08
-    return 0.25 if clause.negated and not clause.verb.aspect & {"s"} else 1.0
+        return 0.0
+    if "A" in clause.verb.aspect:
+        return 40.0
+    if clause.tense == "present" and "g" in clause.verb.aspect and not clause.modal:
+        return 6.0  # a habit: every day he reads a book
+    if clause.negated:
+        return 0.9 if "s" in clause.verb.aspect else 0.15
+    return 1.0
 
 
 def place_argument(clause: Clause, slot: FrameSlot, phrase: NounPhrase) -> PrepPhrase | None:
@@ -169,11 +199,36 @@ def place_argument(clause: Clause, slot: FrameSlot, phrase: NounPhrase) -> PrepP
 # --- adverbials --------------------------------------------------------------------------------
 
 
+_FROZEN_PLACES = {"home", "outside", "meal"}
+# Events that people date by month or year.
+DATED = {
+    "travel",
+    "build",
+    "buy",
+    "sell",
+    "visit",
+    "learn",
+    "meet",
+    "win",
+    "steal",
+    "fly",
+    "plant",
+    "photograph",
+    "interview",
+    "rescue",
+}
+
+
+SEASONAL = {"swim", "travel", "wear", "work", "rest", "drive", "play", "go"}
+MISHAPS = {"verlieren", "vergessen", "zerbrechen", "verpassen", "verschwinden"}
+LUCK = {"find", "win", "rescue", "come", "arrive", "solve"}
+
+
 def frequency(scene: Scene) -> AdverbialUse:
-    return AdverbialUse(scene.dice.pick(_fixed(scene, {"freq"}, "hab")))
+    return AdverbialUse(scene.dice.pick(fixed(scene, {"freq", "habit"}, "hab")))
 
 
-def _fixed(scene: Scene, kinds: set[str], tag: str) -> list[Adverbial]:
+def fixed(scene: Scene, kinds: set[str], tag: str) -> list[Adverbial]:
     return [a for a in scene.lexicon.adverbials if a.kind in kinds and tag in a.tenses]
 
 
@@ -192,23 +247,32 @@ def add_adverbials(scene: Scene, clause: Clause, tense: str, plan: Plan) -> None
     chance = 0.2 if clause.modal else _TIME_CHANCE[tense]
     if clause.modal is LIKE_TO or (clause.modal and clause.modal.tense == "past"):
         chance = 0.0
-    if scene.dice.chance(chance):
-        _add_time(scene, clause, tag)
-    _add_manner(scene, clause, tense)
+    if "s" in clause.verb.aspect if clause.verb else False:
+        chance = 0.0
+    timed = plan.time and scene.dice.chance(chance)
+    if timed:
+        add_time(scene, clause, tag)
+    if not timed or scene.dice.chance(0.2):
+        _add_manner(scene, clause, tense)
     _add_place(scene, clause, plan)
     if plan.may_front:
         front_something(scene, clause, tense)
 
 
-def _add_time(scene: Scene, clause: Clause, tag: str) -> None:
-    kinds = {"time", "freq", "aspect", "just", "prompt", "still"}
+def add_time(scene: Scene, clause: Clause, tag: str) -> None:
+    kinds = {"time", "freq", "habit", "aspect", "just", "prompt", "still"}
     if clause.negated:
         kinds = {"time", "yet"}
+    tags = [tag]
+    if clause.verb and clause.verb.english in DATED:
+        tags.append(f"{tag}_long")
+    if clause.verb and clause.verb.english in SEASONAL:
+        tags.append(f"{tag}_season")
     options = [
         a
-        for a in _fixed(scene, kinds, tag)
+        for a in (a for t in tags for a in fixed(scene, kinds, t))
         if (a.kind != "prompt" or (clause.verb and "prompt" in clause.verb.manner))
-        and (a.text != "right now" or not clause.negated)
+        and (a.text not in ("right now", "soon") or not clause.negated)
     ]
     if tag == "past" and "never" in {a.text for a in options}:
         options = [a for a in options if a.text != "never" or scene.dice.chance(0.3)]
@@ -218,7 +282,7 @@ def _add_time(scene: Scene, clause: Clause, tag: str) -> None:
 
 def _add_manner(scene: Scene, clause: Clause, tense: str) -> None:
     verb = clause.verb
-    if verb is None or clause.negated or not scene.dice.chance(0.25):
+    if verb is None or clause.negated or not scene.dice.chance(0.3) or clause.modal is LIKE_TO:
         return
     if any(isinstance(a, AdverbialUse) for a in clause.adjuncts) and tense == "habitual":
         return
@@ -229,16 +293,17 @@ def _add_manner(scene: Scene, clause: Clause, tense: str) -> None:
 
 def _add_place(scene: Scene, clause: Clause, plan: Plan) -> None:
     verb = clause.verb
-    crowded = len(clause.adjuncts) > 1 or any(a.kind in ("place", "dir") for a in clause.adjuncts)
+    taken = {"place", "dir", "manner"}
+    crowded = len(clause.adjuncts) > 1 or any(a.kind in taken for a in clause.adjuncts)
     if verb is None or not verb.places or crowded or clause.negated:
         return
     if not scene.dice.chance(plan.place):
         return
-    fixed = [a for a in scene.lexicon.adverbials if a.kind == "place" and a.groups & verb.places]
-    if fixed and scene.dice.chance(0.15):
-        clause.adjuncts.append(AdverbialUse(scene.dice.pick(fixed)))
-    elif verb.places - {"home", "outside"}:
-        clause.adjuncts.append(scene.place(verb.places - {"home", "outside"}, clause.subject))
+    frozen = [a for a in scene.lexicon.adverbials if a.kind == "place" and a.groups & verb.places]
+    if frozen and scene.dice.chance(0.2):
+        clause.adjuncts.append(AdverbialUse(scene.dice.pick(frozen)))
+    elif verb.places - _FROZEN_PLACES:
+        clause.adjuncts.append(scene.place(verb.places - _FROZEN_PLACES, clause.subject))
 
 
 def front_something(scene: Scene, clause: Clause, tense: str) -> None:
@@ -247,9 +312,21 @@ def front_something(scene: Scene, clause: Clause, tense: str) -> None:
     if opening and scene.dice.chance(0.35):
         clause.front = opening[0]
         return
-    tag = "neg" if clause.negated else _TIME_TAG.get(tense, "")
-    attitudes = _fixed(scene, {"sentence"}, tag)
-    if attitudes and clause.front is None and scene.dice.chance(0.06):
+    attitudes = fixed(scene, {"sentence"}, _attitude(clause, tense))
+    if attitudes and clause.front is None and scene.dice.chance(0.15):
         use = AdverbialUse(scene.dice.pick(attitudes))
         clause.adjuncts.append(use)
         clause.front = use
+
+
+def _attitude(clause: Clause, tense: str) -> str:
+    """The tag of attitude adverbs that fit: regret for mishaps and for what does not happen."""
+    name = clause.verb.english if clause.verb else ""
+    if clause.negated:
+        regretted = clause.modal is CAN or (name in LUCK and clause.modal is None)
+        return "neg" if regretted else ""
+    if clause.verb and clause.verb.german in MISHAPS:
+        return "bad" if tense == "past" else ""
+    if name in LUCK and tense == "past":
+        return "lucky"
+    return "fut" if tense == "future" else ""

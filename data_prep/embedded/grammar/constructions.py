@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from data_prep.embedded.grammar import complex_sentences as cx
-from data_prep.embedded.grammar import simple_sentences as sx
+from data_prep.embedded.grammar import (
+    adverbial_clauses,
+    complement_clauses,
+    coordination,
+    copular,
+    questions,
+    relative_clauses,
+    statements,
+)
 from data_prep.embedded.grammar.scene import Scene
 from data_prep.embedded.syntax.nodes import Clause
 
@@ -17,35 +24,35 @@ Construction = Callable[[Scene], tuple[Clause, str, str]]
 
 CONSTRUCTIONS: dict[str, tuple[Construction, float]] = {
     # simple sentences
-    "statement": (sx.statement, 16),
-    "negation": (sx.negation, 7),
-    "modal": (sx.modal, 9),
-    "modal negated": (sx.modal_negated, 3),
-    "quality": (sx.quality, 4),
-    "profession": (sx.profession, 2),
-    "comparison": (sx.comparison, 2),
-    "position": (sx.position, 2),
-    "existence": (sx.existence, 2),
-    "topic": (sx.topic, 1.5),
-    "polar question": (sx.polar_question, 5),
-    "question for a person": (sx.who_question, 2),
-    "question for an object": (sx.what_question, 3),
-    "question for a circumstance": (sx.adverb_question, 3),
-    "request": (sx.request, 3),
+    "statement": (statements.statement, 16),
+    "negation": (statements.negation, 7),
+    "modal": (statements.modal, 9),
+    "modal negated": (statements.modal_negated, 3),
+    "quality": (copular.quality, 4),
+    "profession": (copular.profession, 2),
+    "comparison": (copular.comparison, 2),
+    "position": (copular.position, 2),
+    "existence": (copular.existence, 2),
+    "topic": (statements.topic, 1.5),
+    "polar question": (questions.polar_question, 5),
+    "question for a person": (questions.who_question, 2),
+    "question for an object": (questions.what_question, 3),
+    "question for a circumstance": (questions.adverb_question, 3),
+    "request": (questions.request, 3),
     # complex sentences
-    "cause": (cx.cause, 5),
-    "hindrance": (cx.hindrance, 3),
-    "concession": (cx.concession, 3),
-    "condition": (cx.condition, 3),
-    "point in time": (cx.point_in_time, 3),
-    "simultaneity": (cx.simultaneity, 2),
-    "sequence": (cx.sequence, 3),
-    "reported statement": (cx.reported_statement, 4),
-    "reported question": (cx.reported_question, 3),
-    "relative on subject": (cx.relative_on_subject, 4),
-    "relative on object": (cx.relative_on_object, 4),
-    "infinitive": (cx.infinitive, 3),
-    "purpose": (cx.purpose, 2),
-    "verb phrase coordination": (cx.verb_phrase_coordination, 4),
-    "clause coordination": (cx.clause_coordination, 4),
+    "cause": (adverbial_clauses.cause, 5),
+    "hindrance": (adverbial_clauses.hindrance, 3),
+    "concession": (adverbial_clauses.concession, 3),
+    "condition": (adverbial_clauses.condition, 3),
+    "point in time": (adverbial_clauses.point_in_time, 3),
+    "simultaneity": (adverbial_clauses.simultaneity, 2),
+    "sequence": (adverbial_clauses.sequence, 3),
+    "reported statement": (complement_clauses.reported_statement, 4),
+    "reported question": (complement_clauses.reported_question, 3),
+    "relative on subject": (relative_clauses.relative_on_subject, 4),
+    "relative on object": (relative_clauses.relative_on_object, 4),
+    "infinitive": (complement_clauses.infinitive, 3),
+    "purpose": (complement_clauses.purpose, 2),
+    "verb phrase coordination": (coordination.verb_phrase_coordination, 4),
+    "clause coordination": (coordination.clause_coordination, 4),
 }

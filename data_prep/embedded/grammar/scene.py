@@ -7,7 +7,7 @@ twice, and the subject, to which possessives refer ("his sister" in the object o
 from __future__ import annotations
 
 from data_prep.embedded.grammar.dice import Dice
-from data_prep.embedded.lexicon import Adjective, FrameSlot, Lexicon, Noun
+from data_prep.embedded.lexicon import Adjective, FrameSlot, Lexicon, Noun, PlaceUse
 from data_prep.embedded.syntax.nodes import Determiner, Modifier, NounPhrase, PrepPhrase
 
 
@@ -28,6 +28,7 @@ NUMERALS = tuple(
     Determiner(english, german, upos="NUM", definite=False)
     for english, german in (("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"))
 )
+NO = Determiner("no", "kein", definite=False)
 WHICH = Determiner("which", "welch")
 POSSESSIVES = {
     (1, "sg", ""): Determiner("my", "mein", upos="PRON"),
@@ -46,7 +47,25 @@ SPEAKERS = (
     (3, "pl", ""),
 )
 
-PERSONS = frozenset({"person", "adult", "kid"})
+# What one says belongs to somebody, with a genitive.
+POSSESSED = frozenset(
+    {
+        "ownable",
+        "home",
+        "garden",
+        "ownthing",
+        "pet",
+        "image",
+        "letter",
+        "book",
+        "question",
+        "answer",
+        "mistake",
+        "coat",
+        "instrument",
+    }
+)
+PERSONS = frozenset({"person", "adult", "kid", "royal"})
 
 
 class Scene:
@@ -54,6 +73,7 @@ class Scene:
         self.dice = dice
         self.lexicon = lexicon
         self.used: set[str] = set()
+        self.counting = True  # may say "two pizzas", "some letters"
 
     # --- words --------------------------------------------------------------------------------
 
@@ -117,8 +137,8 @@ class Scene:
             first = self.kin_phrase(None)
             first.conjuncts = [self.kin_phrase(None, first.determiner)]
         else:
-            first = self._plain(self.noun(classes), THE)
-            first.conjuncts = [self._plain(self.noun(classes), THE)]
+            first = self._plain(self.noun(frozenset({"prof"})), THE)
+            first.conjuncts = [self._plain(self.noun(frozenset({"prof"})), THE)]
         return first
 
     def kin_phrase(
@@ -157,55 +177,59 @@ class Scene:
 
     # --- noun phrases at large ------------------------------------------------------------------
 
-    def common(self, classes: frozenset[str], rich: bool = True, plural: float = 0.2) -> NounPhrase:
+    def common(
+        self, classes: frozenset[str], rich: bool = True, plural: float = 0.15
+    ) -> NounPhrase:
         """A definite or indefinite common noun, as subject or person object."""
         noun = self.noun(classes)
         if "kin" in noun.classes:
             self.used -= {noun.english, noun.german}
             return self.kin_phrase(None)
         number = self._number(noun, plural)
-        phrase = self._plain(noun, self._subject_determiner(noun, number), number)
+        phrase = self._plain(noun, self._subject_determiner(noun, number, rich), number)
         if rich:
-            self._enrich(phrase, 0.3)
+            self.enrich(phrase, 0.3)
         return phrase
 
     def _number(self, noun: Noun, plural: float) -> str:
         if noun.plural_only:
             return "pl"
-        return "pl" if noun.countable and self.dice.chance(plural) else "sg"
+        can_be_plural = noun.countable and "single" not in noun.classes
+        return "pl" if can_be_plural and self.dice.chance(plural) else "sg"
 
     def _plain(self, noun: Noun, determiner: Determiner | None, number: str = "sg") -> NounPhrase:
         return NounPhrase(noun, number, determiner=None if noun.bare else determiner)
 
-    def _subject_determiner(self, noun: Noun, number: str) -> Determiner:
+    def _subject_determiner(self, noun: Noun, number: str, rich: bool) -> Determiner:
         related = "relational" in noun.classes
         if number == "pl":
             return self.dice.weighted(
                 (
                     (THE, 50 * (not related)),
                     (THESE, 7 * (not related)),
-                    (SOME, 6),
-                    (MANY, 4),
-                    (self.dice.pick(NUMERALS), 10),
+                    (SOME, 6 * rich),
+                    (MANY, 4 * rich),
+                    (self.dice.pick(NUMERALS), 10 * rich),
                     (POSSESSIVES[self.dice.pick(SPEAKERS)], 60 * related),
                 )
             )
         if noun.mass:
             return THE
         if related:
-            return self.dice.weighted(((POSSESSIVES[self.dice.pick(SPEAKERS)], 90), (A, 10)))
-        return self.dice.weighted(((THE, 80), (A, 8), (THIS, 9), (EVERY, 2)))
+            return self.dice.weighted(((POSSESSIVES[self.dice.pick(SPEAKERS)], 90), (A, 10 * rich)))
+        return self.dice.weighted(((THE, 80), (A, 8 * rich), (THIS, 9)))
 
-    def _enrich(self, phrase: NounPhrase, adjectives: float) -> None:
+    def enrich(self, phrase: NounPhrase, adjectives: float) -> None:
         """Perhaps an adjective, rarely with an intensifier or a second adjective."""
         noun = phrase.noun
-        if noun is None or "kin" in noun.classes or not self.dice.chance(adjectives):
+        plain = noun is None or noun.bare or "kin" in noun.classes
+        if noun is None or plain or not self.dice.chance(adjectives):
             return
         adjective = self.adjective(noun)
         if adjective is None:
             return
         graded = adjective.gradable and phrase.determiner in (A, THE, None)
-        intensifier = "very" if graded and phrase.determiner is A and self.dice.chance(0.15) else ""
+        intensifier = "very" if graded and phrase.determiner is A and self.dice.chance(0.08) else ""
         phrase.modifiers = [Modifier(adjective, intensifier)]
 
     def object(self, slot: FrameSlot, owner: NounPhrase, indefinite: float) -> NounPhrase:
@@ -216,8 +240,9 @@ class Scene:
         """
         classes = slot.classes
         if slot.ground:
-            ground = self._plain(self.noun(classes), THE)
-            self._enrich(ground, 0.12)
+            noun = self.noun(classes)
+            ground = self._plain(noun, THE, self._number(noun, 0))
+            self.enrich(ground, 0.12)
             return ground
         if classes & PERSONS and self.dice.chance(0.15):
             return self._object_pronoun(owner)
@@ -229,16 +254,46 @@ class Scene:
             return self._kin_object(classes, owner)
         if noun.proper:
             return NounPhrase(noun)
-        number = self._number(noun, 0.85 if "manyfood" in noun.classes else 0.18)
-        determiner = self._object_determiner(noun, number, owner, indefinite)
+        return self._thing(noun, slot, owner, indefinite)
+
+    def _thing(
+        self, noun: Noun, slot: FrameSlot, owner: NounPhrase, indefinite: float
+    ) -> NounPhrase:
         own = self.possessive_of(owner)
-        if slot.own and own:
-            number, determiner = "sg", own
-        if noun.english == "friend":
-            determiner = own or POSSESSIVES[1, "sg", ""]
+        number = self._number(noun, 0 if slot.singular else self._plural_chance(noun))
+        if "relational" in noun.classes or (slot.own and own and self.dice.chance(0.7)):
+            if slot.own and noun.countable:
+                number = owner.agreement_number  # they took off their coats
+            determiner: Determiner | None = own or POSSESSIVES[1, "sg", ""]
+        else:
+            determiner = self._object_determiner(noun, number, indefinite)
         phrase = self._plain(noun, determiner, number)
-        self._enrich(phrase, 0.25 if phrase.determiner not in NUMERALS else 0.1)
+        self.enrich(phrase, 0.25 if phrase.determiner not in NUMERALS else 0.1)
+        if phrase.determiner is THE and not phrase.modifiers:
+            self.perhaps_owned(phrase)
         return phrase
+
+    @staticmethod
+    def _plural_chance(noun: Noun) -> float:
+        return 0.85 if "often_plural" in noun.classes else 0.18
+
+    def perhaps_owned(self, phrase: NounPhrase) -> None:
+        """The teacher's car: das Auto des Lehrers; Anna's car: Annas Auto."""
+        assert phrase.noun is not None
+        if not phrase.noun.classes & POSSESSED or not self.dice.chance(0.15):
+            return
+        kind = self.dice.weighted((("name", 3), ("kin", 4), ("noun", 4)))
+        if kind == "name":
+            phrase.possessor = NounPhrase(self.name(frozenset({"person"})))
+        elif kind == "noun":
+            phrase.possessor = self._plain(self.noun(frozenset({"prof"})), THE)
+        else:
+            noun = self.noun(frozenset({"kin"}))
+            if noun.plural_only:
+                return
+            speaker = self.dice.pick(((1, "sg", ""), (1, "pl", "")))
+            phrase.possessor = self._plain(noun, POSSESSIVES[speaker])
+        phrase.determiner = None
 
     def _kin_object(self, classes: frozenset[str], owner: NounPhrase) -> NounPhrase:
         if "kin" in classes or classes & PERSONS:
@@ -247,7 +302,7 @@ class Scene:
         return NounPhrase(noun, determiner=self.possessive_of(owner) or POSSESSIVES[1, "sg", ""])
 
     def _object_pronoun(self, owner: NounPhrase) -> NounPhrase:
-        """Not the subject's own person (that would be reflexive), nor a third one beside a third."""
+        """Not the subject's own person: that would be reflexive."""
         taken = owner.agreement_person
         persons = tuple(p for p in SPEAKERS if p[0] != taken and (p[0] == 3 or taken == 3))
         if taken == 1:
@@ -256,27 +311,24 @@ class Scene:
             persons = tuple(p for p in SPEAKERS if p[0] != 2 and p != (1, "pl", ""))
         return self.pronoun(persons)
 
-    def _object_determiner(
-        self, noun: Noun, number: str, owner: NounPhrase, indefinite: float
-    ) -> Determiner | None:
-        own = self.possessive_of(owner)
+    def _object_determiner(self, noun: Noun, number: str, indefinite: float) -> Determiner | None:
+        if noun.english == "music":
+            return None
         if noun.mass:
             return None if self.dice.chance(0.6) else THE
         if noun.english in ("truth", "sun", "sea"):
             return THE
-        if noun.classes & {"ownthing", "clothing", "relational"} and own and self.dice.chance(0.45):
-            return own
         if number == "pl":
-            bare = 3.0 if "manyfood" in noun.classes else 0.4 * indefinite
-            counted = min(indefinite, 1.0)
+            bare = 3.0 * (indefinite > 0) if "often_plural" in noun.classes else 0.4 * indefinite
+            counted = 1.0 if indefinite >= 1 and self.counting else 0.0
             return self.dice.weighted(
                 (
                     (THE, 3),
                     (THESE, 0.7),
                     (None, bare),
-                    (SOME, 0.5 * counted),
-                    (MANY, 0.5 * counted),
-                    (self.dice.pick(NUMERALS), 1.2 * counted),
+                    (SOME, 0.4 * counted),
+                    (MANY, 0.4 * counted),
+                    (self.dice.pick(NUMERALS), 0.9 * counted),
                 )
             )
         return self.dice.weighted(((THE, 5), (A, 4 * indefinite), (THIS, 0.8)))
@@ -285,36 +337,40 @@ class Scene:
 
     def place(self, classes: frozenset[str], owner: NounPhrase | None = None) -> PrepPhrase:
         phrase = self._place_noun(frozenset(classes), owner)
-        assert phrase.noun is not None and phrase.noun.place is not None
-        use = phrase.noun.place
+        use = place_use(phrase)
         return PrepPhrase(use.english_at, use.german_at, "dat", phrase, "place")
 
     def goal(self, classes: frozenset[str]) -> PrepPhrase:
         """Where to: cities and countries take nach, other places their own preposition."""
         names = self.lexicon.names_of(classes)
-        if names and self.dice.chance(0.5 if "city" in classes else 0.3):
+        if names and self.dice.chance(0.4 if self.lexicon.nouns_of(classes) else 1):
             return PrepPhrase("to", "nach", "acc", NounPhrase(self.name(classes)), "dir")
-        phrase = self._place_noun(classes, None)
-        assert phrase.noun is not None and phrase.noun.place is not None
-        use = phrase.noun.place
+        phrase = self._place_noun(classes, None, adjectives=0.04)
+        use = place_use(phrase)
         if not use.english_to:
             raise NoFit
         return PrepPhrase(use.english_to, use.german_to, use.goal_case, phrase, "dir")
 
     def city(self) -> PrepPhrase:
-        name = self.name(frozenset({"city"}))
+        name = self.name(frozenset({"metropolis"}))
         return PrepPhrase("in", "in", "dat", NounPhrase(name), "place")
 
-    def _place_noun(self, classes: frozenset[str], owner: NounPhrase | None) -> NounPhrase:
+    def _place_noun(
+        self, classes: frozenset[str], owner: NounPhrase | None, adjectives: float = 0.12
+    ) -> NounPhrase:
         places = [n for n in self.lexicon.nouns_of(classes) if n.place and self._fresh(n)]
         noun = self._take(places)
         own = self.possessive_of(owner)
-        if (
-            noun.classes & {"home", "ownyard", "bedroom", "workplace"}
-            and own
-            and (noun.english in ("house", "garden", "bedroom", "office") and self.dice.chance(0.3))
-        ):
+        private = noun.english in ("house", "garden", "bedroom", "office")
+        if private and own and self.dice.chance(0.3):
             return NounPhrase(noun, determiner=own)
         phrase = NounPhrase(noun, determiner=THE)
-        self._enrich(phrase, 0.12)
+        self.enrich(phrase, adjectives)
         return phrase
+
+
+def place_use(phrase: NounPhrase) -> PlaceUse:
+    """The prepositions of a noun that names a place."""
+    if phrase.noun is None or phrase.noun.place is None:
+        raise NoFit
+    return phrase.noun.place

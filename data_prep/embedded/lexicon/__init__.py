@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 
 EMPTY = "-"
@@ -80,6 +80,7 @@ class FrameSlot:
     case: str = "acc"
     ground: bool = False  # a reference object in space: "under the table"
     own: bool = False  # mostly the subject's own: "her coat"
+    singular: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,17 @@ class Lexicon:
     def adverbial(self, text: str) -> Adverbial:
         return next(a for a in self.adverbials if a.text == text)
 
-    def nouns_of(self, classes: frozenset[str]) -> list[Noun]:
-        return [noun for noun in self.nouns if noun.classes & classes]
+    def nouns_of(self, classes: frozenset[str]) -> tuple[Noun, ...]:
+        return _of_classes("nouns", classes)
 
-    def names_of(self, classes: frozenset[str]) -> list[Noun]:
-        return [name for name in self.names if name.classes & classes]
+    def names_of(self, classes: frozenset[str]) -> tuple[Noun, ...]:
+        return _of_classes("names", classes)
+
+
+@cache
+def _of_classes(table: str, classes: frozenset[str]) -> tuple[Noun, ...]:
+    nouns = load().nouns if table == "nouns" else load().names
+    return tuple(noun for noun in nouns if noun.classes & classes)
 
 
 def rows(table: str) -> list[list[str]]:
@@ -184,7 +191,7 @@ def _value(cell: str) -> str:
 
 
 def _set(cell: str, separator: str | None = None) -> frozenset[str]:
-    return frozenset(_value(cell).split(separator))
+    return frozenset(filter(None, _value(cell).split(separator)))
 
 
 def english_plural(noun: str) -> str:
@@ -262,18 +269,21 @@ def _adjective(row: list[str]) -> Adjective:
     )
 
 
+_SLOT_MARKS = "?@!1"
+
+
 def _slot(cell: str) -> FrameSlot:
-    marks = cell[len(cell.rstrip("?@!")) :]
-    role, *middle, classes = cell.rstrip("?@!").split(":")
+    marks = cell[len(cell.rstrip(_SLOT_MARKS)) :]
+    role, *middle, classes = cell.rstrip(_SLOT_MARKS).split(":")
     wanted, optional, own = _set(classes, ","), "?" in marks, "!" in marks
     if role != "p":
         case = "dat" if role in "di" else "acc"
-        return FrameSlot(role, wanted, optional, case=case, own=own)
+        return FrameSlot(role, wanted, optional, case=case, own=own, singular="1" in marks)
     english, german = middle[0].split(">")
     preposition, letter = german.split("+")
     english = english.replace("_", " ")
-    ground = "@" in marks
-    return FrameSlot(role, wanted, optional, english, preposition, CASES[letter], ground, own)
+    ground, one = "@" in marks, "1" in marks
+    return FrameSlot(role, wanted, optional, english, preposition, CASES[letter], ground, own, one)
 
 
 def english_past(verb: str) -> str:

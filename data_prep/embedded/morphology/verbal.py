@@ -51,8 +51,8 @@ def _stem(infinitive: str) -> str:
 
 
 def _needs_e(stem: str) -> bool:
-    """Linking -e- before -st, -t, -te: arbeit-e-t, öffn-e-t (but lern-t, wohn-t)."""
-    return stem.endswith(("d", "t")) or bool(re.search(r"[^aeiouäöürlhmn][mn]$", stem))
+    """Linking -e- before -st, -t, -te: arbeit-e-t, öffn-e-t, zeichn-e-t (lern-t, wohn-t)."""
+    return stem.endswith(("d", "t")) or bool(re.search(r"(?:ch|[^aeiouäöürlhmn])[mn]$", stem))
 
 
 def finite(verb: Verb, tense: str, person: int, number: str) -> str:
@@ -80,7 +80,9 @@ def _modal(infinitive: str, tense: str, person: int, number: str) -> str:
         return _past(past, person, number)
     if number == "pl":
         return infinitive if person != 2 else _stem(infinitive) + "t"
-    return singular + ("st" if person == 2 else "")
+    if person != 2:
+        return singular
+    return singular + ("t" if singular.endswith("s") else "st")
 
 
 def _present(infinitive: str, parts: tuple[str, ...] | None, person: int, number: str) -> str:
@@ -154,11 +156,11 @@ def zu_infinitive(verb: Verb) -> tuple[str, ...]:
 
 
 def imperative(verb: Verb) -> str:
-    """Singular (du): lies, gib, warte, öffne. Verbs that raise e to i(e) take that vowel."""
+    """Singular (du): lies, gib, warte, öffne, füttere. Verbs that raise e to i(e) keep the i."""
     stem = _stem(verb.german)
     if verb.strong and _raises_e(stem, verb.strong[0]):
         return verb.strong[0].removesuffix("t")
-    return stem + "e" if _needs_e(stem) or stem.endswith("ig") else stem
+    return stem + "e" if _needs_e(stem) or stem.endswith(("er", "el")) else stem
 
 
 def _raises_e(stem: str, third: str) -> bool:

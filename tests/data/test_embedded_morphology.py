@@ -1,0 +1,213 @@
+"""Inflection tables of the embedded corpus, against forms known right by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_prep.embedded.lexicon import english_past, english_plural, load
+from data_prep.embedded.morphology import english, nominal, verbal
+
+LEXICON = load()
+
+
+@pytest.mark.parametrize(
+    ("stem", "adjective", "noun", "number", "case", "phrase"),
+    [
+        # weak, after der-words
+        ("der", "alt", "man", "sg", "nom", "der alte Mann"),
+        ("der", "alt", "man", "sg", "gen", "des alten Mannes"),
+        ("der", "jung", "woman", "sg", "dat", "der jungen Frau"),
+        ("dies", "klein", "child", "sg", "acc", "dieses kleine Kind"),
+        ("all", "klein", "child", "pl", "dat", "allen kleinen Kindern"),
+        ("jed", "klug", "student", "sg", "acc", "jeden klugen Studenten"),
+        # mixed, after ein-words
+        ("ein", "alt", "man", "sg", "nom", "ein alter Mann"),
+        ("ein", "neu", "book", "sg", "acc", "ein neues Buch"),
+        ("kein", "gut", "idea", "sg", "dat", "keiner guten Idee"),
+        ("unser", "alt", "car", "sg", "gen", "unseres alten Autos"),
+        ("mein", "alt", "boy", "sg", "dat", "meinem alten Jungen"),
+        ("ihr", "klein", "bird", "pl", "acc", "ihre kleinen Vögel"),
+        # strong
+        ("", "kalt", "milk", "sg", "dat", "kalter Milch"),
+        ("", "kalt", "water", "sg", "acc", "kaltes Wasser"),
+        ("zwei", "rot", "apple", "pl", "dat", "zwei roten Äpfeln"),
+        ("viel", "teuer", "house", "pl", "nom", "viele teure Häuser"),
+        ("einig", "dunkel", "room", "pl", "gen", "einiger dunkler Zimmer"),
+    ],
+)
+def test_declension(
+    stem: str, adjective: str, noun: str, number: str, case: str, phrase: str
+) -> None:
+    entry = LEXICON.noun(noun)
+    words = [
+        nominal.determiner(stem, entry.gender, number, case) if stem else "",
+        nominal.adjective(adjective, stem, entry.gender, number, case),
+        nominal.noun(entry, number, case),
+    ]
+    assert " ".join(filter(None, words)) == phrase
+
+
+@pytest.mark.parametrize(
+    ("noun", "genitive"),
+    [
+        ("teacher", "Lehrers"),
+        ("child", "Kindes"),
+        ("house", "Hauses"),
+        ("bus", "Busses"),
+        ("student", "Studenten"),
+        ("bear", "Bären"),
+        ("farmer", "Bauern"),
+        ("woman", "Frau"),
+        ("cook", "Kochs"),
+        ("secret", "Geheimnisses"),
+        ("Anna", "Annas"),
+    ],
+)
+def test_genitive(noun: str, genitive: str) -> None:
+    assert nominal.noun(LEXICON.noun(noun), "sg", "gen") == genitive
+
+
+@pytest.mark.parametrize(
+    ("noun", "dative"),
+    [("child", "Kindern"), ("car", "Autos"), ("woman", "Frauen"), ("parents", "Eltern")],
+)
+def test_dative_plural(noun: str, dative: str) -> None:
+    assert nominal.noun(LEXICON.noun(noun), "pl", "dat") == dative
+
+
+def test_relative_pronouns() -> None:
+    table = {
+        ("m", "sg"): ("der", "den", "dem"),
+        ("f", "sg"): ("die", "die", "der"),
+        ("n", "sg"): ("das", "das", "dem"),
+        ("m", "pl"): ("die", "die", "denen"),
+    }
+    for (gender, number), expected in table.items():
+        cases = ("nom", "acc", "dat")
+        assert tuple(nominal.relative_pronoun(gender, number, c) for c in cases) == expected
+
+
+PRESENT = {  # ich, du, er, wir
+    ("read", "lesen"): ("lese", "liest", "liest", "lesen"),
+    ("work", "arbeiten"): ("arbeite", "arbeitest", "arbeitet", "arbeiten"),
+    ("open", "öffnen"): ("öffne", "öffnest", "öffnet", "öffnen"),
+    ("draw", "zeichnen"): ("zeichne", "zeichnest", "zeichnet", "zeichnen"),
+    ("live", "wohnen"): ("wohne", "wohnst", "wohnt", "wohnen"),
+    ("smile", "lächeln"): ("lächle", "lächelst", "lächelt", "lächeln"),
+    ("invite", "laden"): ("lade", "lädst", "lädt", "laden"),
+    ("eat", "essen"): ("esse", "isst", "isst", "essen"),
+    ("drive", "fahren"): ("fahre", "fährst", "fährt", "fahren"),
+    ("take", "nehmen"): ("nehme", "nimmst", "nimmt", "nehmen"),
+    ("close", "schließen"): ("schließe", "schließt", "schließt", "schließen"),
+    ("dance", "tanzen"): ("tanze", "tanzt", "tanzt", "tanzen"),
+    ("like", "mögen"): ("mag", "magst", "mag", "mögen"),
+    ("know", "wissen"): ("weiß", "weißt", "weiß", "wissen"),
+    ("have", "haben"): ("habe", "hast", "hat", "haben"),
+    ("feed", "füttern"): ("füttere", "fütterst", "füttert", "füttern"),
+}
+PERSONS = ((1, "sg"), (2, "sg"), (3, "sg"), (1, "pl"))
+
+
+@pytest.mark.parametrize("names", PRESENT)
+def test_present(names: tuple[str, str]) -> None:
+    verb = LEXICON.verb(*names)
+    forms = tuple(verbal.finite(verb, "present", p, n) for p, n in PERSONS)
+    assert forms == PRESENT[names]
+
+
+@pytest.mark.parametrize(
+    ("names", "past", "participle"),
+    [
+        (("read", "lesen"), ("las", "lasest", "las", "lasen"), "gelesen"),
+        (("wait", "warten"), ("wartete", "wartetest", "wartete", "warteten"), "gewartet"),
+        (("bring", "bringen"), ("brachte", "brachtest", "brachte", "brachten"), "gebracht"),
+        (("buy", "kaufen"), ("kaufte", "kauftest", "kaufte", "kauften"), "gekauft"),
+        (("go", "gehen"), ("ging", "gingst", "ging", "gingen"), "gegangen"),
+        (("repair", "reparieren"), ("reparierte", "repariertest", "reparierte", "reparierten"),
+         "repariert"),
+        (("sell", "verkaufen"), ("verkaufte", "verkauftest", "verkaufte", "verkauften"),
+         "verkauft"),
+        (("water", "gießen"), ("goss", "gossest", "goss", "gossen"), "gegossen"),
+        (("belong", "gehören"), ("gehörte", "gehörtest", "gehörte", "gehörten"), "gehört"),
+        (("hug", "umarmen"), ("umarmte", "umarmtest", "umarmte", "umarmten"), "umarmt"),
+    ],
+)  # fmt: skip
+def test_past_and_participle(
+    names: tuple[str, str], past: tuple[str, ...], participle: str
+) -> None:
+    verb = LEXICON.verb(*names)
+    assert tuple(verbal.finite(verb, "past", p, n) for p, n in PERSONS) == past
+    assert verbal.participle(verb) == participle
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix", "participle", "zu"),
+    [
+        (("turn", "schalten"), "ein", "eingeschaltet", "einzuschalten"),
+        (("get", "stehen"), "auf", "aufgestanden", "aufzustehen"),
+        (("call", "rufen"), "an", "angerufen", "anzurufen"),
+        (("prepare", "bereiten"), "vor", "vorbereitet", "vorzubereiten"),
+        (("come", "kommen"), "zurück", "zurückgekommen", "zurückzukommen"),
+    ],
+)
+def test_separable_verbs(names: tuple[str, str], prefix: str, participle: str, zu: str) -> None:
+    verb = next(v for v in LEXICON.verbs if (v.english, v.german, v.prefix) == (*names, prefix))
+    assert verbal.participle(verb) == participle
+    assert verbal.zu_infinitive(verb) == (zu,)
+    assert verbal.infinitive(verb) == prefix + names[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "form"),
+    [
+        (("read", "lesen"), "lies"),
+        (("open", "öffnen"), "öffne"),
+        (("forget", "vergessen"), "vergiss"),
+        (("wait", "warten"), "warte"),
+        (("close", "schließen"), "schließ"),
+        (("feed", "füttern"), "füttere"),
+        (("look", "sehen"), "sieh"),
+        (("invite", "laden"), "lade"),
+    ],
+)
+def test_imperative(names: tuple[str, str], form: str) -> None:
+    assert verbal.imperative(LEXICON.verb(*names)) == form
+
+
+@pytest.mark.parametrize(
+    ("modal", "present"),
+    [
+        ("müssen", ("muss", "musst", "muss", "müssen")),
+        ("können", ("kann", "kannst", "kann", "können")),
+        ("wollen", ("will", "willst", "will", "wollen")),
+        ("dürfen", ("darf", "darfst", "darf", "dürfen")),
+        ("möchte", ("möchte", "möchtest", "möchte", "möchten")),
+    ],
+)
+def test_modals(modal: str, present: tuple[str, ...]) -> None:
+    forms = tuple(verbal.finite_form(modal, None, "present", p, n) for p, n in PERSONS)
+    assert forms == present
+
+
+def test_motion_verbs_take_sein() -> None:
+    for names in (("go", "gehen"), ("fly", "fliegen"), ("stay", "bleiben"), ("get", "stehen")):
+        assert LEXICON.verb(*names).auxiliary == "sein"
+    assert LEXICON.verb("read", "lesen").auxiliary == "haben"
+
+
+def test_english_forms() -> None:
+    assert [english_past(v) for v in ("stop", "carry", "play", "open", "love")] == [
+        "stopped", "carried", "played", "opened", "loved",
+    ]  # fmt: skip
+    verbs = ("swim", "lie", "write", "travel", "forget")
+    assert [english.present_participle(v) for v in verbs] == [
+        "swimming", "lying", "writing", "travelling", "forgetting",
+    ]  # fmt: skip
+    assert [english.third_person(v) for v in ("watch", "carry", "play", "kiss")] == [
+        "watches", "carries", "plays", "kisses",
+    ]  # fmt: skip
+    assert [english_plural(n) for n in ("church", "city", "boy", "bus")] == [
+        "churches", "cities", "boys", "buses",
+    ]  # fmt: skip
+    articles = [english.indefinite_article(w) for w in ("apple", "university", "honest", "house")]
+    assert articles == ["an", "a", "an", "a"]
