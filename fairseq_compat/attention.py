@@ -32,16 +32,15 @@ def return_weights_per_head() -> None:
 
     That function knows only the average over heads, of shape (B, T, S) instead of
     (H, B, T, S). `static_kv` leads to fairseq's own code; without an incremental state it has
-    no other meaning.
+    no other meaning. `forward` is left alone, because TorchScript compiles its source.
     """
     from fairseq.modules import MultiheadAttention
 
-    original = MultiheadAttention.forward
+    plain_call = MultiheadAttention.__call__
 
-    @functools.wraps(original)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("need_head_weights") and kwargs.get("incremental_state") is None:
             kwargs["static_kv"] = True
-        return original(self, *args, **kwargs)
+        return plain_call(self, *args, **kwargs)
 
-    MultiheadAttention.forward = forward
+    MultiheadAttention.__call__ = __call__

@@ -120,8 +120,10 @@ def encoder_and_batch():
     from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 
     cfg = TransformerConfig()
-    cfg.encoder.embed_dim, cfg.encoder.ffn_embed_dim = 8, 16
-    cfg.encoder.layers, cfg.encoder.attention_heads = 2, 2
+    # A new object: the default one belongs to all configurations.
+    cfg.encoder = dataclasses.replace(
+        cfg.encoder, embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2
+    )
     symbols = Dictionary()
     for word in "abcdef":
         symbols.add_symbol(word)
@@ -173,8 +175,18 @@ def test_head_weights_are_per_head():
     assert weights.shape == (2, 4, 3, 3)
     torch.testing.assert_close(weights.mean(0), average)
     torch.testing.assert_close(output, plain_output)
-    forward = unfixed(MultiheadAttention.forward)
-    assert forward(attention, x, x, x, need_head_weights=True)[1].shape == (4, 3, 3)
+    without_fix = attention.forward(x, x, x, need_head_weights=True)
+    assert without_fix[1].shape == (4, 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_layers_can_still_be_compiled_by_torchscript():
+    from fairseq.models.transformer import TransformerConfig
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    layer = TransformerEncoderLayerBase(TransformerConfig()).eval()
+    x = torch.randn(3, 2, 512)
+    torch.testing.assert_close(torch.jit.script(layer)(x, None), layer(x, None))
 
 
 # Jobs of one sweep
