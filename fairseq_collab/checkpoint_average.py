@@ -18,6 +18,8 @@ EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 #: Parts of a training state that do not belong to the mean, each as large as the model.
 DROPPED = ("last_optimizer_state",)
+#: A buffer in which stock fairseq saves uninitialised memory: not averaged, zero in the mean.
+UNDEFINED = "._float_tensor"
 DROPPED_EXTRA = ("ema", "ema_fp32_params")
 
 
@@ -46,6 +48,8 @@ class Mean:
         for name, value in model.items():
             if not value.is_floating_point():
                 self.integers.setdefault(name, []).append(value)
+                continue
+            if name.endswith(UNDEFINED):
                 continue
             if not torch.isfinite(value).all():
                 raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")

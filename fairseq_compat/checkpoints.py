@@ -57,14 +57,17 @@ def _persist(path: str | os.PathLike[str], attempt: Callable[[], None]) -> None:
     for tries_left in reversed(range(ATTEMPTS)):
         try:
             return attempt()
-        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
+        except (OSError, RuntimeError) as error:
+            # torch's writer hides a full disk behind a RuntimeError about its own state
+            system = (link for link in errors.chain(error) if isinstance(link, OSError))
+            reason = errors.first_line(next(system, error))
             if not tries_left:
                 raise UserError(
-                    f"cannot be saved: {errors.first_line(error)}",
+                    f"cannot be saved: {reason}",
                     path,
                     "make room and start again; a former file of this name is intact",
                 ) from error
-            logger.warning("cannot save %s (%s); trying again", path, error)
+            logger.warning("cannot save %s (%s); trying again", path, reason)
             time.sleep(PAUSE)
 
 
@@ -75,6 +78,7 @@ def apply() -> None:
     apply_whole_save()
     apply_named_files()
     apply_start_checks()
+    apply_defined_content()
     trust_other_ranks()
 
 
@@ -227,3 +231,24 @@ def apply_start_checks() -> None:
     checkpoint_utils.load_checkpoint = load_checkpoint
     checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
     utils.call_main = call
+
+
+def apply_defined_content() -> None:
+    """Three modules keep a buffer of uninitialised memory, which goes into every checkpoint:
+    equal trainings then write unequal files, and it can hold NaN."""
+    from fairseq import modules
+
+    kinds = (modules.AdaptiveInput, modules.AdaptiveSoftmax, modules.SinusoidalPositionalEmbedding)
+    for kind in kinds:
+        _zero_after_init(kind)
+
+
+def _zero_after_init(kind: Any) -> None:
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self._float_tensor.zero_()
+
+    kind.__init__ = __init__

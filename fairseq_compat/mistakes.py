@@ -153,7 +153,7 @@ def name_the_dictionary() -> None:
         except Exception as error:
             if not isinstance(f, str) or not _raised_by_fairseq(error):
                 raise
-            raise UserError(first_line(error), f, "binarise the data again") from error
+            raise UserError(str(error), f, "binarise the data again") from error
 
     Dictionary.add_from_file = add_from_file
 

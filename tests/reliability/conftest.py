@@ -74,6 +74,7 @@ SIZES += ["--encoder-attention-heads=2", "--decoder-attention-heads=2", "--dropo
 
 TRAINING = ["--optimizer=adam", "--lr=0.01", "--lr-scheduler=inverse_sqrt", "--warmup-updates=4"]
 TRAINING += ["--clip-norm=1", "--batch-size=20", "--max-epoch=2", "--log-interval=1"]
+TRAINING += ["--required-batch-size-multiple=1"]
 TRAINING += ["--log-format=json", "--no-progress-bar", "--cpu", "--num-workers=0", "--seed=3"]
 
 

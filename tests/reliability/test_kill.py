@@ -1,0 +1,115 @@
+"""SIGKILL anywhere, then resume: the same losses and weights as without, to the last digit."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_compat import checkpoints
+
+from .conftest import Run
+
+DYING_TRAIN = Path(__file__).parent / "dying_train.py"
+SAVES = ["--save-interval-updates=4"]  # at updates 4, 8, 10 (epoch 1), 12, 16, 20 (epoch 2)
+TIMES = ("wall", "train_wall", "wps", "ups")
+
+# Stock encoder layers carry unused copies of their weights: zeros until a checkpoint is
+# loaded, which fills them. No computation reads them (see fairseq_compat.attention) and no
+# update changes them, so that they are the one permitted difference.
+SPARE = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
+
+# Where it dies: the moment, the file's name, how many times it passes there before, plus one.
+KILLS = {
+    "in an update after the first save": ("update", "-", 6),
+    "in an update of the second epoch": ("update", "-", 14),
+    "in the write of the first checkpoint": ("write", "-", 1),
+    "in the write of an epoch's checkpoint": ("write", "-", 3),
+    "when the file is complete but has no name": ("before", "checkpoint_1_8.pt", 1),
+    "between the epoch's checkpoint and checkpoint_last.pt": ("after", "checkpoint1.pt", 1),
+    "when the copy is complete but not yet checkpoint_last.pt": ("before", "checkpoint_last.pt", 3),
+}
+
+
+def losses(done: CompletedProcess[str]) -> list[tuple[int, str]]:
+    """(update, loss in hexadecimal) of every update."""
+    return [(int(n), loss) for n, loss in re.findall(r"^LOSS (\d+) (\S+)", done.stdout, re.M)]
+
+
+def logged(done: CompletedProcess[str], tag: str) -> list[dict[str, Any]]:
+    """What the log says about the updates, or epochs, without the times."""
+    lines = re.findall(rf"\| {tag} \| (\{{.*\}})$", done.stdout, re.M)
+    return [{k: v for k, v in json.loads(line).items() if not k.endswith(TIMES)} for line in lines]
+
+
+def assert_same(one: Any, other: Any, where: str) -> None:
+    """Compares tensors bit by bit, at any depth."""
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for place, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}[{place}]")
+    else:
+        assert one == other, where
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    run: Run, train_args: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CompletedProcess[str], Path]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    command = ("python", DYING_TRAIN, "never", "-", 0, *train_args, *SAVES)
+    done = run(*command, "--save-dir", folder)
+    assert done.returncode == 0, done.stderr
+    assert len(losses(done)) == 20
+    return done, folder
+
+
+@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS.keys())
+def test_killed_and_resumed_is_uninterrupted(
+    kill: tuple[str, str, int],
+    uninterrupted: tuple[CompletedProcess[str], Path],
+    run: Run,
+    train_args: list[str],
+    tmp_path: Path,
+) -> None:
+    whole, folder = uninterrupted
+    rest = [*train_args, *SAVES, "--save-dir", str(tmp_path)]
+    killed = run("python", DYING_TRAIN, *kill, *rest)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    saved = list(tmp_path.glob("*.pt"))
+    assert all(checkpoints.damage(str(path)) is None for path in saved), saved
+
+    resumed = run("python", DYING_TRAIN, "never", "-", 0, *rest)
+    assert resumed.returncode == 0, resumed.stderr
+    expected = dict(losses(whole))
+    for done in (killed, resumed):
+        assert dict(losses(done)).items() <= expected.items()
+    assert {n for done in (killed, resumed) for n, _ in losses(done)} == expected.keys()
+    assert losses(resumed)[-1][0] == 19
+    for tag in ("train_inner", "train", "valid"):
+        after = logged(resumed, tag)
+        assert after
+        assert after == logged(whole, tag)[-len(after) :]
+
+    assert not list(tmp_path.glob("*.partial"))
+    one, other = (checkpoints.read(where / "checkpoint_last.pt") for where in (folder, tmp_path))
+    for name in [name for name in one["model"] if SPARE.fullmatch(name)]:
+        assert not one["model"].pop(name).any(), f"{name} has been trained"
+        del other["model"][name]
+    for part in ("model", "last_optimizer_state"):
+        assert_same(one[part], other[part], part)
+    assert one["extra_state"]["train_iterator"] == other["extra_state"]["train_iterator"]
+    assert one["extra_state"]["best"] == other["extra_state"]["best"]
+    assert {path.name for path in folder.iterdir()} == {path.name for path in tmp_path.iterdir()}
