@@ -19,7 +19,7 @@ from data_prep.embedded.lexicon import load
 RELATIONS = {
     "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "expl", "det", "amod", "advmod",
     "nummod", "nmod", "nmod:poss", "case", "fixed", "mark", "aux", "aux:pass", "cop", "acl:relcl",
-    "advcl", "ccomp", "xcomp", "conj", "cc", "punct", "compound:prt", "discourse",
+    "advcl", "ccomp", "xcomp", "conj", "cc", "punct", "compound:prt", "discourse", "nsubj:pass",
 }  # fmt: skip
 UPOS = {
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
@@ -38,7 +38,7 @@ def _digest(pairs: Iterator[Pair]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-PINNED = "67bc38bfeaac69ec"
+PINNED = "0e9b4a9454356707"
 
 
 def test_sample_is_pinned() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar import clauses as cl
 from data_prep.embedded.grammar.anaphora import pronoun_for
 from data_prep.embedded.grammar.causes import reason, state, weather
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
-from data_prep.embedded.grammar.scene import THE, NoFit, Scene
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.determiners import THE
+from data_prep.embedded.grammar.plan import CAN, Plan
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.grammar.verb_sets import (
     DEPARTURES,
     EFFORT,
@@ -65,7 +66,7 @@ def _english_sex(np: NounPhrase) -> str:
 def hindrance(scene: Scene) -> Result:
     """The boy cannot come because he is ill."""
     key = scene.dice.pick(("tired", "ill_s", "no_time", "busy_s"))
-    modal = cl.CAN if scene.dice.chance(0.4) else None
+    modal = CAN if scene.dice.chance(0.4) else None
     letter = "m" if modal else scene.dice.pick("pf")
     verb = scene.dice.pick(verbs_named(scene, EFFORT, letter))
     tense = {"p": "past", "f": "future"}.get(letter, "present")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar.scene import PERSONS, NoFit
+from data_prep.embedded.grammar.determiners import PERSONS
+from data_prep.embedded.grammar.scene import NoFit
 from data_prep.embedded.syntax.nodes import NounPhrase
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from data_prep.embedded.grammar.anaphora import dummy, pronoun_for
-from data_prep.embedded.grammar.scene import NO, NoFit, Scene
+from data_prep.embedded.grammar.determiners import NO
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.lexicon import Cause
 from data_prep.embedded.syntax.nodes import Clause, Modifier, NounPhrase
 

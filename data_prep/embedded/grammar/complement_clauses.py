@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from data_prep.embedded.grammar import clauses as cl
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.determiners import PERSONS, THE, A
+from data_prep.embedded.grammar.plan import WANT, Plan
 from data_prep.embedded.grammar.questions import circumstance
-from data_prep.embedded.grammar.scene import PERSONS, THE, A, NoFit, Scene
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.grammar.verb_sets import (
     ERRANDS,
     PEOPLE,
@@ -126,7 +128,7 @@ def infinitive(scene: Scene) -> Result:
     if english == "promise":
         host.indirect = scene.kin_phrase(subject)
     inner = simple_clause(
-        scene, Plan(modal=cl.WANT, adverbials=False, rich=False), inner_verb, subject
+        scene, Plan(modal=WANT, adverbials=False, rich=False), inner_verb, subject
     )
     inner.modal = None
     host.subordinates.append(Subordinate("", "", inner, "xcomp"))
@@ -171,7 +173,7 @@ def purpose(scene: Scene) -> Result:
     if not verbs:
         raise NoFit
     inner = simple_clause(
-        scene, Plan(modal=cl.WANT, adverbials=False, rich=False), scene.dice.pick(verbs), subject
+        scene, Plan(modal=WANT, adverbials=False, rich=False), scene.dice.pick(verbs), subject
     )
     inner.modal = None
     if inner.direct is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar import clauses as cl
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
+from data_prep.embedded.grammar.adverbials import fixed
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.plan import Plan
 from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.grammar.verb_sets import (
     FIRST_ACTS,
@@ -48,7 +49,7 @@ def verb_phrase_coordination(scene: Scene) -> Result:
 
 def _date(scene: Scene, clause: Clause, tag: str) -> None:
     """Open with a time, which then holds for both conjuncts."""
-    times = [a for a in cl.fixed(scene, {"time"}, tag) if a.may_open and len(a.english) < 3]
+    times = [a for a in fixed(scene, {"time"}, tag) if a.may_open and len(a.english) < 3]
     clause.front = AdverbialUse(scene.dice.pick(times))
     clause.adjuncts.append(clause.front)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar.scene import (
+from data_prep.embedded.grammar.determiners import (
     BARE_PROFESSION,
     MANY,
     NO,
@@ -11,10 +11,8 @@ from data_prep.embedded.grammar.scene import (
     THE,
     THIS,
     A,
-    NoFit,
-    Scene,
-    place_use,
 )
+from data_prep.embedded.grammar.scene import NoFit, Scene, place_use
 from data_prep.embedded.lexicon import Noun
 from data_prep.embedded.syntax.nodes import (
     Clause,
@@ -93,7 +91,6 @@ def _profession_for(scene: Scene, subject: NounPhrase) -> Noun:
 
 
 COMPARABLE = (
-    "animal",
     "vehicle",
     "furniture",
     "building",

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from data_prep.embedded.grammar import clauses as cl
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
-from data_prep.embedded.grammar.scene import (
-    PERSONS,
-    WHICH,
-    NoFit,
-    Scene,
-)
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.determiners import PERSONS, WHICH
+from data_prep.embedded.grammar.plan import CAN, HAVE_TO, WANT, Plan
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.grammar.verb_sets import ANIMATE
 from data_prep.embedded.lexicon import FrameSlot, Verb
 from data_prep.embedded.syntax.nodes import (
@@ -28,7 +25,7 @@ DU = (2, "sg", "")
 
 
 def polar_question(scene: Scene) -> Result:
-    choice = scene.dice.weighted(((None, 6), (cl.CAN, 1), (cl.WANT, 1), (cl.HAVE_TO, 0.7)))
+    choice = scene.dice.weighted(((None, 6), (CAN, 1), (WANT, 1), (HAVE_TO, 0.7)))
     plan = Plan(tenses=ASKABLE, modal=choice, may_front=False, rich=False)
     verb = scene.dice.weighted(cl.verbs_for(scene, plan))
     return simple_clause(scene, plan, verb, _asked_subject(scene, verb, plan)), "question", "?"

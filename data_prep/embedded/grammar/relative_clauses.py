@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from data_prep.embedded.grammar import clauses as cl
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
+from data_prep.embedded.grammar.clauses import simple_clause
 from data_prep.embedded.grammar.copular import predicate_adjective
-from data_prep.embedded.grammar.scene import PERSONS, THE, NoFit, Scene
+from data_prep.embedded.grammar.determiners import PERSONS, THE
+from data_prep.embedded.grammar.plan import Plan
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.lexicon import FrameSlot, Noun, Verb
 from data_prep.embedded.syntax.nodes import (
     Clause,

@@ -6,6 +6,19 @@ twice, and the subject, to which possessives refer ("his sister" in the object o
 
 from __future__ import annotations
 
+from data_prep.embedded.grammar.determiners import (
+    MANY,
+    NUMERALS,
+    PERSONS,
+    POSSESSED,
+    POSSESSIVES,
+    SOME,
+    SPEAKERS,
+    THE,
+    THESE,
+    THIS,
+    A,
+)
 from data_prep.embedded.grammar.dice import Dice
 from data_prep.embedded.lexicon import Adjective, FrameSlot, Lexicon, Noun, PlaceUse
 from data_prep.embedded.syntax.nodes import Determiner, Modifier, NounPhrase, PrepPhrase
@@ -13,59 +26,6 @@ from data_prep.embedded.syntax.nodes import Determiner, Modifier, NounPhrase, Pr
 
 class NoFit(Exception):
     """The choices so far leave nothing that fits; the sampler starts the sentence again."""
-
-
-THE = Determiner("the", "der")
-A = Determiner("a", "ein", definite=False)
-BARE_PROFESSION = Determiner("a", "", definite=False)
-THIS = Determiner("this", "dies")
-THESE = Determiner("these", "dies", lemma="this")
-EVERY = Determiner("every", "jed")
-ALL = Determiner("all", "all")
-MANY = Determiner("many", "viel", upos="ADJ", definite=False)
-SOME = Determiner("some", "einig", definite=False)
-NUMERALS = tuple(
-    Determiner(english, german, upos="NUM", definite=False)
-    for english, german in (("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"))
-)
-NO = Determiner("no", "kein", definite=False)
-WHICH = Determiner("which", "welch")
-POSSESSIVES = {
-    (1, "sg", ""): Determiner("my", "mein", upos="PRON"),
-    (2, "sg", ""): Determiner("your", "dein", upos="PRON"),
-    (3, "sg", "m"): Determiner("his", "sein", upos="PRON"),
-    (3, "sg", "f"): Determiner("her", "ihr", upos="PRON"),
-    (1, "pl", ""): Determiner("our", "unser", upos="PRON"),
-    (3, "pl", ""): Determiner("their", "ihr", upos="PRON"),
-}
-SPEAKERS = (
-    (1, "sg", ""),
-    (2, "sg", ""),
-    (3, "sg", "m"),
-    (3, "sg", "f"),
-    (1, "pl", ""),
-    (3, "pl", ""),
-)
-
-# What one says belongs to somebody, with a genitive.
-POSSESSED = frozenset(
-    {
-        "ownable",
-        "home",
-        "garden",
-        "ownthing",
-        "pet",
-        "image",
-        "letter",
-        "book",
-        "question",
-        "answer",
-        "mistake",
-        "coat",
-        "instrument",
-    }
-)
-PERSONS = frozenset({"person", "adult", "kid", "royal"})
 
 
 class Scene:
@@ -314,10 +274,10 @@ class Scene:
     def _object_determiner(self, noun: Noun, number: str, indefinite: float) -> Determiner | None:
         if noun.english == "music":
             return None
-        if noun.mass:
-            return None if self.dice.chance(0.6) else THE
-        if noun.english in ("truth", "sun", "sea"):
+        if noun.english in ("weather", "truth", "sun", "sea"):
             return THE
+        if noun.mass:
+            return None if indefinite > 1 or self.dice.chance(0.6) else THE
         if number == "pl":
             bare = 3.0 * (indefinite > 0) if "often_plural" in noun.classes else 0.4 * indefinite
             counted = 1.0 if indefinite >= 1 and self.counting else 0.0

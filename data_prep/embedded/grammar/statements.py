@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar import clauses as cl
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
-from data_prep.embedded.grammar.scene import (
-    THIS,
-    NoFit,
-    Scene,
+from data_prep.embedded.grammar.adverbials import fixed, front_something
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.determiners import THIS
+from data_prep.embedded.grammar.plan import (
+    CAN,
+    HAD_TO,
+    HAVE_TO,
+    LIKE_TO,
+    MODALS,
+    MUST,
+    SHOULD,
+    WANT,
+    WANTED,
+    Plan,
 )
+from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.grammar.verb_sets import ANIMATE
 from data_prep.embedded.lexicon import Verb
 from data_prep.embedded.syntax.nodes import (
@@ -30,20 +39,18 @@ def negation(scene: Scene) -> Result:
 
 
 def modal(scene: Scene) -> Result:
-    choice = scene.dice.weighted((*cl.MODALS, (cl.WANTED, 1), (cl.HAD_TO, 1.5), (cl.LIKE_TO, 4)))
+    choice = scene.dice.weighted((*MODALS, (WANTED, 1), (HAD_TO, 1.5), (LIKE_TO, 4)))
     clause = simple_clause(scene, Plan(modal=choice))
     if choice.tense == "past":
-        options = cl.fixed(scene, {"time"}, "past")
+        options = fixed(scene, {"time"}, "past")
         if scene.dice.chance(0.6):
             clause.adjuncts.append(AdverbialUse(scene.dice.pick(options)))
-            cl.front_something(scene, clause, "past")
+            front_something(scene, clause, "past")
     return clause, "main", "."
 
 
 def modal_negated(scene: Scene) -> Result:
-    choice = scene.dice.weighted(
-        ((cl.CAN, 4), (cl.MUST, 2), (cl.SHOULD, 2), (cl.WANT, 3), (cl.HAVE_TO, 2))
-    )
+    choice = scene.dice.weighted(((CAN, 4), (MUST, 2), (SHOULD, 2), (WANT, 3), (HAVE_TO, 2)))
     return simple_clause(scene, Plan(modal=choice, negated=True)), "main", "."
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from data_prep.embedded.grammar.clauses import Plan, simple_clause
+from data_prep.embedded.grammar.clauses import simple_clause
+from data_prep.embedded.grammar.plan import Plan
 from data_prep.embedded.grammar.scene import NoFit, Scene
 from data_prep.embedded.lexicon import Verb
 from data_prep.embedded.syntax.nodes import (

@@ -106,7 +106,9 @@ class _ClauseBuilder:
             return [
                 token("there", "there", "PRON", (self.node, "there")).under(self.governor, "expl")
             ]
-        return noun_phrase(self.node.subject, "subject").under(self.governor, "nsubj")
+        passive = self.node.modal is not None and self.node.modal.shape == "passive"
+        relation = "nsubj:pass" if passive else "nsubj"
+        return noun_phrase(self.node.subject, "subject").under(self.governor, relation)
 
     def _front(self) -> list[Token]:
         front = self.node.front
