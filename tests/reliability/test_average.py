@@ -1,0 +1,213 @@
+"""Averaging: the exact mean, and nothing averaged that has no mean."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoints, main
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+
+from .conftest import Run
+
+
+def make(path: Path, updates: int = 1, **weights: Any) -> Path:
+    """Writes a small checkpoint."""
+    state = {
+        "args": None,
+        "cfg": {"model": argparse.Namespace(arch=f"arch{updates}")},
+        "model": {name.replace("__", "."): torch.as_tensor(w) for name, w in weights.items()},
+        "optimizer_history": [{"num_updates": updates}],
+        "task_state": {"updates": updates},
+        "extra_state": {"train_iterator": {"epoch": 1}, "ema": {"w": torch.zeros(3)}},
+        "last_optimizer_state": {"state": torch.ones(9)},
+    }
+    checkpoints.save(state, path)
+    return path
+
+
+def test_mean_is_that_of_numpy(trained: Path, tmp_path: Path) -> None:
+    paths = [trained / "checkpoint1.pt", trained / "checkpoint2.pt"]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    models = [checkpoints.read(path)["model"] for path in paths]
+    assert list(mean) == list(models[0])
+    for name, value in mean.items():
+        expected = np.mean([model[name].numpy().astype(np.float64) for model in models], axis=0)
+        assert value.dtype == models[0][name].dtype
+        assert np.array_equal(value.numpy(), expected.astype(np.float32)), name
+
+
+def test_sum_is_in_double_precision(tmp_path: Path) -> None:
+    values = [1e8, 1.0, -1e8, 1.0]
+    paths = [make(tmp_path / f"{i}.pt", w=[value]) for i, value in enumerate(values)]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    assert checkpoints.read(tmp_path / "mean.pt")["model"]["w"].tolist() == [0.5]
+
+
+def test_the_rest_is_of_the_newest(tmp_path: Path) -> None:
+    paths = [make(tmp_path / f"{n}.pt", n, w=[float(n)]) for n in (1, 3, 2)]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")
+    assert mean["cfg"]["model"].arch == "arch3"
+    assert mean["task_state"] == {"updates": 3}
+    assert mean["extra_state"] == {"train_iterator": {"epoch": 1}}
+    assert "last_optimizer_state" not in mean
+
+
+def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+    one, two = torch.full((4,), 1.0), torch.full((4,), 2.0)
+    paths = [make(tmp_path / "1.pt", a=one, b=one), make(tmp_path / "2.pt", a=two, b=two)]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    assert mean["a"].tolist() == [1.5] * 4
+    assert mean["a"].data_ptr() == mean["b"].data_ptr()
+
+
+def test_half_precision_is_not_rounded(tmp_path: Path) -> None:
+    half = [torch.tensor([value], dtype=torch.float16) for value in (1.0, 1.0009765625)]
+    paths = [make(tmp_path / f"{i}.pt", w=w) for i, w in enumerate(half)]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]["w"]
+    assert (mean.dtype, mean.item()) == (torch.float32, 1.00048828125)
+
+
+def test_integers(tmp_path: Path) -> None:
+    """Equal ones are kept, however large; a mean is rounded down, as in fairseq."""
+    large = 2**62
+    paths = [
+        make(tmp_path / f"{n}.pt", signature=[1, large], count=[n], w=[0.0]) for n in (1, 2, 3, 5)
+    ]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    assert mean["signature"].tolist() == [1, large]
+    assert mean["count"].tolist() == [2]
+
+
+def test_uninitialised_memory_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    paths = [make(tmp_path / f"{i}.pt", e___float_tensor=[float("nan")], w=[1.0]) for i in "12"]
+    average_checkpoints(paths, tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    assert mean["e._float_tensor"].tolist() == [0.0]
+
+
+FIRST = {"w": [[1.0, 2.0]], "attn__signature": [1, 4, 16]}
+REFUSED = {
+    "signature": (
+        {"w": [[1.0, 2.0]], "attn__signature": [1, 2, 16]},
+        "attn.signature is [1, 2, 16], but [1, 4, 16] in {0}; "
+        "these are models of different kinds and have no mean",
+    ),
+    "missing": (
+        {"w": [[1.0, 2.0]]},
+        "has no attn.signature, unlike {0}; average one training only",
+    ),
+    "shape": (
+        {"w": [1.0, 2.0], "attn__signature": [1, 4, 16]},
+        "w is float (2,), but float (1, 2) in {0}; average one training only",
+    ),
+    "kind": (
+        {"w": [[1, 2]], "attn__signature": [1, 4, 16]},
+        "w is integer (1, 2), but float (1, 2) in {0}; average one training only",
+    ),
+    "nan": (
+        {"w": [[1.0, float("nan")]], "attn__signature": [1, 4, 16]},
+        "w holds NaN or infinity; leave this file out",
+    ),
+    "infinity": (
+        {"w": [[1.0, float("-inf")]], "attn__signature": [1, 4, 16]},
+        "w holds NaN or infinity; leave this file out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("second", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(second: dict[str, Any], message: str, tmp_path: Path) -> None:
+    paths = [make(tmp_path / "1.pt", **FIRST), make(tmp_path / "2.pt", **second)]
+    with pytest.raises(UserError) as caught:
+        average_checkpoints(paths, tmp_path / "mean.pt")
+    assert str(caught.value) == f"{paths[1]}: " + message.format(paths[0])
+    assert not (tmp_path / "mean.pt").exists()
+
+
+def test_additional_weight_is_refused(tmp_path: Path) -> None:
+    paths = [make(tmp_path / "1.pt", w=[1.0]), make(tmp_path / "2.pt", w=[1.0], x=[1.0])]
+    with pytest.raises(UserError, match="has no x, unlike") as caught:
+        average_checkpoints(paths, tmp_path / "mean.pt")
+    assert caught.value.where == str(paths[0])
+
+
+def test_last_checkpoints(tmp_path: Path) -> None:
+    for name in (
+        "checkpoint9",
+        "checkpoint10",
+        "checkpoint11",
+        "checkpoint_2_50",
+        "checkpoint_last",
+    ):
+        (tmp_path / f"{name}.pt").touch()
+    names = ["checkpoint10.pt", "checkpoint11.pt"]
+    assert last_checkpoints(2, tmp_path) == [str(tmp_path / name) for name in names]
+    assert last_checkpoints(1, tmp_path, 10) == [str(tmp_path / "checkpoint10.pt")]
+    with pytest.raises(UserError, match=r"holds 2 checkpoints .* up to 10, not 3"):
+        last_checkpoints(3, tmp_path, upper_bound=10)
+    with pytest.raises(UserError, match="no such folder"):
+        last_checkpoints(3, tmp_path / "none")
+
+
+def test_last_checkpoints_of_updates(tmp_path: Path) -> None:
+    for name in ("checkpoint_1_50", "checkpoint_1_100", "checkpoint_2_150", "checkpoint_best"):
+        (tmp_path / f"{name}.pt").touch()
+    names = ["checkpoint_1_50.pt", "checkpoint_1_100.pt"]
+    assert last_checkpoints(2, tmp_path, 149) == [str(tmp_path / name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--last", "0", "."], "N must be a whole number above 0, not '0'"),
+        (
+            ["--inputs", "a.pt", "--upper-bound", "3"],
+            "argument --upper-bound: goes with --last only",
+        ),
+        ([], "one of the arguments --inputs --last is required"),
+    ],
+)
+def test_bad_options(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*arguments, "--output", "out.pt"])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_average_translates(trained: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    """The mean of one checkpoint and itself translates like it."""
+    mean, last = tmp_path / "mean.pt", trained / "checkpoint2.pt"
+    done = run("fairseq-collab", "average", "--inputs", last, last, "--output", mean)
+    assert (done.returncode, done.stdout) == (0, f"{mean}: the mean of {last}, {last}\n")
+    outputs = []
+    for path in (last, mean):
+        done = run("fairseq-generate", data, "--cpu", "--path", path, "--quiet", "--beam=2")
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines()[-1])
+    assert outputs[0] == outputs[1]
+    assert "BLEU4 = " in outputs[0]
+
+
+def test_command_refuses_in_one_line(run: Run, trained: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.pt"
+    text.write_text("text")
+    inputs = (trained / "checkpoint1.pt", text)
+    done = run("fairseq-collab", "average", "--inputs", *inputs, "--output", tmp_path / "mean.pt")
+    assert done.returncode == 1
+    line = f"fairseq-collab average: error: {text}: is no checkpoint, nor any file of torch; "
+    assert done.stderr.splitlines()[-1].startswith(line)
+    assert "Traceback" not in done.stderr
