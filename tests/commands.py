@@ -16,7 +16,11 @@ USER_DIR = ("--user-dir", REPOSITORY / "fairseq_collab")
 
 
 def run_command(
-    *command: object, timeout: float = 240, **environment: str
+    *command: object,
+    timeout: float = 240,
+    cwd: Path | None = None,
+    stdin: str = "",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run an installed command by name, or ``python`` for this interpreter."""
     name, *rest = map(str, command)
@@ -26,7 +30,9 @@ def run_command(
         [program, *rest],
         capture_output=True,
         text=True,
+        input=stdin,
         timeout=timeout,
+        cwd=cwd,
         env={**os.environ, **settings},
     )
 

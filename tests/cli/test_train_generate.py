@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, OPTIMISER, SHORT
-from commands import USER_DIR, preprocess, run_command, succeed, train_log, write_copy_task
+from commands import BIN, USER_DIR, succeed, train_log, write_copy_task
 
 NUM_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
@@ -43,16 +43,11 @@ def test_generate_copies_and_scores(copier: tuple[Path, str], data: Path, tmp_pa
 
 
 def test_interactive_translates_a_line(copier: tuple[Path, str], data: Path) -> None:
-    import subprocess
-    import sys
-
-    command = [Path(sys.executable).parent / "fairseq-interactive", data, *USER_DIR]
-    command += ["--path", copier[0] / "checkpoint_best.pt", "--cpu", "--beam=2"]
-    done = subprocess.run(
-        list(map(str, command)), input="w3 w1 w4\n", capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^D-0\t.*\tw3 w1 w4$", done.stdout, re.MULTILINE)
+    output = succeed(
+        "fairseq-interactive", data, *USER_DIR, "--path", copier[0] / "checkpoint_best.pt",
+        "--cpu", "--beam=2", stdin="w3 w1 w4\n",
+    )  # fmt: skip
+    assert re.search(r"^D-0\t.*\tw3 w1 w4$", output, re.MULTILINE)
 
 
 def test_averaged_checkpoints_translate(
@@ -149,19 +144,12 @@ def test_other_languages_with_separate_dictionaries(tmp_path: Path) -> None:
 
 
 def test_torchrun_trains_two_processes(data: Path, tmp_path: Path) -> None:
-    """Two processes with half the sentences each: the gradients of one process with all."""
-    options = [data, *USER_DIR, *MODEL, *OPTIMISER, "--batch-size=16", "--max-update=6"]
-    options += ["--disable-validation", "--ddp-backend=legacy_ddp"]
-    torchrun = ["torchrun", "--standalone", "--nproc-per-node=2"]
-    program = Path(run_command("python", "-c", "import sys; print(sys.executable)").stdout.strip())
-    log = succeed(
-        *torchrun, "--no-python", program.parent / "fairseq-train", *options,
-        "--distributed-backend=gloo", "--save-dir", tmp_path,
-    )  # fmt: skip
-    assert len(train_log(log)) == 6
-    assert (tmp_path / "checkpoint_last.pt").exists()
-
-
-def test_preprocess_helper_makes_what_fairseq_reads(tmp_path: Path) -> None:
-    write_copy_task(tmp_path / "text", train=20)
-    assert (preprocess(tmp_path / "text", tmp_path / "bin") / "dict.en.txt").exists()
+    """Two processes resume what two processes began."""
+    command = ["torchrun", "--standalone", "--nproc-per-node=2", "--no-python"]
+    command += [BIN / "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--batch-size=16"]
+    command += ["--distributed-backend=gloo", "--ddp-backend=legacy_ddp", "--disable-validation"]
+    command += ["--save-dir", tmp_path]
+    first = succeed(*command, "--max-update=3")
+    second = succeed(*command, "--max-update=6")
+    updates = [entry["num_updates"] for entry in train_log(first) + train_log(second)]
+    assert updates == ["1", "2", "3", "4", "5", "6"]

@@ -1,0 +1,230 @@
+"""Break guarded lines one by one and see that their tests notice: ``python tests/mutants.py``.
+
+Each mutant is a copy of the package with one line changed; the tests named beside it must fail on
+it (and pass without it, which the suite shows).  Prints one line a mutant and exits with 1 if one
+survives.  Not part of the suite: it takes some minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).parent.parent
+PACKAGES = ("fairseq_collab", "fairseq_compat", "data_prep")
+
+
+class Mutant(NamedTuple):
+    """``old`` becomes ``new`` in ``file``; ``tests`` (pytest arguments) must notice."""
+
+    guards: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+PARITY = "tests/parity/test_attention_parity.py"
+INCREMENTAL = "tests/parity/test_incremental.py"
+MODELS = "tests/parity/test_model_parity.py"
+COUNTS = "tests/parity/test_counts.py"
+SIGNATURE = "tests/unit/test_signature.py"
+OPTIONS = "tests/unit/test_attention_options.py"
+HEADS = "fairseq_collab/attention/heads.py"
+COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
+CONCATENATED = "fairseq_collab/attention/concatenated.py"
+LAYERS = "fairseq_collab/models/layers.py"
+
+MUTANTS = [
+    Mutant(
+        "collaborative K = d, block mixing = fairseq",
+        COLLABORATIVE,
+        "(self.scaling * self.mixing)",
+        "(self.mixing)",
+        (PARITY, "-k", "limit_equals"),
+    ),
+    Mutant(
+        "block mixing",
+        COLLABORATIVE,
+        "torch.arange(key_dim) * num_heads // key_dim",
+        "torch.arange(key_dim) % num_heads",
+        (PARITY, "-k", "limit_equals"),
+    ),
+    Mutant(
+        "concatenated h = d/H = fairseq",
+        CONCATENATED,
+        "self.q_proj(x) * self.scaling",
+        "self.q_proj(x)",
+        (PARITY, "-k", "limit_equals"),
+    ),
+    Mutant(
+        "initial weights are fairseq's",
+        CONCATENATED,
+        "gain=1 / math.sqrt(2) if same_dims else 1.0",
+        "gain=1.0",
+        (PARITY, "-k", "initial_weights"),
+    ),
+    Mutant(
+        "formula of the fork (scale)",
+        CONCATENATED,
+        'scored_size if scale == "key" else embed_dim / num_heads',
+        "scored_size",
+        (PARITY, "-k", "fork"),
+    ),
+    Mutant(
+        "formula of the library (content bias)",
+        COLLABORATIVE,
+        "device=q.device) * self.scaling",
+        "device=q.device)",
+        (PARITY, "-k", "library"),
+    ),
+    Mutant(
+        "padding mask",
+        HEADS,
+        "if padding is not None:\n        scores",
+        "if False:\n        scores",
+        (PARITY, "-k", "limit_equals"),
+    ),
+    Mutant(
+        "causal mask",
+        HEADS,
+        "scores = scores + attn_mask",
+        "scores = scores",
+        (PARITY, "-k", "limit_equals"),
+    ),
+    Mutant(
+        "one key for all heads in the cache",
+        COLLABORATIVE,
+        "return k.transpose(0, 1).unsqueeze(1)",
+        "return k.transpose(0, 1).unsqueeze(1).expand(-1, self.num_heads, -1, -1)",
+        (INCREMENTAL, "-k", "one_key"),
+    ),
+    Mutant(
+        "self-attention cache follows the beams",
+        HEADS,
+        "buffer[name] = buffer[name].index_select(0, new_order)",
+        "pass",
+        (INCREMENTAL, "-k", "self_attention"),
+    ),
+    Mutant(
+        "cross-attention cache follows the sentences",
+        HEADS,
+        '.div(beam, rounding_mode="floor")',
+        "",
+        (INCREMENTAL, "-k", "cross_attention"),
+    ),
+    Mutant(
+        "beams are folded and unfolded alike",
+        HEADS,
+        "return x.unflatten(0, (steps, -1)).transpose(1, 2).flatten(1, 2)",
+        "return x.unflatten(0, (steps, -1)).flatten(1, 2)",
+        (INCREMENTAL, "-k", "beams"),
+    ),
+    Mutant(
+        "padding of cached keys",
+        HEADS,
+        "return k, v, append_padding(",
+        "return k, v, None and append_padding(",
+        (INCREMENTAL, "-k", "self_attention"),
+    ),
+    Mutant(
+        "beam search = fairseq's, with a shared encoder output",
+        LAYERS,
+        "if self.beams_share_output:\n            return encoder_out",
+        "if self.beams_share_output:\n            return super().reorder_encoder_out("
+        "encoder_out, new_order.flip(0))",
+        (MODELS, "-k", "beam_search"),
+    ),
+    Mutant(
+        "our attention is called in evaluation; parameter counts are real",
+        LAYERS,
+        "for name in self.COPIES:\n            delattr(self, name)",
+        "pass",
+        (COUNTS,),
+    ),
+    Mutant(
+        "published parameter counts",
+        COLLABORATIVE,
+        "torch.empty(num_heads, key_dim)",
+        "torch.empty(num_heads, key_dim + 1)[:, :key_dim].repeat(1, 1), True) if False else "
+        "nn.Parameter(torch.empty(num_heads + 1, key_dim)",
+        (COUNTS,),
+    ),
+    Mutant(
+        "signatures are compared",
+        "fairseq_collab/models/signature.py",
+        "if old != new:",
+        "if False:",
+        (SIGNATURE,),
+    ),
+    Mutant(
+        "dictionaries are compared",
+        "fairseq_collab/models/signature.py",
+        "int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]",
+        "int.from_bytes(hashlib.sha256(b'').digest()[:8]",
+        (SIGNATURE,),
+    ),
+    Mutant(
+        "stock checkpoints are recognised",
+        "fairseq_collab/models/signature.py",
+        'if strict and not any(name.endswith("signature") for name in state):',
+        "if False:",
+        (SIGNATURE,),
+    ),
+    Mutant(
+        "softmax in single precision",
+        HEADS,
+        "dtype=torch.float32 if low else None",
+        "dtype=None",
+        (OPTIONS,),
+    ),
+    Mutant(
+        "values start alike at every key dimension",
+        COLLABORATIVE,
+        'not (reduced and value_init == "fork")',
+        "not reduced",
+        (OPTIONS,),
+    ),
+]
+
+
+def survives(mutant: Mutant) -> bool:
+    """Whether the mutant's tests pass all the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        for package in PACKAGES:
+            shutil.copytree(REPOSITORY / package, Path(folder, package))
+        path = Path(folder, mutant.file)
+        text = path.read_text()
+        if text.count(mutant.old) != 1:
+            raise SystemExit(f"mutants: {mutant.file} does not hold once: {mutant.old}")
+        path.write_text(text.replace(mutant.old, mutant.new))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*command, *mutant.tests],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode not in (0, 1):  # 1: some test failed
+        raise SystemExit(f"mutants: pytest could not run:\n{done.stdout[-2000:]}")
+    return done.returncode == 0
+
+
+def main() -> int:
+    survivors = 0
+    for mutant in MUTANTS:
+        alive = survives(mutant)
+        survivors += alive
+        print(f"{'SURVIVES' if alive else 'noticed '}  {mutant.guards}", flush=True)
+    print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} mutants noticed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
