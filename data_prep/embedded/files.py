@@ -35,11 +35,13 @@ class Request:
 
 def write(out: Path, request: Request) -> bool:
     """Write the corpus; False if it stands there already, finished and unchanged."""
+    out = out.absolute()
     if _finished(out, request):
         return False
     _refuse_foreign(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run of the same number
     temporary.mkdir()
     try:
         _write_all(temporary, request)

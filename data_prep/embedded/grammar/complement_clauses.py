@@ -144,6 +144,7 @@ def _controlled(scene: Scene, host: str, letter: str, subject: NounPhrase) -> li
         and letter in v.aspect
         and v.english != host
         and (not kid or "person" in v.subjects)
+        and not (host == "begin" and any(slot.role == "dir" for slot in v.slots))
         and not (host == "forget" and v.english in ("lose", "find", "drink", "eat"))
     ]
 

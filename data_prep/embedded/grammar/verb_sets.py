@@ -56,7 +56,7 @@ WORK = frozenset(
 LEISURE = frozenset({"sleep", "rest", "dance", "laugh", "play", "sing", "smile", "watch", "listen"})
 FINE_WEATHER = frozenset({"go", "swim", "work", "water", "play", "wash", "travel"})
 
-DEPARTURES = frozenset({"go", "drive", "leave", "fly", "travel"})
+DEPARTURES = frozenset({"go", "drive", "fly", "travel"})
 
 # What one goes there for.
 ERRANDS = {
@@ -107,7 +107,6 @@ FIRST_ACTS = frozenset(
 SECOND_ACTS = frozenset(
     {
         "go",
-        "leave",
         "read",
         "cook",
         "sleep",
