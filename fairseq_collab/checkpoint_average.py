@@ -18,8 +18,6 @@ EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 #: Parts of a training state that do not belong to the mean, each as large as the model.
 DROPPED = ("last_optimizer_state",)
-#: A buffer in which stock fairseq saves uninitialised memory: not averaged, zero in the mean.
-UNDEFINED = "._float_tensor"
 DROPPED_EXTRA = ("ema", "ema_fp32_params")
 
 
@@ -49,7 +47,7 @@ class Mean:
             if not value.is_floating_point():
                 self.integers.setdefault(name, []).append(value)
                 continue
-            if name.endswith(UNDEFINED):
+            if name.endswith(checkpoints.UNDEFINED):  # zero in the mean
                 continue
             if not torch.isfinite(value).all():
                 raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")

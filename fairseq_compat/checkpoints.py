@@ -25,6 +25,7 @@ __all__ = ["apply", "copy", "damage", "newest_intact", "read", "save"]
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
+UNDEFINED = "._float_tensor"  # how the names of buffers end that are never initialised
 PAUSE = 1.0  # seconds before a failed save is tried again
 
 
@@ -40,7 +41,24 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         if problem is not None:
             raise OSError(problem)
 
-    _persist(path, lambda: atomic.write(path, lambda file: torch.save(obj, file), check))
+    content = _defined(obj)
+    _persist(path, lambda: atomic.write(path, lambda file: torch.save(content, file), check))
+
+
+def _defined(obj: Any) -> Any:
+    """Writes zeros for buffers of uninitialised memory.
+
+    fairseq's sinusoidal positions and adaptive softmax have one each, when they are made and
+    again when they are loaded. Nothing reads its value, but equal trainings would write
+    unequal files, and it can be NaN.
+    """
+    if not isinstance(obj, dict) or not isinstance(obj.get("model"), dict):
+        return obj
+    model = obj["model"].copy()
+    for name in model:
+        if name.endswith(UNDEFINED):
+            model[name] = torch.zeros_like(model[name])
+    return {**obj, "model": model}
 
 
 def copy(source: str, target: str) -> None:
@@ -78,7 +96,6 @@ def apply() -> None:
     apply_whole_save()
     apply_named_files()
     apply_start_checks()
-    apply_defined_content()
     trust_other_ranks()
 
 
@@ -231,24 +248,3 @@ def apply_start_checks() -> None:
     checkpoint_utils.load_checkpoint = load_checkpoint
     checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
     utils.call_main = call
-
-
-def apply_defined_content() -> None:
-    """Three modules keep a buffer of uninitialised memory, which goes into every checkpoint:
-    equal trainings then write unequal files, and it can hold NaN."""
-    from fairseq import modules
-
-    kinds = (modules.AdaptiveInput, modules.AdaptiveSoftmax, modules.SinusoidalPositionalEmbedding)
-    for kind in kinds:
-        _zero_after_init(kind)
-
-
-def _zero_after_init(kind: Any) -> None:
-    original = kind.__init__
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self._float_tensor.zero_()
-
-    kind.__init__ = __init__
