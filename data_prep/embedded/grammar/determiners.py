@@ -7,6 +7,8 @@ from data_prep.embedded.syntax.nodes import Determiner
 THE = Determiner("the", "der")
 A = Determiner("a", "ein", definite=False)
 BARE_PROFESSION = Determiner("a", "", definite=False)
+#: "play the piano": Klavier spielen.
+THE_BARE = Determiner("the", "", definite=False)
 THIS = Determiner("this", "dies")
 THESE = Determiner("these", "dies", lemma="this")
 EVERY = Determiner("every", "jed")

@@ -15,6 +15,7 @@ from data_prep.embedded.grammar.determiners import (
     SOME,
     SPEAKERS,
     THE,
+    THE_BARE,
     THESE,
     THIS,
     A,
@@ -231,6 +232,8 @@ class Scene:
         self.enrich(phrase, 0.25 if phrase.determiner not in NUMERALS else 0.1)
         if phrase.determiner is THE and not phrase.modifiers:
             self.perhaps_owned(phrase)
+        if slot.bare and phrase.determiner is THE and not phrase.modifiers:
+            phrase.determiner = THE_BARE
         return phrase
 
     @staticmethod

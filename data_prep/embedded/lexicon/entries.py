@@ -71,6 +71,7 @@ class FrameSlot:
     ground: bool = False  # a reference object in space: "under the table"
     own: bool = False  # mostly the subject's own: "her coat"
     singular: bool = False
+    bare: bool = False  # German drops a lone definite article: "Klavier spielen"
 
 
 @dataclass(frozen=True)

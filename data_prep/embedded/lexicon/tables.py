@@ -108,7 +108,7 @@ def adjective(row: list[str]) -> Adjective:
     )
 
 
-_SLOT_MARKS = "?@!1"
+_SLOT_MARKS = "?@!1~"
 
 
 def _slot(cell: str) -> FrameSlot:
@@ -117,7 +117,8 @@ def _slot(cell: str) -> FrameSlot:
     wanted, optional, own = _set(classes, ","), "?" in marks, "!" in marks
     if role != "p":
         case = "dat" if role in "di" else "acc"
-        return FrameSlot(role, wanted, optional, case=case, own=own, singular="1" in marks)
+        one, bare = "1" in marks, "~" in marks
+        return FrameSlot(role, wanted, optional, case=case, own=own, singular=one, bare=bare)
     english, german = middle[0].split(">")
     preposition, letter = german.split("+")
     english = english.replace("_", " ")
