@@ -22,7 +22,6 @@ import uuid
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 IncrementalState = dict[str, dict[str, Any]]
@@ -153,7 +152,7 @@ class HeadAttention(nn.Module):
         if before_softmax:
             return scores.flatten(0, 1), v.flatten(0, 1)
 
-        weights = softmax(scores).to(v.dtype)
+        weights = scores.softmax(dim=-1).to(v.dtype)  # under autocast it is in single precision
         heads = self.dropout_module(weights) @ v  # (B, H, T, h_v)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if beam > 1:
@@ -278,12 +277,6 @@ def mask_scores(scores: Tensor, attn_mask: Tensor | None, padding: Tensor | None
     if padding is not None:
         scores = scores.masked_fill(padding[:, None, None, :].to(torch.bool), float("-inf"))
     return scores
-
-
-def softmax(scores: Tensor) -> Tensor:
-    """Softmax over keys, in single precision if the scores are in less."""
-    low = scores.dtype in (torch.float16, torch.bfloat16)
-    return F.softmax(scores, dim=-1, dtype=torch.float32 if low else None)
 
 
 def append_padding(

@@ -106,8 +106,8 @@ def test_refusals_name_the_value_and_the_choices(build, message: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_low_precision_softmax_is_single(dtype: torch.dtype) -> None:
-    """Many equal scores: in 16 bits the probabilities would not sum to one."""
+def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
+    """Many equal scores, whose sum 16 bits could not hold."""
     attention = CollaborativeAttention(8, 2, 4, self_attention=True).to(dtype)
     x = torch.zeros(600, 1, 8, dtype=dtype)
     output, weights = attention(x, x, x)
