@@ -3,9 +3,11 @@
 Importing it registers all architectures; nothing else happens.
 """
 
-import fairseq_compat  # noqa: F401  (first: it lets fairseq be imported at all)
+import fairseq_compat  # first: it lets fairseq be imported at all
+
+fairseq_compat.require_fairseq()
 
 # isort: split
-from fairseq_collab import models
+from fairseq_collab import models  # noqa: E402
 
 __all__ = ["models"]
