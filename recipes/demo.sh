@@ -30,7 +30,7 @@ case $DATA in
     multi30k)
         prepare=(python -m data_prep.multi30k --vocab-size 6000 ${FROM:+--from "$FROM"})
         architecture=(--arch transformer_collab_multi30k --key-dim 64)
-        schedule=(--lr 2e-3 --warmup-updates 1000 --max-epoch 20)
+        schedule=(--lr 2e-3 --warmup-updates 1000 --max-epoch 16)
         averaged=5
         ;;
     *)
