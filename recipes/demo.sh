@@ -26,6 +26,8 @@ case $DATA in
         )
         schedule=(--lr 4e-3 --warmup-updates 400 --max-epoch 7)
         averaged=3
+        # The matrices are so small that several threads would mostly wait for each other.
+        export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
         ;;
     multi30k)
         prepare=(python -m data_prep.multi30k --vocab-size 6000 ${FROM:+--from "$FROM"})
