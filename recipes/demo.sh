@@ -24,7 +24,7 @@ case $DATA in
             --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256
             --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.1
         )
-        schedule=(--lr 4e-3 --warmup-updates 400 --max-epoch 7)
+        schedule=(--lr 4e-3 --warmup-updates 400 --max-epoch 12)
         averaged=3
         # The matrices are so small that several threads would mostly wait for each other.
         export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
