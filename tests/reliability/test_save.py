@@ -219,7 +219,7 @@ def test_numbers_written_by_numpy_1_load(tmp_path: Path) -> None:
         Forged(__import__, "os"),
         pickle.PickleBuffer,
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_anything_but_plain_numbers_is_refused(value: Any, tmp_path: Path) -> None:
     """Arrays of objects, made of bytes, would be addresses of the file's choice."""
