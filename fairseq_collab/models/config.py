@@ -71,40 +71,24 @@ def preset(base: type, name: str, **defaults: Any) -> type:
     return make_dataclass(name, changed, bases=(base,))
 
 
+def _both_sides(**sizes: int) -> dict[str, Any]:
+    """The same sizes for encoder and decoder."""
+    return {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
+
+
 #: Sizes of the presets, the same for every variant.  The first four are fairseq's own
 #: (``transformer``, ``transformer_iwslt_de_en``, ``transformer_wmt_en_de``, ``..._big``).
 PRESET_SIZES: dict[str, dict[str, Any]] = {
     "": {},
-    "_iwslt_de_en": {
-        f"{side}_{option}": value
-        for side in ("encoder", "decoder")
-        for option, value in (("ffn_embed_dim", 1024), ("attention_heads", 4))
-    },
+    "_iwslt_de_en": _both_sides(ffn_embed_dim=1024, attention_heads=4),
     "_wmt_en_de": {},
     "_wmt_en_de_big": {
         "dropout": 0.3,
-        **{
-            f"{side}_{option}": value
-            for side in ("encoder", "decoder")
-            for option, value in (
-                ("embed_dim", 1024),
-                ("ffn_embed_dim", 4096),
-                ("attention_heads", 16),
-            )
-        },
+        **_both_sides(embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
     "_multi30k": {
         "dropout": 0.3,
-        **{
-            f"{side}_{option}": value
-            for side in ("encoder", "decoder")
-            for option, value in (
-                ("embed_dim", 256),
-                ("ffn_embed_dim", 512),
-                ("attention_heads", 4),
-                ("layers", 3),
-            )
-        },
+        **_both_sides(embed_dim=256, ffn_embed_dim=512, attention_heads=4, layers=3),
     },
 }
 

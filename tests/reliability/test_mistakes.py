@@ -180,9 +180,16 @@ DATA = {
 
 @pytest.mark.parametrize(("name", "options", "message"), DATA.values(), ids=DATA.keys())
 def test_bad_data(
-    name: str, options: list[str], message: str, bad: Path, run: Run, train_args: list[str]
+    name: str,
+    options: list[str],
+    message: str,
+    bad: Path,
+    run: Run,
+    train_args: list[str],
+    tmp_path: Path,
 ) -> None:
-    done = run("fairseq-train", bad / name, *train_args[1:], *options, "--no-save")
+    rest = [*train_args[1:], *options, "--save-dir", tmp_path]
+    done = run("fairseq-train", bad / name, *rest)
     assert_one_line(done, 1, "fairseq-train: error: " + message.format(bad / name))
 
 
@@ -248,15 +255,17 @@ def test_bad_option(
     assert_one_line(done, status, f"fairseq-train: error: {message}")
 
 
-def test_traceback_on_request(run: Run, train_args: list[str]) -> None:
-    done = run("fairseq-train", "nowhere", *train_args[1:], FAIRSEQ_COMPAT_TRACEBACK="1")
+def test_traceback_on_request(run: Run, train_args: list[str], tmp_path: Path) -> None:
+    rest = [*train_args[1:], "--save-dir", tmp_path]
+    done = run("fairseq-train", "nowhere", *rest, FAIRSEQ_COMPAT_TRACEBACK="1")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("fairseq_compat.errors.UserError: nowhere: ")
 
 
-def test_python_module_form(run: Run, train_args: list[str]) -> None:
-    done = run("python", "-m", "fairseq_cli.train", "nowhere", *train_args[1:])
+def test_python_module_form(run: Run, train_args: list[str], tmp_path: Path) -> None:
+    rest = [*train_args[1:], "--save-dir", tmp_path]
+    done = run("python", "-m", "fairseq_cli.train", "nowhere", *rest)
     message = f"nowhere: there is no such data folder; {GIVE_DATA}"
     assert_one_line(done, 1, f"fairseq-train: error: {message}")
 
