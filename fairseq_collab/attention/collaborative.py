@@ -23,7 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention.concatenated import (
+    INITS,
     SCALES,
+    check_choice,
     check_positive,
     even_head_size,
     init_output,
@@ -37,8 +39,6 @@ from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 BIASES = ("projection", "content", "none")
 #: Initial mixing: see :func:`init_mixing`.
 MIXING_INITS = ("xavier", "block", "normal", "ones")
-#: Initial values: the same at every K, or with the jump in gain of the authors' fork.
-VALUE_INITS = ("constant", "fork")
 
 
 class CollaborativeAttention(HeadAttention):
@@ -84,7 +84,7 @@ class CollaborativeAttention(HeadAttention):
         )
         check_positive(num_heads=num_heads, key_dim=key_dim)
         check_choice("attention bias", bias, BIASES)
-        check_choice("value init", value_init, VALUE_INITS)
+        check_choice("value init", value_init, INITS)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.head_dim = even_head_size(embed_dim, num_heads)
@@ -171,9 +171,3 @@ def init_mixing(mixing: Tensor, how: str) -> None:
         owners = torch.arange(key_dim) * num_heads // key_dim  # (K)
         with torch.no_grad():
             mixing.copy_(owners[None, :] == torch.arange(num_heads)[:, None])
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError, with the choices, for an unknown one."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

@@ -17,6 +17,9 @@ from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 
 #: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
 SCALES = ("key", "embed")
+#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
+#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
+INITS = ("constant", "fork")
 
 
 class ConcatenatedAttention(HeadAttention):
@@ -28,10 +31,12 @@ class ConcatenatedAttention(HeadAttention):
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
+        key_init: initial queries and keys, ``constant`` or ``fork``: see :data:`INITS`.
+        value_init: initial values, likewise.
 
     Raises:
-        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or ``scale`` is
-            unknown.
+        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or an unknown
+            choice.
     """
 
     def __init__(
@@ -44,6 +49,8 @@ class ConcatenatedAttention(HeadAttention):
         kdim: int | None = None,
         vdim: int | None = None,
         scale: str = "key",
+        key_init: str = "constant",
+        value_init: str = "constant",
         dropout: float = 0.0,
         self_attention: bool = False,
         encoder_decoder_attention: bool = False,
@@ -56,19 +63,28 @@ class ConcatenatedAttention(HeadAttention):
         )
         check_positive(num_heads=num_heads)
         self.num_heads = num_heads
-        self.qk_head_size = qk_head_size or even_head_size(embed_dim, num_heads)
-        self.head_dim = v_head_size or even_head_size(embed_dim, num_heads)
-        check_positive(qk_head_size=self.qk_head_size, v_head_size=self.head_dim)
+        if qk_head_size is None:
+            qk_head_size = even_head_size(embed_dim, num_heads)
+        if v_head_size is None:
+            v_head_size = even_head_size(embed_dim, num_heads)
+        check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
+        check_choice("key init", key_init, INITS)
+        check_choice("value init", value_init, INITS)
+        self.qk_head_size, self.head_dim = qk_head_size, v_head_size
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
         # In fairseq's order, so that one seed gives both the same weights.
-        self.k_proj = linear(kdim or embed_dim, num_heads * self.qk_head_size)
-        self.v_proj = linear(vdim or embed_dim, num_heads * self.head_dim)
-        self.q_proj = linear(embed_dim, num_heads * self.qk_head_size)
-        self.out_proj = linear(num_heads * self.head_dim, embed_dim)
-        same_dims = (kdim or embed_dim) == (vdim or embed_dim) == embed_dim
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            init_projection(projection, same_dims)
+        kdim, vdim = kdim or embed_dim, vdim or embed_dim
+        self.k_proj = linear(kdim, num_heads * qk_head_size)
+        self.v_proj = linear(vdim, num_heads * v_head_size)
+        self.q_proj = linear(embed_dim, num_heads * qk_head_size)
+        self.out_proj = linear(num_heads * v_head_size, embed_dim)
+
+        same_dims = kdim == vdim == embed_dim
+        reduced = num_heads * qk_head_size != embed_dim
+        init_projection(self.k_proj, same_dims and not (reduced and key_init == "fork"))
+        init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
+        init_projection(self.q_proj, same_dims and not (reduced and key_init == "fork"))
         init_output(self.out_proj)
         self.register_signature()
 
@@ -107,8 +123,7 @@ def init_output(projection: nn.Linear) -> None:
 
 def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
     """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
-    if scale not in SCALES:
-        raise ValueError(f"attention scale is {scale!r}; it must be one of {', '.join(SCALES)}")
+    check_choice("attention scale", scale, SCALES)
     return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5
 
 
@@ -127,6 +142,12 @@ def check_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be at least 1")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError, with the choices, for an unknown one."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
 def numbered(choices: tuple[str, ...]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import DictConfig
 from torch import nn
 
-from fairseq_collab.models.config import nested
+from fairseq_collab.models.config import PRESET_SIZES, nested, preset
 from fairseq_collab.models.layers import AttentionBuilder, Decoder, Encoder
 from fairseq_collab.models.signature import check_weights
 from fairseq_compat.errors import UserError
@@ -83,3 +84,14 @@ class HeadTransformer(TransformerModelBase):
         # torch calls this for the whole model before it copies the first weight.
         check_weights(self, state_dict, prefix, strict)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
+
+
+def register_presets(arch: str, model: type[HeadTransformer], options: type) -> None:
+    """Register ``model`` once for each of :data:`PRESET_SIZES`, with defaults of these sizes.
+
+    The names (``arch``, ``arch_iwslt_de_en``, ...) work for ``--arch`` and as ``model._name``.
+    """
+    for suffix, sizes in PRESET_SIZES.items():
+        dataclass = preset(options, f"{options.__name__}{suffix}", **sizes)
+        variant = type(f"{model.__name__}{suffix}", (model,), {})
+        register_model(f"{arch}{suffix}", dataclass=dataclass)(variant)

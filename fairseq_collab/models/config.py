@@ -154,3 +154,70 @@ class CollabOptions(TransformerOptions):  # type: ignore[misc, valid-type]
             "authors' translation code)"
         },
     )
+
+
+def _heads_in(site: str, default: str) -> Any:
+    """The option that counts the heads of one attention site."""
+    return field(
+        default=None,
+        metadata={
+            "help": f"heads in {site}: a number, or one a layer, joined by commas "
+            f"(default: {default})"
+        },
+    )
+
+
+@dataclass
+class HeadSizeOptions(TransformerOptions):  # type: ignore[misc, valid-type]
+    """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
+
+    head_size: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of a head's query, key and value, whatever the model dimension and the "
+            "number of heads (default: model dimension/heads)"
+        },
+    )
+    qk_head_size: Optional[int] = field(
+        default=None,
+        metadata={"help": "size of a head's query and key (default: --head-size)"},
+    )
+    v_head_size: Optional[int] = field(
+        default=None, metadata={"help": "size of a head's value (default: --head-size)"}
+    )
+    key_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of the queries and keys of all heads together: another way to say "
+            "--qk-head-size, key-dim/heads"
+        },
+    )
+    heads_in_encoder: Optional[str] = _heads_in(
+        "encoder self-attention", "--encoder-attention-heads"
+    )
+    heads_in_decoder: Optional[str] = _heads_in(
+        "decoder self-attention", "--decoder-attention-heads"
+    )
+    heads_in_cross: Optional[str] = _heads_in(
+        "decoder-encoder attention", "--decoder-attention-heads"
+    )
+    attention_scale: str = field(
+        default="key",
+        metadata={
+            "help": "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
+            "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of "
+            "arXiv 2006.16362's translation code)"
+        },
+    )
+    key_init: str = field(
+        default="constant",
+        metadata={
+            "help": "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head "
+            "size), fork (gain 1 wherever heads times query/key head size is not the model "
+            "dimension, as arXiv 2006.16362's translation code)"
+        },
+    )
+    value_init: str = field(
+        default="constant",
+        metadata={"help": "initial values: constant or fork, as for --key-init"},
+    )

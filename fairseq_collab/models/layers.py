@@ -30,18 +30,21 @@ SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
 
 
 class AttentionBuilder(Protocol):
-    """Builds the attention of one site; keyword arguments are :class:`HeadAttention`'s."""
+    """Builds the attention of one site in one layer (counted from 0).
+
+    Keyword arguments are :class:`HeadAttention`'s.
+    """
 
     def __call__(
-        self, site: Site, embed_dim: int, num_heads: int, **options: Any
+        self, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
     ) -> HeadAttention: ...
 
 
 def build_attention(
-    cfg: TransformerConfig, site: Site, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> HeadAttention:
-    """The attention of ``site``, with fairseq's dropout (which knows ``--retain-dropout``)."""
-    attention = cfg.attention_builder(site, embed_dim, num_heads, **options)
+    """The attention of a site and layer, with fairseq's dropout (for ``--retain-dropout``)."""
+    attention = cfg.attention_builder(site, layer, embed_dim, num_heads, **options)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
@@ -59,7 +62,8 @@ class EncoderLayer(TransformerEncoderLayerBase):
         for kind in ("weight", "bias")
     )
 
-    def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
+    def __init__(self, cfg: TransformerConfig, layer: int, return_fc: bool = False):
+        self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, return_fc)
         for name in self.COPIES:
             delattr(self, name)
@@ -71,12 +75,16 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
         return build_attention(
-            cfg, "encoder", embed_dim, cfg.encoder.attention_heads, self_attention=True
+            cfg, "encoder", self.layer, embed_dim, cfg.encoder.attention_heads, self_attention=True
         )
 
 
 class DecoderLayer(TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
+
+    def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
+        self.layer = layer  # before the parent, which builds the attention
+        super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(
         self,
@@ -90,6 +98,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
         return build_attention(
             cfg,
             "decoder",
+            self.layer,
             embed_dim,
             cfg.decoder.attention_heads,
             self_attention=not cfg.cross_self_attention,
@@ -99,6 +108,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
         return build_attention(
             cfg,
             "cross",
+            self.layer,
             embed_dim,
             cfg.decoder.attention_heads,
             kdim=cfg.encoder.embed_dim,
@@ -112,13 +122,17 @@ class Encoder(TransformerEncoderBase):
 
     #: Set while a generator decodes several beams a sentence: see :meth:`reorder_encoder_out`.
     beams_share_output = False
+    #: How many layers there are so far: fairseq asks for one after the other, without its place.
+    layers_built = 0
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens)
         register_dictionary_signature(self, dictionary)
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        return wrap_layer(EncoderLayer(cfg, return_fc=self.return_fc), cfg)
+        layer = EncoderLayer(cfg, self.layers_built, return_fc=self.return_fc)
+        self.layers_built += 1
+        return wrap_layer(layer, cfg)
 
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
@@ -136,6 +150,9 @@ class Encoder(TransformerEncoderBase):
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
+    #: How many layers there are so far: fairseq asks for one after the other, without its place.
+    layers_built = 0
+
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         register_dictionary_signature(self, dictionary)
@@ -143,7 +160,9 @@ class Decoder(TransformerDecoderBase):
     def build_decoder_layer(
         self, cfg: TransformerConfig, no_encoder_attn: bool = False
     ) -> nn.Module:
-        return wrap_layer(DecoderLayer(cfg, no_encoder_attn), cfg)
+        layer = DecoderLayer(cfg, self.layers_built, no_encoder_attn)
+        self.layers_built += 1
+        return wrap_layer(layer, cfg)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.models.base import HeadTransformer
-from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.base import HeadTransformer, register_presets
+from fairseq_collab.models.config import CollabOptions
 from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
 
 
@@ -29,6 +28,7 @@ class CollabTransformer(HeadTransformer):
 
 def build_attention(
     site: Site,
+    layer: int,
     embed_dim: int,
     num_heads: int,
     *,
@@ -68,9 +68,4 @@ def collaborative_sites(text: str) -> frozenset[Site]:
     return frozenset(site for site in SITES if site in names)
 
 
-for suffix, sizes in PRESET_SIZES.items():
-    name = f"transformer_collab{suffix}"
-    options = preset(CollabOptions, f"CollabOptions{suffix}", **sizes)
-    register_model(name, dataclass=options)(
-        type(f"CollabTransformer{suffix}", (CollabTransformer,), {})
-    )
+register_presets("transformer_collab", CollabTransformer, CollabOptions)
