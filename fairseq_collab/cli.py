@@ -19,8 +19,12 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "average": Command("fairseq_collab.checkpoint_average", "average checkpoints of one training"),
+    "compare": Command("fairseq_collab.evaluation.compare", "significance tests of two runs"),
     "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
-    "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of fairseq-generate output"),
+    "rank": Command("fairseq_collab.analysis.rank", "spectra and ranks of a model's heads"),
+    "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of a run or a translation"),
+    "sweep": Command("fairseq_collab.evaluation.sweep", "all runs of a Hydra sweep; resumes"),
+    "table": Command("fairseq_collab.evaluation.table", "many runs in a table and a figure"),
 }
 #: Served without a module of their own (``doctor`` by ``fairseq_collab_main``).
 BUILT_IN = {

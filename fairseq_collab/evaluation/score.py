@@ -1,4 +1,4 @@
-"""``fairseq-collab score``: BLEU and chrF of what ``fairseq-generate`` printed.
+"""``fairseq-collab score``: BLEU and chrF of a run, or of what ``fairseq-generate`` printed.
 
 Scores are sacreBLEU's, on detokenised, cased text against the untouched reference, and always carry
 their signature.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
@@ -108,23 +108,50 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab score",
-        description="BLEU and chrF (sacreBLEU, detokenised, cased) of fairseq-generate's output.",
+        description="BLEU and chrF (sacreBLEU, detokenised, cased) of fairseq-generate's output; "
+        "or all of a trained run: its checkpoints are averaged, the test set is translated, and "
+        "score.json is written.",
     )
     parser.add_argument(
-        "generation", type=Path, help="what fairseq-generate --remove-bpe sentencepiece printed"
+        "what",
+        type=Path,
+        metavar="GENERATION|RUN",
+        help="what fairseq-generate --remove-bpe sentencepiece printed, or the folder of a run",
     )
     parser.add_argument(
-        "--reference", type=Path, required=True, help="raw reference text, a sentence a line"
+        "--reference",
+        type=Path,
+        help="raw reference text, a sentence a line (a run has its own: raw/ in the data folder)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     args = parser.parse_args(argv)
-    references = read_references(args.reference)
-    result = score(read_hypotheses(args.generation), references)
+    if args.what.is_dir():
+        if args.reference:
+            parser.error("argument --reference: a run has its own, raw/ in the data folder")
+        generation, reference, result = score_run(args.what)
+    else:
+        if not args.reference:
+            parser.error("argument --reference: needed, unless the folder of a run is given")
+        generation, reference = args.what, args.reference
+        result = score(read_hypotheses(generation), read_references(reference))
     if args.examples > 0:
-        print(examples(args.generation, references, args.examples), end="\n\n")
+        print(examples(generation, read_references(reference), args.examples), end="\n\n")
     print(json.dumps(asdict(result)) if args.json else summary(result))
     return 0
+
+
+def score_run(folder: Path) -> tuple[Path, Path, Score]:
+    """Average, translate and score a trained run: its translations, references and scores."""
+    from fairseq_collab.evaluation.evaluate import evaluate  # torch and fairseq, only if needed
+    from fairseq_collab.evaluation.run import Run
+
+    run = Run(folder.resolve())
+    run.config()  # no lock file in a folder that is no run
+    with run.locked() as lock:
+        found = evaluate(run, lock)
+    result = Score(**{field.name: found[field.name] for field in fields(Score)})
+    return run.generation, Path(found["reference"]), result
 
 
 def summary(result: Score) -> str:

@@ -1,0 +1,257 @@
+"""From a trained run to its ``score.json``: average, translate, score, count.
+
+How the run is translated stands in its own configuration, in fairseq's terms:
+``dataset.gen_subset``, ``generation.*``, ``common_eval.post_process``.  The epochs that
+``checkpoint.keep_last_epochs`` (or ``keep_interval_updates``) kept are averaged; where neither is
+set, the best checkpoint is taken.  References are the untouched text in the data folder's ``raw/``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoints
+from fairseq_collab.evaluation.compound_split import compound_split_bleu
+from fairseq_collab.evaluation.cost import cost, load_architecture
+from fairseq_collab.evaluation.multiply_adds import LENGTH, multiply_adds
+from fairseq_collab.evaluation.run import Run
+from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
+from fairseq_compat.errors import UserError
+
+SCORE_VERSION = 1
+PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
+#: fairseq's log with ``common.log_format=json``: ``... | INFO | train | {...}``.
+_JSON_ENTRY = re.compile(r"\| (train|valid) \| (\{.*\})$", re.MULTILINE)
+
+
+def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
+    """Translate and score a trained run, and finish it.
+
+    Args:
+        lock: descriptor of the run's lock, which child processes keep.
+
+    Returns:
+        The content of ``score.json``.
+
+    Raises:
+        UserError: the run is not trained to its end, or a step failed.
+    """
+    config = run.config()
+    averaged = choose_checkpoints(run, config)
+    average_checkpoints(averaged, run.average)
+    translate(run, config, lock)
+    data = Path(config.task.data)
+    subset, target = config.dataset.gen_subset, config.task.target_lang
+    reference = data / "raw" / f"{subset}.{target}"
+    hypotheses, references = read_hypotheses(run.generation), read_references(reference)
+    result = {
+        "version": SCORE_VERSION,
+        "run": run.name,
+        **identity(run, config),
+        "data": data.name,
+        "data_sha256": manifest_hash(data),
+        "subset": subset,
+        "reference": str(reference),
+        "hypotheses": run.generation.name,
+        **asdict(score(hypotheses, references)),
+        **compound_split_bleu(hypotheses, references, target),
+        **model_figures(run),
+        **training_figures(run),
+        "averaged": [Path(path).name for path in averaged],
+        "beam": config.generation.beam,
+        "lenpen": config.generation.lenpen,
+        **circumstances(config),
+    }
+    run.finish(result)
+    return result
+
+
+def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
+    """The epochs to average, or the best checkpoint.
+
+    Raises:
+        UserError: the training has not come to its end.
+    """
+    for option in ("keep_last_epochs", "keep_interval_updates"):
+        if config.checkpoint[option] > 0:
+            return last_checkpoints(config.checkpoint[option], run.checkpoints)
+    best = run.checkpoints / "checkpoint_best.pt"
+    if not best.exists():
+        raise UserError("has no checkpoint_best.pt", where=run.checkpoints, todo="train it first")
+    return [str(best)]
+
+
+def translate(run: Run, config: DictConfig, lock: int | None) -> None:
+    """Run ``fairseq-generate`` in a process of its own; its output is kept whole or not at all."""
+    generation, dataset = config.generation, config.dataset
+    tokens = dataset.max_tokens_valid or dataset.max_tokens
+    subwords = config.common_eval.post_process
+    command = [
+        *("fairseq-generate", config.task.data, "--user-dir", config.common.user_dir),
+        *("--source-lang", config.task.source_lang, "--target-lang", config.task.target_lang),
+        *("--path", run.average, "--gen-subset", dataset.gen_subset),
+        *("--beam", generation.beam, "--lenpen", generation.lenpen),
+        *(["--max-tokens", tokens] if tokens else ["--batch-size", dataset.batch_size]),
+        *("--num-workers", dataset.num_workers),
+        *(["--remove-bpe", subwords] if subwords else []),
+        *(["--cpu"] * bool(config.common.cpu)),
+        *(["--fp16"] * bool(config.common.fp16)),
+    ]
+    partial = run.generation.with_suffix(".part")
+    with partial.open("w") as output:
+        ended = subprocess.run(
+            [str(Path(sys.executable).with_name(str(command[0]))), *map(str, command[1:])],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[] if lock is None else [lock],
+        )
+    if ended.returncode:
+        raise UserError(f"fairseq-generate failed: {last_line(ended.stderr)}", where=run.folder)
+    os.replace(partial, run.generation)
+
+
+def identity(run: Run, config: DictConfig) -> dict[str, Any]:
+    """What the run is, in a table's terms."""
+    started = run.started()
+    overrides = started["overrides"]
+    return {
+        "method": overrides.get("model", config.model["_name"]),
+        "arch": config.model["_name"],
+        "seed": config.common.seed,
+        "overrides": overrides,
+        "command": started.get("command"),
+        "trained_at_commit": started.get("commit"),
+    }
+
+
+def manifest_hash(data: Path) -> str | None:
+    """SHA-256 of the data folder's files as its manifest lists them; None without a manifest."""
+    manifest = data / "manifest.json"
+    if not manifest.exists():
+        return None
+    files = json.loads(manifest.read_text())["files"]
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def model_figures(run: Run) -> dict[str, Any]:
+    """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
+    model: Any = load_architecture(run.average)
+    attentions = [
+        attention
+        for layer in [*model.encoder.layers, *model.decoder.layers]
+        for attention in (layer.self_attn, getattr(layer, "encoder_attn", None))
+        if attention is not None
+    ]
+    return {
+        "key_dim": common_value(map(key_dimension, attentions)),
+        "heads": common_value(attention.num_heads for attention in attentions),
+        **asdict(cost(model)),
+        "multiply_adds": multiply_adds(model),
+        "multiply_adds_length": LENGTH,
+    }
+
+
+def key_dimension(attention: Any) -> int:
+    """Size of an attention's queries and keys, all heads together, stock or ours."""
+    return attention.q_proj.out_features
+
+
+def common_value(values: Any) -> Any:
+    """The value that all have, or None where they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+def training_figures(run: Run) -> dict[str, Any]:
+    """Speed, length and final loss of the training, from fairseq's log."""
+    entries: dict[str, list[dict[str, Any]]] = {"train": [], "valid": []}
+    for kind, entry in _JSON_ENTRY.findall(run.log.read_text(errors="replace")):
+        entries[kind].append(json.loads(entry))
+    if not entries["train"] or not entries["valid"]:
+        raise UserError("no finished epoch in it", where=run.log)
+    last = entries["train"][-1]
+    return {
+        # The median, since the first epoch after a resumption counts from there.
+        "train_tokens_per_second": round(
+            statistics.median(float(entry["train_wps"]) for entry in entries["train"])
+        ),
+        "train_updates": int(last["train_num_updates"]),
+        "epochs": int(last["epoch"]),
+        "valid_loss": float(entries["valid"][-1]["valid_loss"]),
+    }
+
+
+def circumstances(config: DictConfig) -> dict[str, Any]:
+    """Where, when and with what the run was scored."""
+    return {
+        "commit": commit(),
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+        },
+        "hardware": hardware(cpu=config.common.cpu),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def commit() -> str | None:
+    """The project's git commit, marked where files differ from it; None outside git."""
+    here = Path(__file__).parent
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or None
+
+
+def hardware(cpu: bool) -> str:
+    """The GPU, or the processor with the number of threads that a training used."""
+    if torch.cuda.is_available() and not cpu:
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads a training"
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty: where a command says why it failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def main(argv: list[str]) -> int:
+    """``python -m fairseq_collab.evaluation.evaluate RUN``, for a caller that holds its lock."""
+    try:
+        evaluate(Run(Path(argv[0])))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,218 @@
+"""``fairseq-collab sweep`` and ``score RUN`` on a tiny corpus: resumed, killed, failing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import BIN, REPOSITORY, refuse, run_command, succeed
+
+CONFIG = """\
+# @package _global_
+defaults:
+  - /base
+  - /model: collab
+  - _self_
+model:
+  share_all_embeddings: true
+  encoder_embed_dim: 16
+  encoder_ffn_embed_dim: 16
+  encoder_attention_heads: 2
+  encoder_layers: 1
+  decoder_embed_dim: 16
+  decoder_ffn_embed_dim: 16
+  decoder_attention_heads: 2
+  decoder_layers: 1
+task: {source_lang: en, target_lang: de}
+optimization: {lr: [0.005], max_epoch: 3}
+dataset: {max_tokens: 800, num_workers: 0, gen_subset: test}
+checkpoint: {keep_last_epochs: 2}
+generation: {beam: 2}
+common: {cpu: true}
+hydra:
+  sweeper:
+    params:
+      model.key_dim: 8,16
+"""
+RUNS = ("key_dim-8", "key_dim-16")
+#: What may differ between two sweeps of the same configuration.
+CIRCUMSTANCES = ("train_tokens_per_second", "command", "date", "reference")
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's configurations, and a tiny sweep."""
+    folder = tmp_path_factory.mktemp("configs")
+    shutil.copytree(REPOSITORY / "configs", folder, dirs_exist_ok=True)
+    (folder / "tiny.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy task with its untouched references."""
+    folder = tmp_path_factory.mktemp("corpus") / "copy"
+    shutil.copytree(data, folder)
+    (folder / "raw").mkdir()
+    shutil.copy(data.parent / "text" / "test.de", folder / "raw")
+    return folder
+
+
+def sweep(configs: Path, corpus: Path, out: Path, *options: object) -> list[object]:
+    config = configs / "tiny.yaml"
+    command = ["fairseq-collab", "sweep", config, "--config-dir", configs, "--out", out]
+    return [*command, f"task.data={corpus}", *options]
+
+
+def scores(out: Path) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name in RUNS:
+        score = json.loads((out / name / "score.json").read_text())
+        found[name] = {key: value for key, value in score.items() if key not in CIRCUMSTANCES}
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(configs: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted sweep."""
+    out = tmp_path_factory.mktemp("sweep") / "finished"
+    report = succeed(*sweep(configs, corpus, out))
+    assert "2 of 2 runs are finished" in report
+    return out
+
+
+def test_scores_are_complete(finished: Path) -> None:
+    found = scores(finished)["key_dim-8"]
+    assert found["key_dim"] == 8
+    assert found["heads"] == 2
+    assert found["method"] == "transformer_collab"
+    assert found["overrides"] == {"model.key_dim": "8"}
+    assert found["seed"] == 1
+    assert found["epochs"] == 3
+    assert found["averaged"] == ["checkpoint2.pt", "checkpoint3.pt"]
+    assert found["beam"] == 2
+    assert found["sentences"] == 50
+    assert found["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert found["compound_split_signature"].startswith("moses:de|")
+    assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]
+
+
+def test_a_second_start_does_nothing(finished: Path, configs: Path, corpus: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != "lock"}
+    report = succeed(*sweep(configs, corpus, finished))
+    assert "2 runs: 2 finished, 0 to do" in report
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_killed_twice_it_ends_with_the_same_scores(
+    finished: Path, configs: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Once the sweep alone, whose training lives on, and once the training with it."""
+    out = tmp_path / "killed"
+    first, second = (out / name for name in RUNS)
+    start(sweep(configs, corpus, out), until=lambda: (first / "checkpoints").exists()).kill()
+    time.sleep(1)  # the orphan goes on
+    process = start(sweep(configs, corpus, out), until=(second / "checkpoints").exists)
+    kill_all(process)
+    assert not (second / "score.json").exists()
+    report = succeed(*sweep(configs, corpus, out))
+    assert "2 of 2 runs are finished" in report
+    assert scores(out) == scores(finished)
+
+
+def test_ctrl_c_leaves_runs_that_go_on(configs: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "interrupted"
+    trains = (out / RUNS[0] / "checkpoints").exists
+    process = start(sweep(configs, corpus, out), until=trains)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in output
+    assert not (out / RUNS[0] / "failed.json").exists()
+
+
+def test_a_failed_run_is_reported_and_the_rest_goes_on(
+    configs: Path, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "failing"
+    done = run_command(*sweep(configs, corpus, out, "model.key_dim=0,8", "--jobs", 2))
+    assert done.returncode == 1
+    assert "1 of 2 runs are finished" in done.stdout
+    assert "key_dim is 0; it must be at least 1" in done.stdout
+    assert json.loads((out / "key_dim-0" / "failed.json").read_text())["verdict"] == "failed"
+    assert (out / "key_dim-8" / "score.json").exists()
+
+
+def test_nan_is_a_diverged_run(configs: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "diverging"
+    options = ["optimization.lr=[1e30]", "model.key_dim=8,16", "lr_scheduler.warmup_updates=1"]
+    done = run_command(*sweep(configs, corpus, out, *options))
+    assert done.returncode == 1
+    assert json.loads((out / "key_dim-8" / "failed.json").read_text())["verdict"] == "diverged"
+
+
+def test_other_options_are_refused(finished: Path, configs: Path, corpus: Path) -> None:
+    line = refuse(*sweep(configs, corpus, finished, "optimization.max_epoch=4"))
+    assert "was started with optimization.max_epoch=3, now 4 is asked for" in line
+
+
+def test_an_unknown_option_is_one_line(configs: Path, corpus: Path, tmp_path: Path) -> None:
+    line = refuse(*sweep(configs, corpus, tmp_path, "model.key_dims=4"))
+    assert "Hydra says: Could not override 'model.key_dims'" in line
+
+
+def test_score_of_a_run_is_repeatable(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished / RUNS[0], run)
+    before = (run / "score.json").read_text()
+    (run / "score.json").unlink()
+    (run / "generation.txt").unlink()
+    assert "BLEU" in succeed("fairseq-collab", "score", run)
+    again = json.loads((run / "score.json").read_text())
+    assert {**again, "run": RUNS[0]} == json.loads(before)
+
+
+def test_a_run_that_is_not_trained_is_not_scored(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished / RUNS[0], run)
+    (run / "score.json").unlink()
+    (run / "checkpoints" / "checkpoint3.pt").unlink()
+    line = refuse("fairseq-collab", "score", run)
+    assert "holds 1 checkpoints of epochs or updates, not 2" in line
+    assert not (run / "score.json").exists()
+
+
+def start(command: list[object], until: Any) -> subprocess.Popen:
+    """Start a command and wait until something is true."""
+    name, *rest = map(str, command)
+    process = subprocess.Popen(
+        [str(BIN / name), *rest],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    for _ in range(1200):
+        if until():
+            return process
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("it never came so far")
+
+
+def kill_all(process: subprocess.Popen) -> None:
+    """SIGKILL for a process and its children, whichever sessions they are in."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
+    for pid in [process.pid, *map(int, listed.stdout.split())]:
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
