@@ -177,3 +177,17 @@ def test_gradients_are_those_of_finite_differences(bias: str) -> None:
         return torch.func.functional_call(ours, state, (x, x, x))[0]
 
     assert torch.autograd.gradcheck(run, (x, *parameters))
+
+
+@pytest.mark.parametrize("key_dim", [D, D // 2])
+@pytest.mark.parametrize("init", ["constant", "fork"])
+def test_initial_gain_of_the_authors_fork(init: str, key_dim: int) -> None:
+    """Gain 1/sqrt(2) at K = d; below, the fork has gain 1 in queries, keys *and* values."""
+    attention = ConcatenatedAttention(
+        D, H, qk_head_size=key_dim // H, key_init=init, value_init=init, self_attention=True
+    )
+    gain = 1 if init == "fork" and key_dim < D else 2**-0.5
+    for projection, outputs in (("k_proj", key_dim), ("q_proj", key_dim), ("v_proj", D)):
+        bound = gain * (6 / (D + outputs)) ** 0.5  # of Xavier's uniform distribution
+        largest = getattr(attention, projection).weight.abs().max().item()
+        assert 0.97 * bound < largest <= bound, projection

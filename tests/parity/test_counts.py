@@ -10,6 +10,7 @@ import pytest
 import toy
 
 from fairseq_collab.evaluation.cost import cost
+from fairseq_collab.evaluation.multiply_adds import multiply_adds
 from fairseq_collab.models.config import PRESET_SIZES
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols
@@ -20,12 +21,12 @@ BODY = 44_138_496
 SHARED = 32_768 * D
 
 
-def published(suffix: str, **options: object) -> int:
+def published(suffix: str, arch: str = "transformer_collab", **options: object) -> int:
     sizes = {"share_all_embeddings": True, **options}
     # The preset's own sizes, not the toy's.
     from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-    name = f"transformer_collab{suffix}"
+    name = f"{arch}{suffix}"
     defaults = MODEL_DATACLASS_REGISTRY[name]()
     sizes |= {key: getattr(defaults, key) for key in toy.SIZES}
     return toy.num_parameters(toy.model(name, toy.task(WORDS), **sizes))
@@ -83,3 +84,70 @@ def test_key_cache_of_collaborative_heads_is_a_quarter() -> None:
     assert ours.key_bytes_per_target_token == ours.key_bytes_per_source_token == layers * size // 4
     assert ours.value_bytes_per_target_token == stock.value_bytes_per_target_token == layers * size
     assert ours.value_bytes_per_source_token == stock.value_bytes_per_source_token == layers * size
+
+
+@pytest.mark.parametrize(
+    ("key_dim", "millions"), [(512, "60.9"), (256, "56.2"), (128, "53.8"), (64, "52.6")]
+)
+def test_concatenated_baseline_matches_the_paper(key_dim: int, millions: str) -> None:
+    """Paper 1's column "params, concat": smaller queries and keys alone."""
+    found = published("_wmt_en_de", "transformer_headsize_n", key_dim=key_dim)
+    assert found == BODY + SHARED - ATTENTIONS * 2 * (D + 1) * (D - key_dim)
+    assert f"{found / 1e6:.1f}" == millions
+
+
+@pytest.mark.parametrize(("kept", "body"), [(2, "29.96"), (4, "34.69"), (3, "32.32")])
+def test_fewer_heads_of_the_same_size_match_paper_3(kept: int, body: str) -> None:
+    """Heads that are gone, not masked: 30M in Ni et al. 2023, table 1, are 2 of 8 heads."""
+    heads = {f"heads_in_{site}": kept for site in ("encoder", "decoder", "cross")}
+    found = published("_wmt_en_de", "transformer_headsize_n", head_size=64, **heads) - SHARED
+    assert f"{found / 1e6:.2f}" == body
+
+
+#: Size of the output vocabulary that makes 1996M of the vanilla row of Ni et al. 2023, table 1;
+#: the paper does not state it, and one number cannot fit the three other rows by chance.
+PAPER_3_WORDS = 42_851 - 4
+TWO_HEADS = {"head_size": 64, "heads_in_encoder": 2, "heads_in_decoder": 2, "heads_in_cross": 2}
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "millions", "published"),
+    [
+        ("transformer", {}, "1995.99", 1996),
+        ("transformer_headsize_n", {}, "1995.99", 1996),
+        ("transformer_collab", {"key_dim": 512}, "2054.05", 2054),
+        # The two last are cut off in the paper, where the others are rounded.
+        ("transformer_headsize_n", TWO_HEADS, "1558.87", 1558),
+        (
+            "transformer_headsize_n",
+            {**TWO_HEADS, "encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 1024},
+            "1181.38",
+            1181,
+        ),
+    ],
+)
+def test_multiply_adds_match_paper_3(
+    arch: str, options: dict, millions: str, published: int
+) -> None:
+    sizes = {"embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8, "layers": 6}
+    base = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
+    symbols = toy.task(PAPER_3_WORDS)
+    model = toy.model(arch, symbols, **{**base, "share_all_embeddings": True, **options})
+    assert f"{multiply_adds(model) / 1e6:.2f}" == millions
+    assert published in (round(float(millions)), int(float(millions)))
+
+
+@pytest.mark.parametrize("key_dim", [4, 16])
+def test_multiply_adds_of_collaborative_heads_equal_the_formula(key_dim: int) -> None:
+    """Per attention: projections d (T + S)(K + d), scores T S H K, context T S d."""
+    source, target, d, ffn, heads = 7, 5, 16, 24, 4
+    model = toy.model("transformer_collab", key_dim=key_dim)
+
+    def attention(t: int, s: int) -> int:
+        return d * (t + s) * (key_dim + d) + t * s * (heads * key_dim + d)
+
+    feed_forward = 2 * d * ffn
+    encoder = attention(source, source) + source * feed_forward
+    decoder = attention(target, target) + attention(target, source) + target * feed_forward
+    output = target * d * (20 + 4)
+    assert multiply_adds(model, source, target) == 2 * (encoder + decoder) + output

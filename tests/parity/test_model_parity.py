@@ -10,15 +10,25 @@ import toy
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
+from fairseq_collab.attention.collaborative import BIASES
 from fairseq_collab.evaluation.cost import used_parameters
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 TOLERANCE = 1e-10
-LIMITS = {
-    "collaborative": {"key_dim": 16, "mixing_init": "block"},
-    "ordinary": {"collaborative_sites": "none"},
-    "cross only": {"key_dim": 16, "mixing_init": "block", "collaborative_sites": "cross"},
+COLLAB, HEADSIZE = "transformer_collab", "transformer_headsize_n"
+LIMITS: dict[str, dict[str, Any]] = {
+    "collaborative": {"arch": COLLAB, "key_dim": 16, "mixing_init": "block"},
+    "ordinary": {"arch": COLLAB, "collaborative_sites": "none"},
+    "cross only": {
+        "arch": COLLAB,
+        "key_dim": 16,
+        "mixing_init": "block",
+        "collaborative_sites": "cross",
+    },
+    "head size": {"arch": HEADSIZE},
+    "head size d/H": {"arch": HEADSIZE, "head_size": 4, "heads_in_cross": "4,4"},
+    "key dimension d": {"arch": HEADSIZE, "key_dim": 16, "attention_scale": "embed"},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -37,7 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def pair(limit: str, **options: Any) -> tuple[nn.Module, nn.Module]:
     """Our model and fairseq's, with the same weights and no dropout."""
     options = {"dropout": 0.0, **options}
-    ours = toy.model("transformer_collab", **options, **LIMITS[limit])
+    ours = toy.model(**options, **LIMITS[limit])
     stock = toy.model("transformer", **options)
     weights = {k: v for k, v in ours.state_dict().items() if k in stock.state_dict()}
     stock.load_state_dict(_with_copies(weights, stock))
@@ -60,7 +70,7 @@ CASES = [
     (limit, options)
     for limit in LIMITS
     for options in OPTIONS
-    if options != "other encoder size" or limit == "ordinary"
+    if options != "other encoder size" or limit in ("ordinary", "head size")
 ]
 
 
@@ -83,12 +93,26 @@ def test_limit_equals_fairseq(limit: str, options: str, training: bool) -> None:
         torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=TOLERANCE, msg=name)
 
 
-def test_one_seed_gives_both_the_same_weights() -> None:
+@pytest.mark.parametrize("limit", ["collaborative", "head size", "key dimension d"])
+def test_one_seed_gives_both_the_same_weights(limit: str) -> None:
     torch.manual_seed(5)
-    ours = toy.model("transformer_collab", **LIMITS["collaborative"]).state_dict()
+    ours = toy.model(**LIMITS[limit])
     torch.manual_seed(5)
-    for name, weight in no_copies(toy.model("transformer")).items():
-        assert torch.equal(ours[name], weight), name
+    stock = no_copies(toy.model("transformer"))
+    for name, weight in stock.items():
+        assert torch.equal(ours.state_dict()[name], weight), name
+    mixing = sum(p.numel() for name, p in ours.named_parameters() if "mixing" in name)
+    assert toy.num_parameters(ours) - mixing == sum(p.numel() for p in stock.values())
+
+
+def test_collaborative_heads_start_as_concatenated_ones_of_the_same_key_dimension() -> None:
+    """Block mixing, scale and gains alike: then the methods differ in what training does."""
+    torch.manual_seed(5)
+    collab = toy.model(COLLAB, key_dim=8, mixing_init="block", attention_scale="key").eval()
+    torch.manual_seed(5)
+    concatenated = toy.model(HEADSIZE, key_dim=8, key_init="fork").eval()
+    batch = toy.batch()
+    torch.testing.assert_close(collab(**batch)[0], concatenated(**batch)[0], rtol=0, atol=TOLERANCE)
 
 
 def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
@@ -97,7 +121,7 @@ def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("options", ["plain", "cross+self"])
-@pytest.mark.parametrize("limit", ["collaborative", "ordinary"])
+@pytest.mark.parametrize("limit", ["collaborative", "ordinary", "head size"])
 def test_beam_search_equals_fairseq(limit: str, options: str, beam: int) -> None:
     """The same hypotheses, scores and attention, with shared caches and with fairseq's."""
     symbols = toy.task()
@@ -111,11 +135,18 @@ def test_beam_search_equals_fairseq(limit: str, options: str, beam: int) -> None
             torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("bias", ["projection", "content", "none"])
-def test_beam_search_with_reduced_keys_equals_rescoring(bias: str) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"arch": COLLAB, "key_dim": 5, "attention_bias": b} for b in BIASES),
+        {"arch": HEADSIZE, "qk_head_size": 3, "v_head_size": 7, "heads_in_decoder": "3,1"},
+    ],
+    ids=[*BIASES, HEADSIZE],
+)
+def test_beam_search_with_reduced_keys_equals_rescoring(options: dict[str, Any]) -> None:
     """No limit case: the score of every hypothesis equals that of one teacher-forced pass."""
     symbols = toy.task()
-    model = toy.model("transformer_collab", key_dim=5, attention_bias=bias).eval()
+    model = toy.model(**options).eval()
     batch = toy.batch(symbols)
     hypotheses = generator(model, symbols, beam=4).generate([model], {"net_input": batch})
     for i, candidates in enumerate(hypotheses):

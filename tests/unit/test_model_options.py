@@ -14,11 +14,12 @@ from fairseq_collab.models.transformer_collab import collaborative_sites
 from fairseq_compat.errors import UserError
 
 
+@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_headsize_n"])
 @pytest.mark.parametrize("suffix", PRESET_SIZES)
-def test_presets_are_registered_for_the_command_line_and_for_hydra(suffix: str) -> None:
+def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, suffix: str) -> None:
     from hydra.core.config_store import ConfigStore
 
-    name = f"transformer_collab{suffix}"
+    name = f"{arch}{suffix}"
     assert name in ARCH_MODEL_REGISTRY
     assert name in MODEL_DATACLASS_REGISTRY
     assert f"{name}.yaml" in ConfigStore.instance().repo["model"]
@@ -46,6 +47,64 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
         toy.model("transformer_collab", **options)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_size": 0}, "qk_head_size is 0; it must be at least 1"),
+        ({"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
+        ({"key_dim": 6}, "--key-dim 6 does not deal out evenly to 4 heads"),
+        ({"key_dim": 0}, "--key-dim 0 does not deal out evenly to 4 heads"),
+        ({"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
+        ({"heads_in_encoder": "4,2,1"}, "--heads-in-encoder is '4,2,1'; it must be a number of"),
+        (
+            {"heads_in_cross": "4,0"},
+            "--heads-in-cross is '4,0'; it must be a number of heads, or 2",
+        ),
+        ({"heads_in_decoder": "four"}, "--heads-in-decoder is 'four'"),
+        ({"heads_in_encoder": "3"}, "model size 16 does not divide by 3 heads"),
+        ({"attention_scale": "head"}, "attention scale is 'head'; it must be one of key, embed"),
+        ({"key_init": "xavier"}, "key init is 'xavier'; it must be one of constant, fork"),
+        ({"value_init": "big"}, "value init is 'big'; it must be one of constant, fork"),
+    ],
+)
+def test_refusals_of_head_sizes(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        toy.model("transformer_headsize_n", **options)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_head_counts_per_site_and_layer() -> None:
+    """Sixteen does not divide by three, five or seven: with a head size it need not."""
+    model = toy.model(
+        "transformer_headsize_n",
+        head_size=6,
+        v_head_size=3,
+        heads_in_encoder="5,3",
+        heads_in_cross="7",
+    )
+    found = {
+        name: (module.num_heads, module.qk_head_size, module.head_dim)
+        for name, module in model.named_modules()
+        if name.endswith("_attn")
+    }
+    assert found == {
+        "encoder.layers.0.self_attn": (5, 6, 3),
+        "encoder.layers.1.self_attn": (3, 6, 3),
+        "decoder.layers.0.self_attn": (4, 6, 3),
+        "decoder.layers.0.encoder_attn": (7, 6, 3),
+        "decoder.layers.1.self_attn": (4, 6, 3),
+        "decoder.layers.1.encoder_attn": (7, 6, 3),
+    }
+
+
+def test_key_dim_is_dealt_out_in_every_layer() -> None:
+    model = toy.model("transformer_headsize_n", key_dim=12, head_size=5, heads_in_encoder="6,2")
+    sizes = [layer.self_attn.qk_head_size for layer in model.encoder.layers]
+    assert sizes == [2, 6]
+    assert model.encoder.layers[0].self_attn.head_dim == 5
 
 
 def test_sites() -> None:

@@ -92,3 +92,25 @@ def test_signatures_survive_half_precision() -> None:
     symbols = toy.task()
     load(ours(symbols).half(), ours(symbols))
     load(ours(symbols).bfloat16(), ours(symbols))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads_in_cross": "4,2"}, "decoder.layers.1.encoder_attn: heads is 4 in it, 2 here"),
+        ({"qk_head_size": 2, "heads_in_encoder": "8"}, "heads is 4 in it, 8 here"),
+        ({"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
+        ({"v_head_size": 3}, "value head size is 4 in it, 3 here"),
+    ],
+)
+def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> None:
+    saved = toy.model("transformer_headsize_n", head_size=4)
+    given = toy.model("transformer_headsize_n", **{"head_size": 4, **options})
+    with pytest.raises(UserError) as refusal:
+        load(saved, given)
+    assert message in str(refusal.value)
+
+
+def test_collaborative_weights_are_no_concatenated_ones() -> None:
+    with pytest.raises(UserError, match=r"kind \(1 concatenated, 2 collaborative\) is 2 in it, 1"):
+        load(ours(), toy.model("transformer_headsize_n", key_dim=8))
