@@ -52,7 +52,7 @@ def translate(error: BaseException) -> UserError | None:
         return UserError(told[-1]) if told else None
     if isinstance(error, OSError) and error.filename is not None and _raised_by_fairseq(error):
         return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
-    return _of_literal(error) or _of_hydra(error)
+    return _of_literal(error) or _of_hydra(error) or _of_option_class(error)
 
 
 def _of_literal(error: BaseException) -> UserError | None:
@@ -88,6 +88,14 @@ def _of_hydra(error: BaseException) -> UserError | None:
     return UserError(f"{error} {error.__cause__ or ''}".strip())
 
 
+def _of_option_class(error: BaseException) -> UserError | None:
+    """Names the option that `+model.OPTION=...` adds to a class of options that has no such."""
+    if type(error).__name__ != "ConfigKeyError":  # omegaconf's, from a merge
+        return None
+    unknown = re.match(r"Key '(\w+)' not in '(\w+)'", str(error))
+    return unknown and UserError(f"there is no option {unknown[1]!r} in {unknown[2]}")
+
+
 def of_options(message: str) -> str:
     """Returns a message of argparse with the nearest choices instead of hundreds of them."""
     forgotten = "" if "--user-dir" in " ".join(sys.argv) else f"; {PLUG_IN_TODO}"
@@ -111,6 +119,7 @@ def apply() -> None:
     name_the_data_folder()
     name_the_dictionary()
     name_the_user_dir()
+    name_the_config()
 
 
 def name_the_data_folder() -> None:
@@ -176,3 +185,22 @@ def name_the_user_dir() -> None:
             raise UserError("there is no such folder", folder, todo) from error
 
     utils.import_user_module = import_user_module
+
+
+def name_the_config() -> None:
+    """fairseq-hydra-train takes an unknown --config-name for one that leaves all as it is."""
+    from fairseq.dataclass import initialize
+
+    stored = initialize.hydra_init
+
+    @functools.wraps(stored)
+    def hydra_init(cfg_name: str = "config") -> None:
+        from hydra._internal.utils import get_args_parser
+
+        folder = get_args_parser().parse_known_args()[0].config_dir
+        name = cfg_name.removesuffix(".yaml") + ".yaml"
+        if folder and cfg_name != "config" and not os.path.isfile(os.path.join(folder, name)):
+            raise UserError("there is no such configuration", os.path.join(folder, name))
+        stored(cfg_name)
+
+    initialize.hydra_init = hydra_init

@@ -11,7 +11,17 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import attention, config_classes, ema, errors, hydra10, jobs, scoring
+from . import (
+    attention,
+    config_classes,
+    ema,
+    errors,
+    hydra10,
+    hydra_warnings,
+    jobs,
+    scoring,
+    user_dir,
+)
 
 
 class Fix(NamedTuple):
@@ -88,6 +98,13 @@ FIXES = (
         hydra10.import_plugins,
     ),
     Fix(
+        "hydra warns of a user's faults only",
+        "fairseq-hydra-train starts with eight lines about how fairseq calls hydra 1.1 and later",
+        "hydra",
+        lambda: not installed_version("hydra-core").startswith("1.0."),
+        hydra_warnings.ignore,
+    ),
+    Fix(
         "checkpoints load and save safely",
         "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
         "fairseq",
@@ -114,6 +131,13 @@ FIXES = (
         "fairseq",
         always,
         jobs.forget_previous_job,
+    ),
+    Fix(
+        "--user-dir takes a package's name",
+        "fairseq finds no plug-in of an editable install but by its path",
+        "fairseq",
+        always,
+        user_dir.accept_package_names,
     ),
     Fix(
         "--store-ema copies integers",

@@ -1,0 +1,1 @@
+"""What trained heads do.  Measurements are torch only; commands load models and write files."""

@@ -1,0 +1,126 @@
+"""What the heads of a model score with, as weights and on a sentence, for every kind of attention.
+
+    logits_i = q_i(x) k_i(y)^T = [x 1] A_i B_i^T [y 1]^T,     weights_i = softmax(logits_i + mask)
+
+Shapes: inputs ``x (T, d)``, ``y (S, d_y)``; factors ``A (H, d + 1, e)``, ``B (H, d_y + 1, e)``,
+whose last rows are the biases; logits ``(B, H, T, S)``, before mask and softmax.  The scale of the
+scores is part of ``A``; it changes neither ranks nor shares of energy.
+
+A bias of a projection adds no rank: ``q_i(x) = x Wq_i^T + bq_i`` still has ``h_qk`` columns, and so
+``logits_i`` has rank ``h_qk`` at most.  A content score (collaborative heads with
+``--attention-bias content``) is one more column, and adds one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.heads import head_scores, split_heads
+
+Site = Literal["encoder", "decoder", "cross"]
+SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
+Projection = Callable[[Tensor], Tensor]
+
+
+class Attention(NamedTuple):
+    """One attention of a model: where it is, and the module."""
+
+    site: Site
+    layer: int
+    module: Any
+
+
+def attentions(model: Any) -> list[Attention]:
+    """All attentions of an encoder-decoder transformer, site by site, layer by layer.
+
+    Raises:
+        TypeError: the model is none, or has attention of a kind that is not known here.
+    """
+    try:
+        encoder, decoder = list(model.encoder.layers), list(model.decoder.layers)
+        found = [Attention("encoder", i, layer.self_attn) for i, layer in enumerate(encoder)]
+        found += [Attention("decoder", i, layer.self_attn) for i, layer in enumerate(decoder)]
+        found += [
+            Attention("cross", i, layer.encoder_attn)
+            for i, layer in enumerate(decoder)
+            if layer.encoder_attn is not None
+        ]
+    except AttributeError:
+        raise TypeError("not an encoder-decoder transformer") from None
+    for attention in found:
+        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
+            raise TypeError(f"attention of an unknown kind: {type(attention.module).__name__}")
+    return found
+
+
+def projections(module: Any) -> tuple[Projection, Projection]:
+    """Scaled queries and keys: ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``.
+
+    fairseq's own attention has no such functions; these are built from its projections.
+    """
+    if isinstance(module, HeadAttention):
+        return module.project_query, module.project_key
+    heads, scale = module.num_heads, module.scaling
+    return (
+        lambda x: split_heads(module.q_proj(x) * scale, heads),
+        lambda y: split_heads(module.k_proj(y), heads),
+    )
+
+
+def logits(module: Any, query: Tensor, key: Tensor | None = None) -> Tensor:
+    """All heads' scores before mask and softmax: ``(T, B, d), (S, B, d_y) -> (B, H, T, S)``."""
+    project_query, project_key = projections(module)
+    source = query if key is None or module.self_attention else key
+    return head_scores(project_query(query), project_key(source))
+
+
+def factors(module: Any) -> tuple[Tensor, Tensor]:
+    """``A (H, d + 1, e)`` and ``B (H, d_y + 1, e)``, biases in the last rows."""
+    project_query, project_key = projections(module)
+    weight = module.k_proj.weight
+    a = _matrix(project_query, module.embed_dim, weight)
+    b = _matrix(project_key, weight.size(1), weight)
+    return a, b.expand(len(a), -1, -1)
+
+
+def _matrix(project: Projection, size: int, like: Tensor) -> Tensor:
+    """The affine map ``project`` as a matrix ``(H, size + 1, e)``, its constant in the last row."""
+    unit = torch.eye(size, dtype=like.dtype, device=like.device)
+    inputs = torch.cat([unit, unit.new_zeros(1, size)])  # (size + 1, size)
+    outputs = project(inputs.unsqueeze(1))[0]  # (H, size + 1, e)
+    constant = outputs[:, -1:]
+    return torch.cat([outputs[:, :-1] - constant, constant], dim=1)
+
+
+@contextmanager
+def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
+    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``.
+
+    fairseq's encoder layers have a fused path around their attention module, which
+    :mod:`fairseq_compat.attention` has closed.
+
+    Raises:
+        TypeError: see :func:`attentions`.
+    """
+    found = attentions(model)
+    handles = []
+    for attention in found:
+
+        def hook(module: Any, args: tuple, kwargs: dict, attention: Attention = attention) -> None:
+            given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+            see(attention, logits(module, given["query"], given.get("key")))
+
+        handles.append(attention.module.register_forward_pre_hook(hook, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,16 @@
+"""A copy task that stands in for every corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import preprocess, write_copy_task
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy task, binarised."""
+    folder = tmp_path_factory.mktemp("copy")
+    write_copy_task(folder / "text", train=400)
+    return preprocess(folder / "text", folder / "bin")

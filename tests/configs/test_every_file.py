@@ -1,0 +1,60 @@
+"""Every file of ``configs/`` is composed and trained for two updates by the real command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import succeed
+from hydra_runs import CONFIGS, GROUPS, PRIMARY, TWO_UPDATES, options, tiny, trained_jobs
+
+FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
+SLURM = "hydra/launcher/slurm.yaml"  # test_slurm.py runs it
+
+
+def test_no_file_is_left_out() -> None:
+    groups = {f"{group}/{name}.yaml" for group in GROUPS for name in options(group)}
+    primary = {f"{name}.yaml" for name in PRIMARY}
+    assert set(FILES) == groups | primary | {"base.yaml", SLURM}
+    assert set(GROUPS) | {"experiment"} <= {path.name for path in CONFIGS.iterdir()}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_opens_with_its_usage(file: str) -> None:
+    text = (CONFIGS / file).read_text()
+    comment = re.match(r"(# @package \S+\n)?# [A-Z][^\n]*\n((#|# [^\n]*)\n)*", text)
+    assert comment is not None
+    assert "# Usage: " in comment[0]
+    named = re.search(r"--config-name (\S+)", comment[0])
+    if file != "base.yaml" and named:
+        assert named[1] in PRIMARY
+        assert file in (SLURM, f"{named[1]}.yaml")
+
+
+def sweep_of(config: str) -> dict[str, str]:
+    """The parameters that an experiment sweeps over."""
+    settings = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text())
+    return settings.get("hydra", {}).get("sweeper", {}).get("params", {})
+
+
+@pytest.mark.parametrize("config", PRIMARY)
+def test_primary_config_trains(config: str, data: Path, tmp_path: Path) -> None:
+    """An experiment with both of its methods, and one small value of all else."""
+    params = sweep_of(config)
+    assert bool(params) == config.startswith("experiment/")
+    values = {"model.encoder_attention_heads": 2, "model.key_dim": 8, "model.head_size": 8}
+    values["common.seed"] = 1
+    fixed = [f"{key}={value}" for key, value in values.items() if key in params]
+    assert params.keys() <= {*values, "model"}
+    log = succeed(*tiny(config, data, *TWO_UPDATES, *fixed, sweep=bool(params)), cwd=tmp_path)
+    assert trained_jobs(log) == len(params.get("model", "one").split(","))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
+    choices = options(group)
+    sweep = f"{group}={','.join(choices)}"
+    log = succeed(*tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True), cwd=tmp_path)
+    assert trained_jobs(log) == len(choices)

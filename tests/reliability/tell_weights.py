@@ -1,0 +1,32 @@
+"""Runs dying_train.py, and tells at the end what the weights of this process are.
+
+python tell_weights.py [dying_train.py's arguments]
+"""
+
+import atexit
+import hashlib
+import os
+import runpy
+from pathlib import Path
+
+import fairseq_cli.train  # noqa: F401  (first: it sets the log up)
+from fairseq.trainer import Trainer
+
+create = Trainer.__init__
+
+
+def __init__(self, *args, **kwargs):
+    create(self, *args, **kwargs)
+    atexit.register(tell, self)
+
+
+def tell(trainer):
+    digest = hashlib.sha256()
+    for parameter in trainer.model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    # In one write: the other process prints into the same pipe.
+    os.write(1, f"\nWEIGHTS {digest.hexdigest()}\n".encode())
+
+
+Trainer.__init__ = __init__
+runpy.run_path(str(Path(__file__).with_name("dying_train.py")), run_name="__main__")

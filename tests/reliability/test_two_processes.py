@@ -1,0 +1,103 @@
+"""Two processes on one machine (gloo): killed and resumed, they end where they would have."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from commands import BIN, REPOSITORY, USER_DIR
+
+from fairseq_compat import checkpoints
+
+from .conftest import SIZES, TRAINING, Run
+from .test_kill import assert_same
+
+TELL_WEIGHTS = Path(__file__).parent / "tell_weights.py"
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "--no-python")
+TRAIN = (*TORCHRUN, sys.executable, TELL_WEIGHTS)
+# Unbuffered, a print comes in pieces, which mix with those of the other process.
+BUFFERED = {"PYTHONUNBUFFERED": ""}
+GLOO = ["--distributed-backend=gloo", "--ddp-backend=legacy_ddp"]
+NEVER = ("never", "-", 0)
+IN_EPOCH_2 = ("update", "-", 8)  # an epoch has five updates
+
+
+@pytest.fixture(scope="module")
+def train_args(data: Path) -> list[str]:
+    """Two epochs of five updates, each of 20 sentences in both processes."""
+    model = ["--arch", "transformer_collab", "--key-dim", "6", *SIZES]
+    return [str(data), *map(str, USER_DIR), *model, *TRAINING, *GLOO]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    run: Run, train_args: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CompletedProcess[str], Path]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    done = run(*TRAIN, *NEVER, *train_args, "--save-dir", folder, **BUFFERED)
+    assert done.returncode == 0, done.stderr
+    return done, folder
+
+
+def losses(done: CompletedProcess[str]) -> dict[int, list[str]]:
+    """The losses of both processes, in hexadecimal, by update."""
+    found: dict[int, list[str]] = {}
+    for number, loss in re.findall(r"LOSS (\d+) (-?0x[\da-f.]+p[+-]\d+)", done.stdout):
+        found.setdefault(int(number), []).append(loss)
+    return {number: sorted(pair) for number, pair in found.items()}
+
+
+def weights(done: CompletedProcess[str]) -> list[str]:
+    """The hashes that both processes have told."""
+    return re.findall(r"WEIGHTS ([\da-f]{64})", done.stdout)
+
+
+def test_both_have_the_same_weights(uninterrupted: tuple[CompletedProcess[str], Path]) -> None:
+    """So that one checkpoint is enough, although they see different sentences."""
+    done, _ = uninterrupted
+    one, other = weights(done)
+    assert one == other
+    pairs = losses(done)
+    assert list(pairs) == list(range(10))
+    assert {n: pair for n, pair in pairs.items() if len(set(pair)) != 2} == {}
+
+
+def test_killed_and_resumed_is_uninterrupted(
+    run: Run,
+    train_args: list[str],
+    uninterrupted: tuple[CompletedProcess[str], Path],
+    tmp_path: Path,
+) -> None:
+    whole, folder = uninterrupted
+    killed = run(*TRAIN, *IN_EPOCH_2, *train_args, "--save-dir", tmp_path, **BUFFERED)
+    assert killed.returncode != 0
+    assert losses(killed).keys() <= set(range(8))
+    resumed = run(*TRAIN, *NEVER, *train_args, "--save-dir", tmp_path, **BUFFERED)
+    assert resumed.returncode == 0, resumed.stderr
+    assert losses(resumed) == {n: pair for n, pair in losses(whole).items() if n >= 5}
+    assert weights(resumed) == weights(whole)
+    one, other = (checkpoints.read(where / "checkpoint_last.pt") for where in (folder, tmp_path))
+    for part in ("model", "last_optimizer_state"):
+        assert_same(one[part], other[part], part)
+
+
+def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_path: Path) -> None:
+    command = [
+        *(*TORCHRUN, BIN / "fairseq-hydra-train"),
+        *("--config-dir", REPOSITORY / "configs", "--config-name", "embedded"),
+        *(f"task.data={data}", "model.share_all_embeddings=false", "common.cpu=true"),
+        "distributed_training.distributed_backend=gloo",
+        "distributed_training.ddp_backend=legacy_ddp",
+        *("dataset.batch_size=20", "hydra.run.dir=."),
+    ]
+    first = run(*command, "optimization.max_epoch=1", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "training on 2 devices" in first.stdout
+    second = run(*command, "optimization.max_epoch=2", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "checkpoint_last.pt (epoch 2 @ 5 updates)" in second.stdout
+    saved = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= saved

@@ -1,0 +1,91 @@
+"""Folders of runs as a sweep leaves them, written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fairseq_collab.evaluation.score import score
+
+MODEL_DIM = 128
+FACTS: dict[str, Any] = {
+    "version": 1,
+    "arch": "transformer",
+    "heads": 8,
+    "data": "toy",
+    "data_sha256": "0123abcd",
+    "subset": "test",
+    "reference": "reference.txt",
+    "hypotheses": "generation.txt",
+    "sentences": 4,
+    "bleu_signature": "tok:13a|version:2.6.0",
+    "chrf": 50.0,
+    "chrf_signature": "nc:6|version:2.6.0",
+    "compound_split_bleu": 41.5,
+    "compound_split_signature": "moses:de|compounds:split",
+    "length_ratio": 1.0,
+    "attention_parameters": 500,
+    "value_bytes_per_target_token": 12 * MODEL_DIM,
+    "multiply_adds_length": 30,
+    "train_tokens_per_second": 8000,
+    "train_updates": 4240,
+    "epochs": 16,
+    "valid_loss": 4.0,
+    "averaged": ["checkpoint15.pt", "checkpoint16.pt"],
+    "beam": 5,
+    "lenpen": 1,
+    "commit": "c0ffee",
+    "versions": {"torch": "2.13.0"},
+    "hardware": "some processor",
+    "date": "2026-11-21",
+}
+
+
+def write_run(
+    parent: Path, method: str, key_dim: int, seed: int = 1, bleu: float = 40.0, **facts: Any
+) -> Path:
+    """A finished run, without translations."""
+    folder = start_run(parent, f"{method}_{key_dim}_{seed}")
+    content = {
+        **FACTS,
+        "run": folder.name,
+        "method": method,
+        "key_dim": key_dim,
+        "seed": seed,
+        "bleu": bleu,
+        "parameters": 1000 + key_dim,
+        "key_bytes_per_target_token": 12 * key_dim,
+        "multiply_adds": 10_000 + key_dim,
+        "overrides": {"model": method, "model.key_dim": str(key_dim), "common.seed": str(seed)},
+        **facts,
+    }
+    (folder / "score.json").write_text(json.dumps(content))
+    return folder
+
+
+def start_run(parent: Path, name: str, **failed: str) -> Path:
+    """A run that is not finished, or ``failed`` with a verdict and a reason."""
+    folder = parent / name
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("model: {}\n")
+    if failed:
+        (folder / "failed.json").write_text(json.dumps(failed))
+    return folder
+
+
+def write_translations(run: Path, hypotheses: list[str], references: list[str]) -> Path:
+    """Give a finished run translations, and the scores that they have."""
+    write_generation(run / "generation.txt", hypotheses)
+    (run / "reference.txt").write_text("".join(f"{line}\n" for line in references))
+    facts = json.loads((run / "score.json").read_text())
+    found = score(hypotheses, references)
+    facts |= {"bleu": found.bleu, "chrf": found.chrf, "sentences": len(references)}
+    (run / "score.json").write_text(json.dumps(facts))
+    return run
+
+
+def write_generation(path: Path, hypotheses: list[str]) -> Path:
+    """The lines of ``fairseq-generate`` that count."""
+    path.write_text("".join(f"D-{i}\t-0.5\t{line}\n" for i, line in enumerate(hypotheses)))
+    return path

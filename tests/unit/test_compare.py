@@ -1,0 +1,185 @@
+"""Paired tests of two translations: what they find, and which pairs they refuse."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from run_folders import start_run, write_generation, write_run, write_translations
+
+from fairseq_collab.evaluation import compare
+from fairseq_compat.errors import UserError
+
+WORDS = "ein zwei drei Hund Katze Haus Baum Mann Frau Kind rot blau steht geht sitzt".split()
+
+
+def sentences(number: int = 60) -> list[str]:
+    chance = random.Random(1)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(6, 12))) for _ in range(number)]
+
+
+def spoilt(lines: list[str], words: int) -> list[str]:
+    """Other words at the end of every line."""
+    return [" ".join([*line.split()[:-words], *["falsch"] * words]) for line in lines]
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    path = tmp_path / "reference.txt"
+    path.write_text("".join(f"{line}\n" for line in sentences()))
+    return path
+
+
+def files(folder: Path, a: list[str], b: list[str]) -> tuple[Path, Path]:
+    return write_generation(folder / "a.out", a), write_generation(folder / "b.out", b)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
+    assert compare.main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_clearly_better_system(
+    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = files(tmp_path, spoilt(sentences(), 3), spoilt(sentences(), 1))
+    found = run_json(capsys, a, b, "--reference", reference, "--test", "both", "--samples", 200)
+    assert found["different"] == found["sentences"] == 60
+    kinds = [(result["test"], result["metric"]) for result in found["results"]]
+    assert kinds == [
+        ("bootstrap", "BLEU"),
+        ("bootstrap", "chrF"),
+        ("randomisation", "BLEU"),
+        ("randomisation", "chrF"),
+    ]
+    for result in found["results"]:
+        assert result["p"] < 0.01
+        assert result["difference"] == pytest.approx(result["system"] - result["baseline"])
+        assert result["difference"] > 5
+        assert result["baseline_ci"] > 0
+        assert result["system_ci"] > 0
+        assert "seed:12345" in result["signature"]
+        count = "bs:200" if result["test"] == "bootstrap" else "ar:200"
+        assert count in result["signature"]
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
+def test_identical_systems_do_not_differ(
+    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str], test: str
+) -> None:
+    """sacreBLEU itself would say p = 1/(samples + 1)."""
+    a, b = files(tmp_path, spoilt(sentences(), 1), spoilt(sentences(), 1))
+    found = run_json(capsys, a, b, "--reference", reference, "--test", test, "--samples", 100)
+    assert found["different"] == 0
+    assert [result["p"] for result in found["results"]] == [1, 1]
+
+
+@pytest.mark.parametrize(("number", "least"), [(1, 1), (2, 0.5), (5, 0.0625)])
+def test_few_different_sentences_are_no_evidence(
+    tmp_path: Path, reference: Path, number: int, least: float
+) -> None:
+    a, b = files(tmp_path, sentences(), spoilt(sentences()[:number], 3) + sentences()[number:])
+    systems = [compare.read_system(path, reference) for path in (a, b)]
+    assert compare.least_p(*systems) == least
+    for result in compare.paired(*systems, "randomisation", 100):
+        assert result.p >= least
+
+
+def test_the_same_seed_gives_the_same_text(
+    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = files(tmp_path, spoilt(sentences(), 2), spoilt(sentences(30), 1) + sentences()[30:])
+    texts = []
+    for _ in range(2):
+        assert compare.main([str(a), str(b), "--reference", str(reference), "--samples=50"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert f"baseline: {a}\n" in texts[0]
+    assert "60 of 60 sentences translated differently" in texts[0]
+    assert "BLEU: nrefs:1|bs:50|seed:12345|" in texts[0]
+    assert "says nothing\nabout other trainings" in texts[0]
+
+
+def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        write_translations(write_run(tmp_path, name, 64), spoilt(sentences(), n), sentences())
+        for name, n in (("a", 3), ("b", 1))
+    ]
+    found = run_json(capsys, *runs, "--samples", 50)
+    assert found["results"][0]["p"] < 0.05
+    recorded = json.loads((runs[0] / "score.json").read_text())["bleu"]
+    assert found["results"][0]["baseline"] == pytest.approx(recorded)
+
+
+def two_runs(parent: Path, **facts: object) -> list[str]:
+    """Two finished runs; ``facts`` are the second one's."""
+    return [
+        str(write_translations(write_run(parent, name, 64, **mine), sentences(), sentences()))
+        for name, mine in (("a", {}), ("b", facts))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"subset": "valid"}, "different subsets: test in "),
+        ({"data": "other"}, "different data sets: toy in "),
+        ({"data_sha256": "ffff"}, "different data (data_sha256): 0123abcd in "),
+    ],
+)
+def test_other_data_is_refused(tmp_path: Path, facts: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        compare.main(two_runs(tmp_path, **facts))
+    assert message in str(refusal.value)
+
+
+def test_other_references_are_refused(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path)
+    others = spoilt(sentences(), 1)
+    write_translations(Path(runs[1]), sentences(), others)
+    with pytest.raises(UserError, match="were scored against different references"):
+        compare.main(runs)
+    write_translations(Path(runs[1]), sentences(59), sentences(59))
+    with pytest.raises(UserError, match=r"60 sentences in .*a_64_1, 59 in .*b_64_1"):
+        compare.main(runs)
+
+
+def test_other_numbers_of_sentences_are_refused(tmp_path: Path, reference: Path) -> None:
+    a, b = files(tmp_path, sentences(), sentences(59))
+    with pytest.raises(UserError, match=r"b\.out: 59 hypotheses, but 60 sentences in "):
+        compare.main([str(a), str(b), "--reference", str(reference)])
+
+
+def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
+    good = two_runs(tmp_path)[0]
+    waiting = start_run(tmp_path, "waiting")
+    with pytest.raises(UserError, match="waiting: not a finished run: incomplete"):
+        compare.main([good, str(waiting)])
+    lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
+    with pytest.raises(UserError, match=r"not a finished run: diverged \(loss is nan\)"):
+        compare.main([good, str(lost)])
+
+
+def test_translations_changed_after_scoring_are_refused(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path)
+    write_generation(Path(runs[1]) / "generation.txt", spoilt(sentences(), 1))
+    with pytest.raises(UserError, match=r"but the run recorded 100\.00; give the reference"):
+        compare.main(runs)
+
+
+def test_a_file_needs_a_reference(tmp_path: Path) -> None:
+    a, b = files(tmp_path, sentences(), sentences())
+    with pytest.raises(UserError, match=r"a\.out: is not a run; give its reference text"):
+        compare.main([str(a), str(b)])
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "many", ""])
+def test_a_seed_that_is_none(
+    tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", value)
+    a, b = files(tmp_path, sentences(), sentences())
+    with pytest.raises(UserError, match=f"SACREBLEU_SEED: {value!r} is no seed"):
+        compare.main([str(a), str(b), "--reference", str(reference)])
