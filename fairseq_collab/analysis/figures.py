@@ -34,7 +34,7 @@ LEVELS = {"dims99": (ORANGE, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE
 def rank_figure(rows: Sequence[Row], title: str) -> Figure:
     """Draw the rows that ``measure_rank`` has found; sites that a model lacks have no column."""
     sites = [site for site in SITES if any(row.site == site for row in rows)]
-    figure = Figure(figsize=(4.4 * len(sites), 10.8), layout="constrained")
+    figure = Figure(figsize=(4 * len(sites) + 2.5, 10.5), layout="constrained")
     figure.suptitle(f"How much of their dimensions heads use: {title}", fontsize=12)
     panels = figure.subplots(3, len(sites), squeeze=False, sharey="row")
     for column, site in zip(panels.T, sites, strict=True):
@@ -51,10 +51,8 @@ def rank_figure(rows: Sequence[Row], title: str) -> Figure:
     )
     for panel, label in zip(panels[:, 0], labels, strict=True):
         panel.set_ylabel(label)
-    for panel, place in zip(
-        panels[:, -1], ("lower right", "lower right", "upper left"), strict=True
-    ):
-        panel.legend(fontsize=8, loc=place)
+    for panel in panels[:, -1]:
+        panel.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1))
     return figure
 
 
@@ -93,7 +91,7 @@ def _draw_logits(axes: Axes, rows: Sequence[Row]) -> None:
         axes.plot(lengths, means, "-", color=color, linewidth=2, label=label)
         least, most = (_by_length(centred, name, end)[1] for end in (np.min, np.max))
         axes.fill_between(lengths, least, most, color=color, alpha=0.12, linewidth=0)
-    axes.set_xlabel("length n (subwords of the shorter side); shade: all heads")
+    axes.set_xlabel("length n in subwords (shade: all heads)")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.25)
 

@@ -91,13 +91,13 @@ def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_pat
         *(f"task.data={data}", "model.share_all_embeddings=false", "common.cpu=true"),
         "distributed_training.distributed_backend=gloo",
         "distributed_training.ddp_backend=legacy_ddp",
-        *("dataset.batch_size=20", "hydra.run.dir=."),
+        "hydra.run.dir=.",
     ]
     first = run(*command, "optimization.max_epoch=1", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "training on 2 devices" in first.stdout
     second = run(*command, "optimization.max_epoch=2", cwd=tmp_path)
     assert second.returncode == 0, second.stderr
-    assert "checkpoint_last.pt (epoch 2 @ 5 updates)" in second.stdout
+    assert re.search(r"Loaded checkpoint \S+ \(epoch 2 @ \d+ updates\)", second.stdout)
     saved = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= saved

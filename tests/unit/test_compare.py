@@ -12,7 +12,7 @@ from run_folders import start_run, write_generation, write_run, write_translatio
 from fairseq_collab.evaluation import compare
 from fairseq_compat.errors import UserError
 
-WORDS = "ein zwei drei Hund Katze Haus Baum Mann Frau Kind rot blau steht geht sitzt".split()
+WORDS = [f"Wort{i}" for i in range(15)]
 
 
 def sentences(number: int = 60) -> list[str]:
