@@ -2,7 +2,8 @@
 # BLEU against key dimension, concatenated and collaborative heads: Cordonnier et al. 2020, table 1.
 #
 #   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, tatoeba, iwslt14 or wmt14
-#   FROM=DIR    take the raw text from DIR instead of downloading it (multi30k, tatoeba)
+#   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
+#               or not); multi30k is downloaded without it
 #   JOBS=N      runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
 #   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
@@ -22,10 +23,18 @@ fail() {
 case $DATASET in
     embedded) prepare=(python -m data_prep.demo_data --vocab-size 2000) ;;
     multi30k) prepare=(python -m data_prep.multi30k --vocab-size 4000 ${FROM:+--from "$FROM"}) ;;
-    tatoeba) prepare=(python -m data_prep.tatoeba --vocab-size 8000 ${FROM:+--from "$FROM"}) ;;
+    tatoeba)
+        [ -n "${FROM:-}" ] || fail "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
+            "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"
+        prepare=(
+            python -m data_prep.prepare --text "$FROM" --source-lang en --target-lang de
+            --vocab-size 8000
+        )
+        ;;
     iwslt14 | wmt14)
         [ -e "data/$DATASET/manifest.json" ] ||
-            fail "data/$DATASET is not there: make it with python -m data_prep.prepare --out data/$DATASET"
+            fail "data/$DATASET is not there: make it with python -m data_prep.prepare --text DIR" \
+                "--source-lang en --target-lang de --out data/$DATASET"
         prepare=()
         ;;
     *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, tatoeba, iwslt14 or wmt14" ;;

@@ -1,0 +1,61 @@
+"""``fairseq-collab compare`` and ``table`` as commands: files, exit status, one line for errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from commands import refuse, run_command
+from run_folders import start_run, write_run, write_translations
+
+REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]
+
+
+def sweep(parent: Path) -> Path:
+    """Two methods; one run failed."""
+    for method, wrong in (("concatenated", 20), ("collab", 2)):
+        bad = [line.replace("kurze Worte", "viele") for line in REFERENCES[:wrong]]
+        run = write_run(parent, method, 64)
+        write_translations(run, bad + REFERENCES[wrong:], REFERENCES)
+    start_run(parent, "collab_32_1", verdict="failed", reason="out of memory")
+    return parent
+
+
+def test_table_and_compare(tmp_path: Path) -> None:
+    runs, out = sweep(tmp_path / "runs"), tmp_path / "new" / "out"
+    done = run_command("fairseq-collab", "table", runs, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (out / "table.md").read_text()
+    assert "- collab_32_1: failed (out of memory)" in done.stdout
+    assert "## Against concatenated" in done.stdout
+    assert sorted(path.name for path in out.iterdir()) == [
+        "figure.png",
+        "figure.svg",
+        "table.csv",
+        "table.md",
+    ]
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "figure.svg").read_text()
+    with (out / "table.csv").open(newline="") as file:
+        assert [row["method"] for row in csv.DictReader(file)] == ["collab", "concatenated"]
+
+    command = ("fairseq-collab", "compare", runs / "concatenated_64_1", runs / "collab_64_1")
+    done = run_command(*command, "--json", "--samples", "100")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["p"] < 0.05
+
+
+def test_refusals_take_one_line(tmp_path: Path) -> None:
+    runs = sweep(tmp_path)
+    line = refuse("fairseq-collab", "compare", runs / "concatenated_64_1", runs / "collab_32_1")
+    assert line == (
+        f"fairseq-collab compare: error: {runs / 'collab_32_1'}: not a finished run: failed "
+        "(out of memory); give a run that has a score.json, or an output of fairseq-generate"
+    )
+    write_run(runs, "collab", 16, subset="valid")
+    out = tmp_path / "out"
+    line = refuse("fairseq-collab", "table", runs, "--out", out)
+    assert line.startswith("fairseq-collab table: error: ")
+    assert "differ in subset: valid and test; make a table of each" in line
+    assert not out.exists()

@@ -1,0 +1,73 @@
+"""The rows of a table against the baseline's: differences, intervals, p-values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_folders import write_run, write_translations
+
+from fairseq_collab.evaluation import against
+from fairseq_collab.evaluation.rows import Row
+from fairseq_collab.evaluation.table import markdown
+from fairseq_collab.evaluation.table_content import as_csv, read_table
+from fairseq_compat.errors import UserError
+
+REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(40)]
+
+
+def translated(parent: Path, method: str, seed: int, wrong: int) -> Path:
+    """A run whose first ``wrong`` sentences are bad."""
+    bad = [line.replace("kurze Worte", f"viele {method}") for line in REFERENCES[:wrong]]
+    run = write_run(parent, method, 64, seed)
+    return write_translations(run, bad + REFERENCES[wrong:], REFERENCES)
+
+
+def test_tests_against_the_baseline(tmp_path: Path) -> None:
+    for seed, (many, few) in enumerate([(30, 3), (36, 4)], start=1):
+        translated(tmp_path, "concatenated", seed, many)
+        translated(tmp_path, "collab", seed, few)
+    table = read_table([tmp_path])
+    (found,) = table.differences
+    ours, base = (row.values("bleu") for row in table.rows)
+    gains = [a - b for a, b in zip(ours, base, strict=True)]
+    assert found.mean == pytest.approx(sum(gains) / 2)
+    assert found.interval is not None
+    half = 12.7062 * abs(gains[0] - gains[1]) / 2  # t of one degree of freedom
+    assert found.interval[1] - found.mean == pytest.approx(half, rel=1e-4)
+    assert [seed for seed, _ in found.p] == [1, 2]
+    assert all(p is not None and p < 0.01 for _, p in found.p)
+    text = markdown(table)
+    assert "## Against concatenated" in text
+    assert "it speaks of other sentences for these two trained models" in text
+    assert '"seed 1: 0.0' in as_csv(table)
+
+
+def test_seeds_without_a_partner_or_translations(tmp_path: Path) -> None:
+    write_run(tmp_path, "concatenated", 64, 1, 40)
+    write_run(tmp_path, "collab", 64, 1, 41)
+    write_run(tmp_path, "collab", 32, 2, 41)
+    untested, alone = read_table([tmp_path]).differences
+    assert untested.mean == 1
+    assert untested.interval is None
+    assert untested.p == ((1, None),)
+    assert "generation.txt: cannot be read" in untested.reason
+    assert (alone.mean, alone.p) == (None, ())
+    assert alone.reason == "no finished baseline run with the same seed"
+
+
+def test_the_baseline_is_chosen() -> None:
+    rows = [Row("collab", "", 64), Row("fork_concatenated", "", 64)]
+    assert against.choose_baseline(rows, None) == "fork_concatenated"
+    assert against.choose_baseline(rows, "collab") == "collab"
+    assert against.choose_baseline(rows, "none") is None
+    assert against.choose_baseline(rows[:1], None) is None
+    with pytest.raises(UserError, match="--against: no run of the method 'ours'; give one of co"):
+        against.choose_baseline(rows, "ours")
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (9, 2.2622), (30, 2.0423)]
+)
+def test_quantiles_of_students_distribution(freedom: int, t: float) -> None:
+    assert against.t_quantile(freedom) == pytest.approx(t, abs=1e-4)

@@ -1,0 +1,286 @@
+"""Many runs in one table: what is averaged, what is compared, and what is left out or refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from run_folders import start_run, write_run
+
+from fairseq_collab.evaluation import against, published
+from fairseq_collab.evaluation.table import main, main_table, markdown
+from fairseq_collab.evaluation.table_content import Table, as_csv, read_table
+from fairseq_compat.errors import UserError
+
+KEY_DIMS = (128, 64, 32, 16)
+
+
+def grid(parent: Path) -> Path:
+    """Both methods at four key dimensions, two seeds each; concatenated at 16 was not run."""
+    for method, gain in (("concatenated", 0.0), ("collab", 0.5)):
+        for position, key_dim in enumerate(KEY_DIMS):
+            if (method, key_dim) != ("concatenated", 16):
+                for seed in (1, 2):
+                    write_run(parent, method, key_dim, seed, 40 - position + gain + seed / 10)
+    return parent
+
+
+def read(folder: Path, x: str = "key_dim") -> Table:
+    return read_table([folder], x, against.NO_TEST)
+
+
+def cells(table: Table) -> list[list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in main_table(table)]
+    return lines[2:]
+
+
+def csv_rows(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(as_csv(table))))
+
+
+def test_one_row_a_method_and_key_dimension(tmp_path: Path) -> None:
+    table = read(grid(tmp_path))
+    assert [(row.label, row.x, len(row.runs)) for row in table.rows] == [
+        ("collab", 128, 2),
+        ("concatenated", 128, 2),
+        ("collab", 64, 2),
+        ("concatenated", 64, 2),
+        ("collab", 32, 2),
+        ("concatenated", 32, 2),
+        ("collab", 16, 2),
+        ("concatenated", 16, 0),
+    ]
+
+
+def test_mean_and_standard_deviation_over_seeds(tmp_path: Path) -> None:
+    for seed, bleu, speed in ((1, 38.0, 1000), (2, 39.0, 2000), (10, 40.0, 3000)):
+        write_run(tmp_path, "collab", 64, seed, bleu, train_tokens_per_second=speed)
+    write_run(tmp_path, "concatenated", 64, 1, 37.5)
+    table = read(tmp_path)
+    assert cells(table)[0][:6] == [
+        "collab", "64", "3", "39.00 ± 1.00", "50.00 ± 0.00", "41.50 ± 0.00"
+    ]  # fmt: skip
+    assert cells(table)[0][6:10] == ["1,064", "768", "10,064", "2,000"]
+    assert cells(table)[1][:5] == ["concatenated", "64", "1", "37.50", "50.00"]
+    first, second = csv_rows(table)
+    assert first["seeds"] == "1 2 10"  # not in the order of names
+    assert float(first["bleu_mean"]) == 39
+    assert float(first["bleu_sd"]) == 1
+    assert (second["bleu_mean"], second["bleu_sd"]) == ("37.5", "")
+
+
+def test_cells_that_were_not_run(tmp_path: Path) -> None:
+    table = read(grid(tmp_path))
+    missing = cells(table)[-1]
+    assert missing[:4] == ["concatenated", "16", "0", "not run"]
+    assert set(missing[4:-1]) == {"-"}
+    assert missing[-1] == "26.77"  # the paper did run it
+    assert csv_rows(table)[-1]["status"] == "not run"
+
+
+def test_unfinished_runs_are_named_and_never_averaged(tmp_path: Path) -> None:
+    grid(tmp_path)
+    before = [row.values("bleu") for row in read(tmp_path).rows]
+    start_run(tmp_path, "concatenated_16_1", verdict="failed", reason="out of memory")
+    start_run(tmp_path, "concatenated_16_2", verdict="diverged", reason="loss is nan")
+    start_run(tmp_path, "collab_16_3")
+    table = read(tmp_path)
+    assert [row.values("bleu") for row in table.rows] == before
+    text = markdown(table)
+    assert "- collab_16_3: incomplete\n" in text
+    assert "- concatenated_16_1: failed (out of memory)\n" in text
+    assert "- concatenated_16_2: diverged (loss is nan)\n" in text
+    assert cells(table)[-1][3] == "no finished run"
+
+
+def test_only_unfinished_runs(tmp_path: Path) -> None:
+    start_run(tmp_path, "a", verdict="failed", reason="out of memory")
+    with pytest.raises(UserError, match=r"no finished run; a: failed \(out of memory\)"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("data", "more"),
+        ("data_sha256", "ffff"),
+        ("subset", "valid"),
+        ("bleu_signature", "tok:13a|version:2.5.0"),
+        ("chrf_signature", "nc:4|version:2.6.0"),
+        ("compound_split_signature", "moses:en"),
+        ("multiply_adds_length", 50),
+        ("sentences", 5),
+    ],
+)
+def test_scores_that_do_not_compare_are_refused(tmp_path: Path, field: str, other: object) -> None:
+    write_run(tmp_path, "collab", 64)
+    write_run(tmp_path, "concatenated", 64, **{field: other})
+    with pytest.raises(UserError) as refusal:
+        read(tmp_path)
+    message = str(refusal.value)
+    assert f"collab_64_1 and {tmp_path / 'concatenated_64_1'} differ in {field}: " in message
+    assert message.endswith(f" and {other}; make a table of each")
+    assert "\n" not in message
+
+
+def test_models_that_are_no_seeds_of_each_other_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "collab", 64, 1)
+    write_run(tmp_path, "collab", 64, 2, parameters=7)
+    with pytest.raises(UserError, match="differ in parameters: 1064 and 7; they are not seeds of"):
+        read(tmp_path)
+
+
+def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "collab", 64, 1)
+    write_run(tmp_path / "b", "collab", 64, 1)
+    with pytest.raises(UserError, match=r"same model with the same seed \(1\); leave one out"):
+        read_table([tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "collab", 64, 1)
+    assert len(read_table([tmp_path, run]).finished) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{}", "version None, not 1"), ('{"version": 1}', "lacks data, data_sha256, ")],
+)
+def test_scores_of_another_form_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    (write_run(tmp_path, "collab", 64) / "score.json").write_text(content)
+    with pytest.raises(UserError, match=f"score.json: {message}"):
+        read(tmp_path)
+
+
+def test_warnings_below_the_table(tmp_path: Path) -> None:
+    write_run(tmp_path, "collab", 64, train_updates=4000, beam=4, hardware="other")
+    write_run(tmp_path, "concatenated", 64, averaged=["checkpoint16.pt"])
+    text = markdown(read(tmp_path))
+    assert (
+        "- training budgets differ by more than 1%: 4,000 updates (collab_64_1) to "
+        "4,240 (concatenated_64_1)\n"
+    ) in text
+    assert "- translated differently: beam 4, lenpen 1; beam 5, lenpen 1\n" in text
+    assert "- different numbers of averaged checkpoints: 1, 2\n" in text
+    assert "- training tokens/s come from different hardware" in text
+
+
+def test_nothing_to_warn_of(tmp_path: Path) -> None:
+    write_run(tmp_path, "collab", 64, train_updates=4240)
+    write_run(tmp_path, "concatenated", 64, train_updates=4210)
+    assert "Warnings" not in markdown(read(tmp_path))
+
+
+def test_a_product_of_choices_is_kept_apart(tmp_path: Path) -> None:
+    for heads in (4, 8):
+        for seed in (1, 2):
+            choices = {
+                "model": "collab",
+                "model.key_dim": "64",
+                "model.encoder_attention_heads": str(heads),
+                "common.seed": str(seed),
+            }
+            folder = tmp_path / str(heads)
+            write_run(folder, "collab", 64, seed, 30 + heads, heads=heads, overrides=choices)
+    table = read_table([tmp_path / "4", tmp_path / "8"])
+    assert [(row.label, row.values("bleu")) for row in table.rows] == [
+        ("collab, encoder_attention_heads=4", [34, 34]),
+        ("collab, encoder_attention_heads=8", [38, 38]),
+    ]
+
+
+def test_other_x(tmp_path: Path) -> None:
+    for head_size in (4, 16):
+        write_run(
+            tmp_path, "concatenated", head_size * 8, bleu=head_size,
+            overrides={"model.head_size": str(head_size), "common.seed": "1"},
+        )  # fmt: skip
+    write_run(tmp_path, "concatenated", 32, seed=2, overrides={})
+    table = read(tmp_path, "head_size")
+    assert [row.x for row in table.rows] == [16, 4]
+    assert "paper" not in markdown(table)
+    assert "- concatenated_32_2: has no head_size\n" in markdown(table)
+    assert [row.x for row in read(tmp_path, "model.head_size").rows] == [16, 4]
+    assert "| method | heads | seeds |" in markdown(read(tmp_path / "concatenated_32_2", "heads"))
+    with pytest.raises(UserError, match=r"--x: no run has 'depth'; give a field of score\.json"):
+        read(tmp_path, "depth")
+    with pytest.raises(UserError, match="--x: 'averaged' is no single value"):
+        read(tmp_path, "averaged")
+
+
+def test_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
+    folder = grid(tmp_path / "runs")
+    runs = sorted(folder.iterdir())
+    outputs = []
+    for name, order in (("a", runs), ("b", runs[::-1])):
+        assert main([*map(str, order), "--against", "none", "--out", str(tmp_path / name)]) == 0
+        outputs.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert sorted(outputs[0]) == ["figure.png", "figure.svg", "table.csv", "table.md"]
+    assert outputs[0] == outputs[1]
+    assert b"BLEU against key dimension: toy, test (4 sentences)" in outputs[0]["table.md"]
+
+
+def test_the_csv_parses(tmp_path: Path) -> None:
+    found = csv_rows(read(grid(tmp_path)))
+    assert len(found) == 8
+    assert found[0]["method"] == "collab"
+    assert found[0]["key_dim"] == "128"
+    assert found[0]["seeds"] == "1 2"
+    assert found[0]["tokenised_compound_split_bleu_mean"] == "41.5"
+    assert found[0]["bleu_signature"] == "tok:13a|version:2.6.0"
+
+
+def test_every_number_has_its_source(tmp_path: Path) -> None:
+    text = markdown(read(grid(tmp_path)))
+    for source in (
+        "- BLEU: `tok:13a|version:2.6.0`",
+        "- chrF: `nc:6|version:2.6.0`",
+        "- tokenised compound-split BLEU: `moses:de|compounds:split`",
+        "- data: toy, SHA-256 0123abcd",
+        "- hardware: some processor",
+        "- translated with: beam 5, lenpen 1, 2 checkpoints averaged",
+        f"- command: `fairseq-collab table {tmp_path} --x key_dim --against none`",
+        "- paper: Cordonnier, Loukas, Jaggi 2020, arXiv 2006.16362",
+    ):
+        assert source in text
+    assert (
+        "| collab_64_2 | collab | 64 | 2 | 39.70 | 4.000 | 4,240 | 16 | 2026-11-21 | c0ffee |"
+        in (text.splitlines())
+    )
+
+
+def test_published_numbers() -> None:
+    assert {(row.method, row.key_dim): row.bleu for row in published.ROWS} == {
+        ("concatenated", 512): 27.40,
+        ("collab", 512): 27.58,
+        ("concatenated", 256): 27.10,
+        ("collab", 256): 27.41,
+        ("concatenated", 128): 26.89,
+        ("collab", 128): 27.40,
+        ("concatenated", 64): 26.77,
+        ("collab", 64): 27.31,
+    }
+    assert "2006.16362" in published.SOURCE
+
+
+def test_the_paper_stands_beside_the_same_ratio(tmp_path: Path) -> None:
+    grid(tmp_path)
+    write_run(tmp_path, "collab", 48)  # no ratio of the paper's
+    write_run(tmp_path, "fork_collab", 64)
+    table = read(tmp_path)
+    assert "paper's BLEU (WMT14, d = 512, same d/K)" in main_table(table)[0]
+    found = {(row[0], row[1]): row[-1] for row in cells(table)}
+    ours = [found["concatenated", str(key_dim)] for key_dim in KEY_DIMS]
+    assert ours == ["27.40", "27.10", "26.89", "26.77"]
+    assert [found["collab", str(k)] for k in KEY_DIMS] == ["27.58", "27.41", "27.40", "27.31"]
+    assert found["fork_collab", "64"] == "27.41"
+    assert found["collab", "48"] == "-"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "collab", 64)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file/out: cannot be written: Not a directory"):
+        main([str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "out")])
