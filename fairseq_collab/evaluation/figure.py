@@ -20,6 +20,8 @@ DODGE, SEED_DODGE = 0.1, 0.4
 #: What all methods together may take at one x.
 ROOM = 0.5
 INCHES = (6.4, 4.2)
+#: More methods than this have their legend beside the axes, in a page that is wider (inches).
+INSIDE, WIDER = 4, 10.0
 DOTS_PER_INCH = 200
 
 
@@ -94,6 +96,7 @@ def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float]) -> None:
             marker=shape,
             markersize=6,
             linewidth=1.6,
+            linestyle="--" if number >= len(COLOURS) else "-",
             elinewidth=1,
             capsize=3,
             label=label,
@@ -115,7 +118,11 @@ def _axes(axes: Any, positions: dict[X, float], noun: str) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.08, y=0.12)
-    axes.legend(frameon=False)
+    if len(axes.get_legend_handles_labels()[1]) > INSIDE:
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.figure.set_figwidth(WIDER)
+    else:
+        axes.legend(frameon=False)
 
 
 def _saved(page: Any, form: str, metadata: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +185,7 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
         )
     variant = _variants(placed)
     groups = _grouped(placed, lambda run, value: (run.facts["method"], variant(run), value))
-    models = sorted({(method, text) for method, text, _ in groups})
+    models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
     values = sorted({value for _, _, value in groups}, key=_descending)
     found = [
         Row(*model, value, _seeds(groups.get((*model, value), [])))
@@ -235,6 +236,14 @@ def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
                 todo="leave one out",
             )
     return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def _natural(model: tuple[str, str]) -> list[list[str | int]]:
+    """Orders numbers in texts by size: heads=2 before heads=16."""
+    return [
+        [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
+        for text in model
+    ]
 
 
 def _descending(value: X) -> tuple[bool, float, str]:

@@ -18,6 +18,9 @@ from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, Transfo
 
 Compose = Callable[..., DictConfig]
 
+# Of Hydra, about fairseq; its command leaves it out.
+pytestmark = pytest.mark.filterwarnings("ignore:(?s).*against ConfigStore schema")
+
 
 @pytest.fixture
 def composed() -> Compose:

@@ -174,7 +174,7 @@ def test_nothing_to_warn_of(tmp_path: Path) -> None:
 
 
 def test_a_product_of_choices_is_kept_apart(tmp_path: Path) -> None:
-    for heads in (4, 8):
+    for heads in (8, 16):
         for seed in (1, 2):
             choices = {
                 "model": "collab",
@@ -184,10 +184,10 @@ def test_a_product_of_choices_is_kept_apart(tmp_path: Path) -> None:
             }
             folder = tmp_path / str(heads)
             write_run(folder, "collab", 64, seed, 30 + heads, heads=heads, overrides=choices)
-    table = read_table([tmp_path / "4", tmp_path / "8"])
+    table = read_table([tmp_path / "8", tmp_path / "16"])
     assert [(row.label, row.values("bleu")) for row in table.rows] == [
-        ("collab, encoder_attention_heads=4", [34, 34]),
         ("collab, encoder_attention_heads=8", [38, 38]),
+        ("collab, encoder_attention_heads=16", [46, 46]),
     ]
 
 
