@@ -6,6 +6,7 @@ and `fairseq-collab doctor` has to say what is wrong where that very import fail
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import fairseq_compat
@@ -23,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"fairseq-collab: {error}", file=sys.stderr)
         return 1
+    # fairseq says "Please install tensorboardX" whenever it is imported.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     from fairseq_collab import cli
 
     return cli.main(arguments)

@@ -104,6 +104,14 @@ def test_scores_are_complete(finished: Path) -> None:
     assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]
 
 
+def test_table_of_a_sweep(finished: Path, tmp_path: Path) -> None:
+    report = succeed("fairseq-collab", "table", finished, "--out", tmp_path / "table")
+    assert "| transformer_collab | 8 | 1 |" in report
+    assert "| transformer_collab | 16 | 1 |" in report
+    written = {path.name for path in (tmp_path / "table").iterdir()}
+    assert written == {"table.md", "table.csv", "figure.png", "figure.svg"}
+
+
 def test_a_second_start_does_nothing(finished: Path, configs: Path, corpus: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != "lock"}
     report = succeed(*sweep(configs, corpus, finished))

@@ -1,0 +1,102 @@
+"""The folder of a run: verdicts, the lock, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_collab.evaluation.run import Busy, Run, runs_under
+from fairseq_collab.evaluation.sweep import combinations, run_name
+from fairseq_collab.evaluation.worker import why
+from fairseq_compat.errors import UserError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("common: {seed: 1}\n")
+    return Run(tmp_path / "run")
+
+
+def test_verdicts(run: Run) -> None:
+    assert (run.verdict(), run.reason()) == ("incomplete", None)
+    run.fail("diverged", "loss is nan")
+    assert (run.verdict(), run.reason()) == ("diverged", "loss is nan")
+    run.finish({"bleu": 1.0})
+    assert (run.verdict(), run.reason()) == ("finished", None)
+    assert run.score() == {"bleu": 1.0}
+    assert not run.failed_file.exists()
+
+
+def test_a_second_process_is_kept_off(run: Run) -> None:
+    with run.locked(), pytest.raises(Busy, match=r"run: process \d+ works on it; wait for it"):
+        run.locked().__enter__()
+    with run.locked():
+        pass
+
+
+def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
+    with run.locked() as lock:
+        sleep = [sys.executable, "-c", "input()"]
+        child = subprocess.Popen(sleep, stdin=subprocess.PIPE, pass_fds=[lock])
+    try:
+        with pytest.raises(Busy):
+            run.locked().__enter__()
+    finally:
+        child.communicate(b"\n")
+    with run.locked():
+        pass
+
+
+def test_runs_under(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    assert [found.name for found in runs_under(tmp_path)] == ["run"]
+    assert [found.name for found in runs_under(run.folder)] == ["run"]
+    with pytest.raises(UserError, match="no runs in it; give the --out folder"):
+        runs_under(tmp_path / "table")
+    with pytest.raises(UserError, match="there is no such folder"):
+        runs_under(tmp_path / "nowhere")
+
+
+def test_a_score_that_is_not_json_is_named(run: Run) -> None:
+    run.score_file.write_text("{")
+    with pytest.raises(UserError, match=r"score\.json: not JSON"):
+        run.score()
+
+
+def test_combinations_of_a_sweep() -> None:
+    overrides = ["a=1,2", "b=x", "c=3,4", "a=5,6", "c=7", "d.e=[1,2]"]
+    assert list(combinations(overrides)) == [
+        ({"a": "5"}, ["b=x", "c=7", "d.e=[1,2]"]),
+        ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]"]),
+    ]
+    assert list(combinations(["b=x"])) == [({}, ["b=x"])]
+
+
+def test_names_of_runs() -> None:
+    assert run_name({"model": "collab", "model.key_dim": "16"}) == "model-collab_key_dim-16"
+    assert run_name({"optimization.lr": "[0.1]"}) == "lr--0.1-"
+    assert run_name({}) == "run"
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "verdict", "reason"),
+    [
+        ("FloatingPointError: gradients are Nan/Inf\n", 1, "diverged", "FloatingPointError: grad"),
+        ("Minimum loss scale reached (0.0001).\nbye\n", 1, "diverged", "bye"),
+        ("ValueError: no\n\n", 1, "failed", "ValueError: no"),
+        ("half a li", -9, "failed", "killed by signal 9 (SIGKILL)"),
+        ("", 1, "failed", "it said nothing"),
+    ],
+)
+def test_why_a_command_failed(
+    tmp_path: Path, log: str, status: int, verdict: str, reason: str
+) -> None:
+    earlier = "FloatingPointError of an earlier attempt\n"
+    (tmp_path / "log").write_text(earlier + log)
+    found = why(tmp_path / "log", len(earlier), status)
+    assert found[0] == verdict
+    assert found[1].startswith(reason)
