@@ -38,6 +38,10 @@ HEADS = "fairseq_collab/attention/heads.py"
 COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
 CONCATENATED = "fairseq_collab/attention/concatenated.py"
 LAYERS = "fairseq_collab/models/layers.py"
+HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
+MODEL_OPTIONS = "tests/unit/test_model_options.py"
+RUN, WORKER = "fairseq_collab/evaluation/run.py", "fairseq_collab/evaluation/worker.py"
+RUNS = "tests/unit/test_run.py"
 
 MUTANTS = [
     Mutant(
@@ -180,6 +184,62 @@ MUTANTS = [
         'not (reduced and value_init == "fork")',
         "not reduced",
         (OPTIONS,),
+    ),
+    Mutant(
+        "head counts are a layer's own",
+        HEADSIZE,
+        "chosen[layer]",
+        "chosen[0]",
+        (MODEL_OPTIONS, "-k", "head_counts"),
+    ),
+    Mutant(
+        "the key dimension is dealt out to a layer's own heads",
+        HEADSIZE,
+        "return cfg.key_dim // heads",
+        "return cfg.key_dim // cfg.encoder.attention_heads",
+        (MODEL_OPTIONS, "-k", "dealt_out"),
+    ),
+    Mutant(
+        "initial gain of the fork's baseline",
+        CONCATENATED,
+        "reduced = num_heads * qk_head_size != embed_dim",
+        "reduced = False",
+        (PARITY, "-k", "initial_gain"),
+    ),
+    Mutant(
+        "multiply-adds inside fused kernels are counted",
+        "fairseq_collab/evaluation/multiply_adds.py",
+        "with torch.no_grad(), plain, FlopCounterMode",
+        "with torch.no_grad(), FlopCounterMode",
+        (COUNTS, "-k", "multiply_adds"),
+    ),
+    Mutant(
+        "one process a run",
+        RUN,
+        "fcntl.LOCK_EX | (0 if wait",
+        "fcntl.LOCK_SH | (0 if wait",
+        (RUNS, "-k", "kept_off"),
+    ),
+    Mutant(
+        "a finished run is finished",
+        RUN,
+        "if self.score_file.exists():",
+        "if not self.score_file:",
+        (RUNS, "-k", "verdicts"),
+    ),
+    Mutant(
+        "diverged trainings are told apart",
+        WORKER,
+        'verdict = "diverged" if',
+        'verdict = "failed" if',
+        (RUNS, "-k", "why"),
+    ),
+    Mutant(
+        "an earlier attempt's error is not this one's",
+        WORKER,
+        "file.seek(max(start, ",
+        "file.seek(max(0, ",
+        (RUNS, "-k", "why"),
     ),
 ]
 

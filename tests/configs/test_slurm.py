@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,16 @@ def test_an_unknown_option_of_the_launcher_is_one_line(data: Path, tmp_path: Pat
     wrong = ["hydra/launcher=slurm", "hydra.launcher.partitoin=long"]
     line = refuse(*tiny("multi30k", data, *wrong, sweep=True), cwd=tmp_path)
     assert "Could not override 'hydra.launcher.partitoin'" in line
+
+
+def test_a_job_that_is_stopped_goes_on(data: Path, tmp_path: Path) -> None:
+    """Submitted again by itself, it finds the checkpoint of its first epoch."""
+    first = tmp_path / "0" / "checkpoints" / "checkpoint1.pt"
+    overrides = ["optimization.max_epoch=4", *SLURM, "checkpoint.keep_last_epochs=4"]
+    environment = {"SLURM_STAND_IN": str(tmp_path), "SLURM_TIME_IS_UP": str(first)}
+    command = tiny("multi30k", data, *overrides, sweep=True)
+    succeed(*command, cwd=tmp_path, PATH=PATH, **environment)
+    log = (tmp_path / "log").read_text()
+    assert "Exiting gracefully after preemption/timeout" in log
+    assert re.search(r"Loaded checkpoint \S+checkpoint_last.pt \(epoch [23] @", log)
+    assert (first.parent / "checkpoint4.pt").exists()

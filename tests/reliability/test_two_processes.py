@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import hydra
 import pytest
 from commands import BIN, REPOSITORY, USER_DIR
 
@@ -84,6 +85,7 @@ def test_killed_and_resumed_is_uninterrupted(
         assert_same(one[part], other[part], part)
 
 
+@pytest.mark.skipif(hydra.__version__.startswith("1.0."), reason="configs/ needs Hydra 1.1")
 def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_path: Path) -> None:
     command = [
         *(*TORCHRUN, BIN / "fairseq-hydra-train"),
