@@ -29,7 +29,7 @@ from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoi
 from fairseq_collab.evaluation.compound_split import compound_split_bleu
 from fairseq_collab.evaluation.cost import cost, load_architecture
 from fairseq_collab.evaluation.multiply_adds import LENGTH, multiply_adds
-from fairseq_collab.evaluation.run import Run
+from fairseq_collab.evaluation.run import Run, read_json
 from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
 from fairseq_compat.errors import UserError
 
@@ -141,11 +141,14 @@ def identity(run: Run, config: DictConfig) -> dict[str, Any]:
 
 
 def manifest_hash(data: Path) -> str | None:
-    """SHA-256 of the data folder's files as its manifest lists them; None without a manifest."""
-    manifest = data / "manifest.json"
-    if not manifest.exists():
+    """SHA-256 of what the data folder's manifest says of its files; None without a manifest.
+
+    Logs are left out: they tell of when and where, not of what.
+    """
+    manifest = read_json(data / "manifest.json")
+    if manifest is None:
         return None
-    files = json.loads(manifest.read_text())["files"]
+    files = {k: v for k, v in manifest["outputs"].items() if not k.endswith(".log")}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.folder import build_folder
+from fairseq_collab.evaluation.evaluate import manifest_hash
 from fairseq_collab.evaluation.run import Busy, Run, runs_under
 from fairseq_collab.evaluation.sweep import combinations, run_name
 from fairseq_collab.evaluation.worker import why
@@ -100,3 +102,16 @@ def test_why_a_command_failed(
     found = why(tmp_path / "log", len(earlier), status)
     assert found[0] == verdict
     assert found[1].startswith(reason)
+
+
+def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
+    def fill(folder: Path) -> dict:
+        (folder / "train.bin").write_text("text")
+        (folder / "preprocess.log").write_text(folder.name)
+        return {}
+
+    for name in ("one", "other"):
+        build_folder(tmp_path / name, {"made for": name}, fill)
+    assert len(manifest_hash(tmp_path / "one")) == 64
+    assert manifest_hash(tmp_path / "one") == manifest_hash(tmp_path / "other")
+    assert manifest_hash(tmp_path) is None
