@@ -61,13 +61,13 @@ def test_an_unknown_option_of_the_launcher_is_one_line(data: Path, tmp_path: Pat
 
 
 def test_a_job_that_is_stopped_goes_on(data: Path, tmp_path: Path) -> None:
-    """Submitted again by itself, it finds the checkpoint of its first epoch."""
-    first = tmp_path / "0" / "checkpoints" / "checkpoint1.pt"
+    """Submitted again by itself, it finds the checkpoint that it has left."""
+    last = tmp_path / "0" / "checkpoints" / "checkpoint_last.pt"
     overrides = ["optimization.max_epoch=4", *SLURM, "checkpoint.keep_last_epochs=4"]
-    environment = {"SLURM_STAND_IN": str(tmp_path), "SLURM_TIME_IS_UP": str(first)}
+    environment = {"SLURM_STAND_IN": str(tmp_path), "SLURM_TIME_IS_UP": str(last)}
     command = tiny("multi30k", data, *overrides, sweep=True)
-    succeed(*command, cwd=tmp_path, PATH=PATH, **environment)
+    succeed(*command, cwd=tmp_path, timeout=120, PATH=PATH, **environment)
     log = (tmp_path / "log").read_text()
     assert "Exiting gracefully after preemption/timeout" in log
     assert re.search(r"Loaded checkpoint \S+checkpoint_last.pt \(epoch [23] @", log)
-    assert (first.parent / "checkpoint4.pt").exists()
+    assert (last.parent / "checkpoint4.pt").exists()
