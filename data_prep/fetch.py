@@ -6,7 +6,10 @@ the first download is written down in a lock file and enforced from then on.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import os
+import shutil
 import ssl
 import time
 import urllib.error
@@ -31,6 +34,60 @@ class Patience:
     tries: int = 5
     pause: float = 1.0
     timeout: float = 30.0
+
+
+@dataclass(frozen=True)
+class Published:
+    """What somebody whom we trust says of a file; None where nobody does."""
+
+    size: int | None = None  # bytes
+    sha256: str | None = None
+    md5: str | None = None
+
+    def check(self, path: Path) -> None:
+        """Raises UserError unless `path` is that file."""
+        size = path.stat().st_size
+        if self.size not in (None, size):
+            raise UserError(f"{size:,} bytes instead of the published {self.size:,}", path)
+        for name, expected in (("sha256", self.sha256), ("md5", self.md5)):
+            if expected is None:
+                continue
+            digest = hashlib.new(name)
+            with path.open("rb") as stream:
+                while block := stream.read(CHUNK):
+                    digest.update(block)
+            if (found := digest.hexdigest()) != expected:
+                raise UserError(f"{name.upper()} {found} is not the published {expected}", path)
+
+
+def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None = None) -> Path:
+    """As `fetch`, from a file that is already on this machine; links it if possible.
+
+    Raises UserError if it is not there, not what `check` or the lock file wants, or a page.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not source.is_file():
+        raise UserError("no such file", source)
+    if not path.exists():
+        # not .part: a download would go on writing there, into the file that this is a link to
+        part = path.with_name(path.name + ".link")
+        part.unlink(missing_ok=True)
+        try:
+            os.link(source.resolve(), part)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(source, part)
+        try:
+            _check_content(str(source), part, b"")
+            if check is not None:
+                check(part)
+            _check_lock(path, part, str(source))
+        except UserError as error:
+            part.unlink()
+            raise UserError(error.what, source, error.todo) from None
+        part.replace(path)
+    else:
+        _check_lock(path, path, str(source))
+    return path
 
 
 def fetch(

@@ -54,6 +54,17 @@ def build_folder(
     return True
 
 
+def read_finished(folder: Path) -> Json:
+    """The manifest of a finished folder. Raises UserError if it is not there, or was changed."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise UserError("is not there yet", folder, "do the stage that makes it first")
+    found: Json = read_json(manifest)
+    if what := _damage(folder, found.get("outputs", {})):
+        _refuse(folder, "no longer what its manifest says", what)
+    return found
+
+
 def differences(there: Any, asked: Any, name: str = "") -> list[str]:
     """Where two nested mappings differ: 'options.vocab_size: 6000 there, 8000 asked for'."""
     if isinstance(there, Mapping) and isinstance(asked, Mapping):
