@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -51,6 +52,11 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
         UserError: no such file, a configuration that Hydra refuses, or two runs of one name.
     """
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
+    if hydra.__version__.startswith(("1.0.", "1.1.")):
+        raise UserError(
+            f"sweeps and configs/ need Hydra 1.2 or later; this is {hydra.__version__}",
+            todo="pip install -c constraints.txt hydra-core",
+        )
     if not config_file.is_file():
         raise UserError("there is no such file", where=config_file)
     if not config_file.is_relative_to(config_dir):

@@ -11,7 +11,7 @@ import pytest
 from data_prep.folder import build_folder
 from fairseq_collab.evaluation.evaluate import manifest_hash
 from fairseq_collab.evaluation.run import Busy, Run, runs_under
-from fairseq_collab.evaluation.sweep import combinations, run_name
+from fairseq_collab.evaluation.sweep import combinations, plan, run_name
 from fairseq_collab.evaluation.worker import why
 from fairseq_compat.errors import UserError
 
@@ -76,6 +76,26 @@ def test_combinations_of_a_sweep() -> None:
         ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]"]),
     ]
     assert list(combinations(["b=x"])) == [({}, ["b=x"])]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("nowhere.yaml", "configs/nowhere.yaml: there is no such file"),
+        ("../outside.yaml", "outside.yaml: not under the configuration folder"),
+    ],
+)
+def test_a_sweep_needs_its_configuration(tmp_path: Path, config: str, message: str) -> None:
+    (tmp_path / "outside.yaml").touch()
+    (tmp_path / "configs").mkdir()
+    with pytest.raises(UserError, match=message):
+        plan(tmp_path / "configs" / config, tmp_path / "configs", [])
+
+
+def test_an_old_hydra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydra.__version__", "1.0.7")
+    with pytest.raises(UserError, match=r"need Hydra 1\.2 or later; this is 1\.0\.7"):
+        plan(tmp_path / "sweep.yaml", tmp_path, [])
 
 
 def test_names_of_runs() -> None:
