@@ -19,13 +19,13 @@ def main(argv: list[str] | None = None) -> int:
         from fairseq_compat import doctor
 
         return doctor.main(arguments[1:], plugin="fairseq_collab")
+    # fairseq says "Please install tensorboardX" whenever it is imported.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     try:
         fairseq_compat.require_fairseq()
     except ModuleNotFoundError as error:
         print(f"fairseq-collab: {error}", file=sys.stderr)
         return 1
-    # fairseq says "Please install tensorboardX" whenever it is imported.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     from fairseq_collab import cli
 
     return cli.main(arguments)

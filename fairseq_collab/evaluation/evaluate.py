@@ -237,7 +237,8 @@ def hardware(cpu: bool) -> str:
         )
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads a training"
+    threads = torch.get_num_threads()
+    return f"{name}, {os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)} a training"
 
 
 def last_line(text: str) -> str:

@@ -111,7 +111,7 @@ def run_table(table: Table) -> list[str]:
                     *(run.name, row.label, str(row.x), str(facts["seed"])),
                     *(decimals(facts["bleu"]), f"{facts['valid_loss']:.3f}"),
                     *(whole(facts["train_updates"]), str(facts["epochs"])),
-                    *(str(facts["date"]), str(facts["commit"])),
+                    *(str(facts["date"]), str(facts.get("trained_at_commit") or facts["commit"])),
                 ]
             )
     return [f"| {' | '.join(line)} |" for line in lines]
