@@ -6,7 +6,6 @@ and `fairseq-collab doctor` has to say what is wrong where that very import fail
 
 from __future__ import annotations
 
-import logging
 import sys
 
 import fairseq_compat
@@ -19,8 +18,6 @@ def main(argv: list[str] | None = None) -> int:
         from fairseq_compat import doctor
 
         return doctor.main(arguments[1:], plugin="fairseq_collab")
-    # fairseq says "Please install tensorboardX" whenever it is imported.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     try:
         fairseq_compat.require_fairseq()
     except ModuleNotFoundError as error:
