@@ -3,7 +3,7 @@
 #
 #   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, tatoeba, iwslt14 or wmt14
 #   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
-#               or not); multi30k is downloaded without it
+#               or not) and wmt14 (Google's archive); the others are downloaded without it
 #   JOBS=N      runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
 #   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
@@ -13,6 +13,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 DATASET=${1:-}
+data=data/$DATASET
 OUT=${OUT:-runs/key_dim_$DATASET}
 
 fail() {
@@ -21,21 +22,28 @@ fail() {
 }
 
 case $DATASET in
-    embedded) prepare=(python -m data_prep.demo_data --vocab-size 2000) ;;
-    multi30k) prepare=(python -m data_prep.multi30k --vocab-size 4000 ${FROM:+--from "$FROM"}) ;;
+    embedded) prepare=(python -m data_prep.demo_data --vocab-size 2000 --out "$data") ;;
+    multi30k) prepare=(python -m data_prep.multi30k --vocab-size 4000 --out "$data" ${FROM:+--from "$FROM"}) ;;
     tatoeba)
         [ -n "${FROM:-}" ] || fail "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
             "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"
         prepare=(
             python -m data_prep.prepare --text "$FROM" --source-lang en --target-lang de
-            --vocab-size 8000
+            --vocab-size 8000 --out "$data"
         )
         ;;
-    iwslt14 | wmt14)
-        [ -e "data/$DATASET/manifest.json" ] ||
-            fail "data/$DATASET is not there: make it with python -m data_prep.prepare --text DIR" \
-                "--source-lang en --target-lang de --out data/$DATASET"
-        prepare=()
+    iwslt14)
+        data=runs/iwslt14/data
+        prepare=(bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 ${FROM:+--from "$FROM"})
+        ;;
+    wmt14)
+        [ -n "${FROM:-}" ] || fail "where is Google's wmt16_en_de archive, which the paper uses?" \
+            "Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
+        data=runs/wmt14_en_de/data
+        prepare=(
+            bash recipes/wmt14_en_de.sh --variant google --stop-stage 4 --out runs/wmt14_en_de
+            --from "$FROM"
+        )
         ;;
     *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, tatoeba, iwslt14 or wmt14" ;;
 esac
@@ -54,13 +62,13 @@ else
     device=(common.cpu=true) jobs=$(nproc)
 fi
 
-[ ${#prepare[@]} -eq 0 ] || "${prepare[@]}" --out "data/$DATASET"
+"${prepare[@]}"
 
 # A run that failed is in the table's notes; the table is made all the same.
 status=0
 # shellcheck disable=SC2086
 fairseq-collab sweep "configs/experiment/key_dim_$DATASET.yaml" --out "$OUT" \
-    --jobs "${JOBS:-$jobs}" "${device[@]}" ${SWEEP:-} || status=$?
+    "task.data=$data" --jobs "${JOBS:-$jobs}" "${device[@]}" ${SWEEP:-} || status=$?
 [ "$status" -le 1 ] || exit "$status"   # interrupted
 fairseq-collab table "$OUT" --out "$OUT/table" || exit $?
 exit "$status"

@@ -58,7 +58,8 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
     data = Path(config.task.data)
     subset, target = config.dataset.gen_subset, config.task.target_lang
     reference = data / "raw" / f"{subset}.{target}"
-    hypotheses, references = read_hypotheses(run.generation), read_references(reference)
+    hypotheses = readable(read_hypotheses(run.generation), data, target)
+    references = read_references(reference)
     result = {
         "version": SCORE_VERSION,
         "run": run.name,
@@ -124,6 +125,16 @@ def translate(run: Run, config: DictConfig, lock: int | None) -> None:
     if ended.returncode:
         raise UserError(f"fairseq-generate failed: {last_line(ended.stderr)}", where=run.folder)
     os.replace(partial, run.generation)
+
+
+def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:
+    """Ordinary text: hypotheses in Moses tokens, where the data folder says so, are detokenised."""
+    form = (read_json(data / "manifest.json") or {}).get("form")
+    if form is None:  # raw text and sentencepiece: data_prep.prepare
+        return hypotheses
+    from data_prep.recipe_score import detokenise  # only here: it needs the Moses tools
+
+    return detokenise(hypotheses, form, language)
 
 
 def identity(run: Run, config: DictConfig) -> dict[str, Any]:

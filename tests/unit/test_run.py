@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.folder import build_folder
-from fairseq_collab.evaluation.evaluate import manifest_hash
+from fairseq_collab.evaluation.evaluate import manifest_hash, readable
 from fairseq_collab.evaluation.run import Busy, Run, runs_under
 from fairseq_collab.evaluation.sweep import combinations, plan, run_name
 from fairseq_collab.evaluation.worker import why
@@ -135,3 +136,12 @@ def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
     assert len(manifest_hash(tmp_path / "one")) == 64
     assert manifest_hash(tmp_path / "one") == manifest_hash(tmp_path / "other")
     assert manifest_hash(tmp_path) is None
+
+
+def test_tokenised_translations_become_readable(tmp_path: Path) -> None:
+    """What WMT14's and IWSLT14's recipes make is scored as ordinary text."""
+    tokens = ["Hallo , Welt !"]
+    assert readable(tokens, tmp_path, "de") == tokens
+    form = {"moses": True, "hyphens": None}
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
+    assert readable(tokens, tmp_path, "de") == ["Hallo, Welt!"]

@@ -1,0 +1,211 @@
+"""Takes the files that are needed out of an archive, and nothing else.
+
+Archives are read as streams, once, and never unpacked as a whole. What is written gets names of
+our own, so no name in an archive can lead anywhere; an archive that tries is refused all the same,
+since it is not what it should be.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO, NoReturn, cast
+
+from data_prep.files import CHUNK, GZIP
+from fairseq_compat.errors import UserError
+
+_OPENERS: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_ZIP = b"PK\x03\x04"
+_AGAIN = "remove it and fetch it again"
+# Text shrinks to a third or a tenth, repetitive text to a thirtieth; bombs to a thousandth.
+_MAX_RATIO = 100
+_SMALL = 64 << 20  # bytes; an archive that holds no more than this is no bomb at any ratio
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file to take.
+
+    Args:
+        name: what it is to be called; no folders
+        paths: what it may be called in the archive, the best first; leading folders may be missing
+        optional: the archive need not have it
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    optional: bool = False
+
+
+def extract(archive: Path, members: Sequence[Member], folder: Path) -> dict[str, str]:
+    """Writes `members` into `folder`; returns the path in the archive of each that was found.
+
+    tar (plain, gzip, bzip2, xz) and zip are told apart by their content. A single gzipped file
+    is an archive with one member, whose path is not compared.
+
+    Raises:
+        UserError: a member is missing, twice there, or no file; a name leads out of the archive;
+            it is damaged, cut short, no archive at all, or holds suspiciously much.
+    """
+    taken: dict[str, tuple[int, str]] = {}
+    try:
+        with _entries(archive) as entries:
+            for entry in entries:
+                _take(archive, entry, members, folder, taken)
+    except (EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"is cut short or damaged ({error})", archive, _AGAIN) from None
+    except gzip.BadGzipFile as error:
+        raise UserError(f"is damaged ({error})", archive, _AGAIN) from None
+    missing = [m for m in members if m.name not in taken and not m.optional]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise UserError(
+            f"has no member {missing[0].paths[0]}{more}",
+            archive,
+            "this is another archive, or another version of it",
+        )
+    return {name: path for name, (_, path) in taken.items()}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One entry of an archive: its name there, and its content, unless it is no file."""
+
+    path: str
+    content: IO[bytes] | None
+
+
+def _take(
+    archive: Path,
+    entry: _Entry,
+    members: Sequence[Member],
+    folder: Path,
+    taken: dict[str, tuple[int, str]],
+) -> None:
+    path = PurePosixPath(entry.path)
+    if path.is_absolute() or ".." in path.parts or "\\" in entry.path:
+        raise UserError(f"holds the unsafe path {entry.path!r}", archive, "do not use it")
+    for member in members:
+        rank = _rank(path, member)
+        if rank is None:
+            continue
+        before = taken.get(member.name)
+        if before is not None and before[0] == rank:
+            raise UserError(f"has two members {before[1]} and {entry.path}", archive)
+        if before is not None and before[0] < rank:
+            continue  # a better one is there already
+        if entry.content is None:
+            raise UserError(f"member {entry.path} is no file but a link or a device", archive)
+        _write(entry.content, folder / member.name)
+        taken[member.name] = rank, entry.path
+        return
+
+
+def _rank(path: PurePosixPath, member: Member) -> int | None:
+    """Which of a member's paths this is; None if it is none of them."""
+    for rank, wanted in enumerate(member.paths):
+        parts = PurePosixPath(wanted).parts
+        if path.parts[-len(parts) :] == parts:
+            return rank
+    return None
+
+
+def _write(content: IO[bytes], target: Path) -> None:
+    """Copies a member; tarfile and zipfile notice by themselves if it ends too early."""
+    part = target.with_name(f".{target.name}.part")
+    with part.open("wb") as stream:
+        shutil.copyfileobj(content, stream, CHUNK)
+    part.replace(target)
+
+
+@contextlib.contextmanager
+def _entries(archive: Path) -> Iterator[Iterator[_Entry]]:
+    """The entries of an archive of any kind, each to be read before the next."""
+    try:
+        stream = archive.open("rb")
+    except FileNotFoundError:
+        raise UserError("no such file", archive) from None
+    with stream:
+        start = stream.read(512)
+        stream.seek(0)
+        if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise UserError("is an HTML page instead of an archive", archive, _AGAIN)
+        if start.startswith(_ZIP):
+            with zipfile.ZipFile(stream) as opened:
+                yield _zip_entries(archive, opened)
+            return
+        for magic, opener in _OPENERS.items():
+            if start.startswith(magic):
+                with opener(stream) as plain:
+                    yield _tar_or_single(archive, cast(BinaryIO, plain))
+                return
+        if start[257:262] != b"ustar":
+            raise UserError("is no tar, zip or gzip archive", archive, _AGAIN)
+        yield _tar_entries(archive, stream)
+
+
+def _tar_or_single(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
+    if archive.name.endswith((".tgz", ".tbz2", ".txz")) or ".tar" in archive.suffixes:
+        yield from _tar_entries(archive, plain)
+    else:
+        counted = _Limited(archive, plain)
+        yield _Entry(archive.stem, cast(IO[bytes], counted))
+
+
+def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
+    limited = _Limited(archive, plain)
+    with tarfile.open(fileobj=cast(IO[bytes], limited), mode="r|") as opened:
+        for info in opened:
+            yield _Entry(info.name, opened.extractfile(info) if info.isfile() else None)
+    # tarfile stops at the end mark; only at the stream's own end the checksum is compared
+    while limited.read(CHUNK):
+        pass
+
+
+def _zip_entries(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Entry]:
+    limit = _limit(archive)
+    total = 0
+    for info in opened.infolist():
+        total += info.file_size
+        if total > limit:
+            _refuse_bomb(archive, limit)
+        is_link = (info.external_attr >> 16) & 0o170000 == 0o120000
+        if info.is_dir() or is_link:
+            yield _Entry(info.filename, None)
+        else:
+            with opened.open(info) as content:  # reads no more than file_size, compares the CRC
+                yield _Entry(info.filename, content)
+
+
+class _Limited:
+    """A stream that refuses to give more than an honest archive of this size holds."""
+
+    def __init__(self, archive: Path, stream: BinaryIO) -> None:
+        self._archive = archive
+        self._stream = stream
+        self._limit = _limit(archive)
+        self._given = 0
+
+    def read(self, size: int) -> bytes:
+        block = self._stream.read(size)
+        self._given += len(block)
+        if self._given > self._limit:
+            _refuse_bomb(self._archive, self._limit)
+        return block
+
+
+def _limit(archive: Path) -> int:
+    return max(_SMALL, _MAX_RATIO * archive.stat().st_size)
+
+
+def _refuse_bomb(archive: Path, limit: int) -> NoReturn:
+    raise UserError(f"unpacks to more than {limit:,} bytes: not a text archive", archive)

@@ -1,0 +1,164 @@
+"""Drops pairs of sentences that are too short, too long, or of too unequal lengths.
+
+The rules are those of Moses' clean-corpus-n.perl, in its order: white space is collapsed, pairs
+with an empty side go, then those with a side of too many words, of too few, with too high a
+ratio (either way), and with a word of more than 1,000 characters. Vertical bars, which separate
+factors there, are removed, unless the first pair has one; then they are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import regex
+
+from data_prep.divergence import first_divergence
+from data_prep.files import open_bytes
+from data_prep.streams import BLOCK_BYTES, LINE_BYTES, Block, ordered, too_long
+from fairseq_compat.errors import UserError
+
+LONGEST_WORD = 1000  # characters
+REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
+
+_WORD = regex.compile(r"\S+")
+_NO_SPACE = regex.compile(r"[\x1c-\x1f]")
+
+Paths = tuple[Path, Path]
+PairBlock = tuple[Block, Block]
+
+
+def clean_pairs(
+    sources: Paths,
+    targets: Paths,
+    *,
+    ratio: float,
+    shortest: int,
+    longest: int,
+    jobs: int = 1,
+) -> dict[str, int]:
+    """Writes the pairs of `sources` that are kept to `targets`; counts what happened.
+
+    Args:
+        ratio: the longer side may have this many times the words of the shorter one
+        shortest, longest: words that each side must and may have
+
+    Returns "read", "kept", and how many pairs were dropped for each of REASONS, the first that
+    applies. Raises UserError (with file and line) for texts of unequal length or not UTF-8.
+    """
+    rules = Rules(ratio, shortest, longest, _has_factors(sources))
+    counts = Counter[str](dict.fromkeys(("read", "kept", *REASONS), 0))
+    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
+        for source, target, found in ordered(rules, _read_pairs(*sources), jobs):
+            source_out.write(source)
+            target_out.write(target)
+            counts.update(found)
+    return dict(counts)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which pairs to keep; called with a block of each side, gives what is kept, and counts."""
+
+    ratio: float
+    shortest: int
+    longest: int
+    factors: bool = False
+
+    def __call__(self, pair: PairBlock) -> tuple[bytes, bytes, Counter[str]]:
+        kept: tuple[list[str], list[str]] = ([], [])
+        counts = Counter[str]()
+        for source, target in zip(pair[0].decode(), pair[1].decode(), strict=True):
+            one, other = self._words(source), self._words(target)
+            if reason := self.reason(one, other):
+                counts[reason] += 1
+                continue
+            kept[0].append(" ".join(one) + "\n")
+            kept[1].append(" ".join(other) + "\n")
+        counts["read"] = pair[0].lines
+        counts["kept"] = len(kept[0])
+        return "".join(kept[0]).encode("utf-8"), "".join(kept[1]).encode("utf-8"), counts
+
+    def reason(self, source: list[str], target: list[str]) -> str:
+        """Why a pair is dropped; "" if it is kept."""
+        one, other = len(source), len(target)
+        if not (one and other):
+            return "empty"
+        if max(one, other) > self.longest:
+            return "too_long"
+        if min(one, other) < self.shortest:
+            return "too_short"
+        if one / other > self.ratio or other / one > self.ratio:
+            return "ratio"
+        if max(map(self._longest_factor, (source, target))) > LONGEST_WORD:
+            return "long_word"
+        return ""
+
+    def _words(self, line: str) -> list[str]:
+        text = line if self.factors else line.replace("|", "")
+        # str.split() takes four control characters for white space that Perl does not
+        return _WORD.findall(text) if _NO_SPACE.search(text) else text.split()
+
+    def _longest_factor(self, words: list[str]) -> int:
+        parts = (part for word in words for part in word.split("|")) if self.factors else words
+        return max(map(len, parts))
+
+
+def _has_factors(sources: Paths) -> bool:
+    """Whether the first pair has a vertical bar: the script's sign of a text with factors."""
+    first = []
+    for path in sources:
+        with open_bytes(path) as stream:
+            first.append(stream.readline(LINE_BYTES))
+    return b"|" in b"".join(first)
+
+
+def _read_pairs(source: Path, target: Path) -> Iterator[PairBlock]:
+    """Blocks of the same lines of both files; UserError where one ends before the other."""
+    with open_bytes(source) as one, open_bytes(target) as other:
+        line = 0
+        starts = [0, 0]
+        while True:
+            data: tuple[list[bytes], list[bytes]] = ([], [])
+            size = 0
+            ended = False
+            while size < BLOCK_BYTES and not ended:
+                pair = one.readline(LINE_BYTES), other.readline(LINE_BYTES)
+                if not all(pair):
+                    ended = True
+                    if any(pair):
+                        raise _unequal(source, target)
+                    continue
+                for path, text, lines in zip((source, target), pair, data, strict=True):
+                    if len(text) == LINE_BYTES and not text.endswith(b"\n"):
+                        raise too_long(path, line + len(lines) + 1)
+                    lines.append(text)
+                size += max(map(len, pair))
+            if data[0]:
+                blocks = [b"".join(lines) for lines in data]
+                yield (
+                    Block(source, line, starts[0], blocks[0]),
+                    Block(target, line, starts[1], blocks[1]),
+                )
+                line += len(data[0])
+                starts = [a + len(b) for a, b in zip(starts, blocks, strict=True)]
+            if ended:
+                return
+
+
+def _unequal(source: Path, target: Path) -> UserError:
+    lines = []
+    for path in (source, target):
+        with open_bytes(path) as stream:
+            lines.append(sum(1 for _ in stream))
+    longer = source if lines[0] > lines[1] else target
+    what = f"{source} has {lines[0]:,} lines, {target} has {lines[1]:,}"
+    if at := first_divergence(source, target, lines[0] - lines[1]):
+        what += f"; they seem to part near line {at:,}"
+    return UserError(
+        f"unequal line counts: {what}",
+        f"{longer}:{min(lines) + 1}",
+        "find the lines that one side lacks; nothing can be paired until then",
+    )

@@ -1,0 +1,233 @@
+"""The data stages that every published corpus goes through, one command each:
+
+    python -m data_prep.wmt14 fetch    --out OUT    OUT/archives  as published, hashes locked
+    python -m data_prep.wmt14 extract  --out OUT    OUT/original  the files that are needed
+    python -m data_prep.wmt14 text     --out OUT    OUT/text      cleaned, tokenised, segmented
+    python -m data_prep.wmt14 binarise --out OUT    OUT/data      for fairseq; raw/ for scoring
+
+A corpus says what its archives are and how its text is made (`Corpus`); all else is here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from data_prep.archives import Member, extract
+from data_prep.binarise import count_sentences
+from data_prep.child import run_module
+from data_prep.fetch import LOCK_FILE, Published, fetch, take_over
+from data_prep.files import GZIP, locked, read_json, sha256
+from data_prep.folder import Json, read_finished
+from data_prep.parallel_text import Pair, check_for_fairseq, pair_in
+from data_prep.stages import build_stage, inputs_from
+from fairseq_compat.errors import UserError
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file: what is needed of it, and what its publisher says of it."""
+
+    name: str
+    url: str
+    members: tuple[Member, ...]
+    published: Published = field(default_factory=Published)
+    check: Callable[[Path], None] | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where a corpus makes its text.
+
+    Args:
+        original: folder with the members of all archives
+        folder: to be filled with train, valid and test, segmented, and raw/test, untouched
+        scratch: for everything on the way; removed afterwards
+        jobs: processes; never to change a byte of the result
+    """
+
+    original: Path
+    folder: Path
+    scratch: Path
+    languages: tuple[str, str]
+    jobs: int
+
+    def originals(self, stem: str) -> Pair:
+        return pair_in(self.original, stem, self.languages)
+
+    def scratches(self, stem: str) -> Pair:
+        return pair_in(self.scratch, stem, self.languages)
+
+    def results(self, stem: str) -> Pair:
+        return pair_in(self.folder, stem, self.languages)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One variant of a corpus in one direction.
+
+    Args:
+        options: all that `make_text` depends on, for the manifest
+        make_text: fills work.folder; returns counts of every step
+        form: what the text is like, for scoring: ``subwords``, ``moses`` (whether it is tokenised),
+            ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None)
+        joined: one dictionary for both languages
+        vocabulary: most symbols of a dictionary; None for all
+    """
+
+    name: str
+    variant: str
+    languages: tuple[str, str]
+    archives: tuple[Archive, ...]
+    options: Json
+    make_text: Callable[[Work], Json]
+    form: Json
+    joined: bool = True
+    vocabulary: int | None = None
+    note: str = ""
+
+    @property
+    def identity(self) -> Json:
+        named = {"corpus": self.name, "variant": self.variant, "languages": list(self.languages)}
+        return {**named, **({"note": self.note} if self.note else {})}
+
+
+def with_own_archives(corpus: Corpus) -> Corpus:
+    """The same corpus, of other text in archives of the same names and layout."""
+    archives = tuple(replace(one, published=Published(), check=None) for one in corpus.archives)
+    return replace(corpus, archives=archives, note="own archives, not the published ones")
+
+
+def fetch_archives(
+    corpus: Corpus, out: Path, *, mirror: str | None = None, folder: Path | None = None
+) -> None:
+    """Puts the archives into OUT/archives: from `folder`, from MIRROR/NAME, or from their URLs."""
+    target = out / "archives"
+    target.mkdir(parents=True, exist_ok=True)
+    with locked(out / ".lock"):
+        for archive in corpus.archives:
+            check = partial(_check_archive, archive)
+            if folder is not None:
+                take_over(folder / archive.name, target / archive.name, check=check)
+            else:
+                magic = GZIP if archive.name.endswith("gz") else b""
+                fetch(address_of(archive, mirror), target / archive.name, magic=magic, check=check)
+            print(f"{archive.name}: ready", flush=True)
+
+
+def address_of(archive: Archive, mirror: str | None) -> str:
+    if mirror:
+        return f"{mirror.rstrip('/')}/{archive.name}"
+    if not archive.url:
+        todo = "give --from DIR where it is, or --mirror URL"
+        raise UserError("no public address of this file is known", archive.name, todo)
+    return archive.url
+
+
+def _check_archive(archive: Archive, path: Path) -> None:
+    archive.published.check(path)
+    if archive.check is not None:
+        archive.check(path)
+
+
+def extract_archives(corpus: Corpus, out: Path, *, force: bool = False) -> Path:
+    """Makes OUT/original with the members of all archives."""
+    lock = out / "archives" / LOCK_FILE
+    known: Json = read_json(lock) if lock.exists() else {}
+    for archive in corpus.archives:
+        if archive.name not in known or not (out / "archives" / archive.name).exists():
+            where = out / "archives" / archive.name
+            raise UserError("is not there yet", where, "do the stage fetch first")
+
+    def build(folder: Path) -> Json:
+        found = {}
+        for archive in corpus.archives:
+            print(f"extracting {archive.name} ...", flush=True)
+            path = out / "archives" / archive.name
+            if sha256(path) != known[archive.name]["sha256"]:
+                raise UserError("is no longer what was fetched", path, "remove it, fetch again")
+            found[archive.name] = extract(out / "archives" / archive.name, archive.members, folder)
+        return {"members": found}
+
+    inputs = {
+        f"archives/{archive.name}": {"sha256": known[archive.name]["sha256"]}
+        for archive in corpus.archives
+    }
+    members = [member.name for archive in corpus.archives for member in archive.members]
+    options = {**corpus.identity, "members": members}
+    return build_stage(out, "original", inputs=inputs, options=options, build=build, force=force)
+
+
+def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> Path:
+    """Makes OUT/text: train, valid and test, ready to be binarised, and raw/."""
+
+    def build(folder: Path) -> Json:
+        scratch = folder / ".scratch"
+        scratch.mkdir()
+        (folder / "raw").mkdir()
+        work = Work(out / "original", folder, scratch, corpus.languages, jobs)
+        steps = corpus.make_text(work)
+        shutil.rmtree(scratch)
+        checked = {split: check_for_fairseq(work.results(split)) for split in SPLITS}
+        return {"form": corpus.form, "steps": steps, "checked": checked, "versions": _versions()}
+
+    options = {**corpus.identity, **corpus.options}
+    inputs = inputs_from(out, ["original"])
+    return build_stage(out, "text", inputs=inputs, options=options, build=build, force=force)
+
+
+def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> Path:
+    """Makes OUT/data with the unmodified fairseq-preprocess, and compares the counts."""
+    told = read_finished(out / "text")
+
+    def build(folder: Path) -> Json:
+        arguments = preprocess_arguments(corpus, jobs)
+        print(f"$ fairseq-preprocess {' '.join(arguments)}", flush=True)
+        run_module("fairseq_cli.preprocess", arguments, folder)
+        (folder / "preprocess.log").unlink(missing_ok=True)  # it tells the number of processes
+        counts = {}
+        for split in SPLITS:
+            expected = told["checked"][split]["kept"]
+            counts[split] = _check_binarised(folder, split, corpus.languages, expected)
+        shutil.copytree(out / "text" / "raw", folder / "raw")
+        return {"form": corpus.form, "sentences": counts, "versions": _versions()}
+
+    options = {**corpus.identity, "preprocess": preprocess_options(corpus)}
+    inputs = inputs_from(out, ["text"])
+    return build_stage(out, "data", inputs=inputs, options=options, build=build, force=force)
+
+
+def preprocess_arguments(corpus: Corpus, jobs: int) -> list[str]:
+    """What fairseq-preprocess is given, in the folder that it is to fill, beside OUT/text."""
+    arguments = ["--source-lang", corpus.languages[0], "--target-lang", corpus.languages[1]]
+    # relative, so that what fairseq writes does not depend on where OUT is
+    for split in SPLITS:
+        arguments += [f"--{split}pref", f"../text/{split}"]
+    return [*arguments, *preprocess_options(corpus), "--destdir", ".", "--workers", str(jobs)]
+
+
+def preprocess_options(corpus: Corpus) -> list[str]:
+    """The options of fairseq-preprocess that decide on the dictionaries."""
+    joined = ["--joined-dictionary"] if corpus.joined else []
+    if corpus.vocabulary is None:
+        return joined
+    return [*joined, f"--nwordssrc={corpus.vocabulary}", f"--nwordstgt={corpus.vocabulary}"]
+
+
+def _check_binarised(folder: Path, split: str, languages: tuple[str, str], expected: int) -> int:
+    for lang in languages:
+        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
+        if (count := count_sentences(index)) != expected:
+            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+    return expected
+
+
+def _versions() -> dict[str, str]:
+    names = ("fairseq", "sacremoses", "sentencepiece", "subword-nmt", "fairseq-collab")
+    return {name: version(name) for name in names}

@@ -1,0 +1,202 @@
+"""IWSLT14 (TED talks), from WIT3's archive to a folder for fairseq: `python -m data_prep.iwslt14`.
+
+Variants:
+
+    fairseq  what fairseq's prepare-iwslt14.sh makes: tokenised, lower-cased, every 23rd line of
+             the training text to validate, five older sets together to test, 10,000 merges
+    cased    the same sentences cased and untokenised, in 10,000 sentencepiece units: for
+             sacreBLEU scores of ordinary text
+    paper3   as fairseq, with hyphens split in all sets, as arXiv 2305.14380's code does.
+             Its tokenised scores are higher for that: compare them with that paper's only.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from data_prep import clean_pairs, moses, segment
+from data_prep.archives import Member
+from data_prep.corpus_command import command
+from data_prep.corpus_recipe import Archive, Corpus, Work
+from data_prep.folder import Json
+from data_prep.parallel_text import (
+    Pair,
+    carve,
+    check_equal,
+    count_lines,
+    join,
+    without_typographic_apostrophes,
+    write_lines,
+)
+from data_prep.sgm import lines_of, segments, talk_lines
+
+PROG = "data_prep.iwslt14"
+# Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
+URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"
+PAIRS = ("de-en", "en-de", "it-en", "en-it", "en-fr")
+VARIANTS = {
+    "fairseq": "fairseq's own: tokenised, lower-cased",
+    "cased": "cased, untokenised, sentencepiece",
+    "paper3": "fairseq's with hyphens split: comparable with arXiv 2305.14380 only",
+}
+EVERY = 23
+MERGES = 10_000
+RATIO, SHORTEST, LONGEST = 1.5, 1, 175
+_HYPHEN = re.compile(r"(\S)-(\S)")
+#: Lower-case, because fairseq's script lower-cases afterwards.
+SPLIT_HYPHEN = "##at##-##at##"
+
+
+def test_sets(pair: tuple[str, str]) -> tuple[str, ...]:
+    """The sets that make up the test set, in this order. Italian has another TEDX set."""
+    tedx = "TEDX.dev2014" if "it" in pair else "TEDX.dev2012"
+    return ("TED.dev2010", tedx, "TED.tst2010", "TED.tst2011", "TED.tst2012")
+
+
+def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
+    """The corpus of a direction. Each has an archive of its own, named after it."""
+    name = "-".join(pair)
+    members = tuple(
+        Member(f"train.tags.{lang}", (f"{name}/train.tags.{name}.{lang}",)) for lang in pair
+    ) + tuple(
+        Member(f"{chosen}.{lang}.xml", (f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml",))
+        for chosen in test_sets(pair)
+        for lang in pair
+    )
+    cased = variant == "cased"
+    return Corpus(
+        name="iwslt14",
+        variant=variant,
+        languages=pair,
+        archives=(Archive(f"{name}.tgz", f"{URL}/{name}.tgz", members),),
+        options={
+            "valid": f"every {EVERY}rd pair of the training text",
+            "test": list(test_sets(pair)),
+            "clean": {"ratio": RATIO, "shortest": SHORTEST, "longest": LONGEST},
+            "subwords": MERGES,
+        },
+        make_text=_cased_text if cased else partial(_tokenised_text, variant == "paper3"),
+        form={
+            "subwords": "sentencepiece" if cased else "subword_nmt",
+            "moses": not cased,
+            "lowercased": not cased,
+            "hyphens": SPLIT_HYPHEN if variant == "paper3" else None,
+        },
+        joined=False,  # neither fairseq's recipe nor paper 3 joins the dictionaries
+        note=VARIANTS["paper3"] if variant == "paper3" else "",
+    )
+
+
+def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
+    told: Json = {"talks": _write_talks(work, all_metadata=False)}
+    told["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
+    told["cleaned"] = _clean(work, work.scratches("tokens"))
+    told["carved"] = _carve(work)
+    told["test"] = _write_test(work, unescape=False)
+    for side, lang in enumerate(work.languages):
+        raw, mapped = work.results("raw/test")[side], work.scratches("mapped")[side]
+        write_lines(mapped, without_typographic_apostrophes(lines_of(raw)))
+        _lower_case(raw, lang)
+    told["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
+    return told | {"subwords": segment.with_bpe(work, MERGES)}
+
+
+def _cased_text(work: Work) -> Json:
+    told: Json = {"talks": _write_talks(work, all_metadata=True)}
+    told["cleaned"] = _clean(work, work.scratches("talks"))
+    told["carved"] = _carve(work)
+    told["test"] = _write_test(work, unescape=True)
+    for raw, test in zip(work.results("raw/test"), work.scratches("test"), strict=True):
+        write_lines(test, lines_of(raw))
+    return told | {"subwords": segment.with_sentencepiece(work, MERGES)}
+
+
+def _write_talks(work: Work, *, all_metadata: bool) -> Json:
+    """The sentences of the training talks, without tags."""
+    originals: Pair = (
+        work.original / f"train.tags.{work.languages[0]}",
+        work.original / f"train.tags.{work.languages[1]}",
+    )
+    counts = [
+        write_lines(target, talk_lines(source, all_metadata=all_metadata))
+        for source, target in zip(originals, work.scratches("talks"), strict=True)
+    ]
+    kept = check_equal(originals, counts, "lines of text")
+    read = {path.name: count_lines(path) for path in originals}
+    return {"read": read, "metadata": {name: n - kept for name, n in read.items()}, "kept": kept}
+
+
+def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
+    """Joins the test sets in raw/test, as published; the sentences of each."""
+    told = {}
+    for chosen in test_sets(work.languages):
+        originals: Pair = (
+            work.original / f"{chosen}.{work.languages[0]}.xml",
+            work.original / f"{chosen}.{work.languages[1]}.xml",
+        )
+        counts = [
+            write_lines(target, map(html.unescape if unescape else str, segments(source)))
+            for source, target in zip(originals, work.scratches(chosen), strict=True)
+        ]
+        told[chosen] = check_equal(originals, counts, "segments")
+    for side in (0, 1):
+        parts = [work.scratches(chosen)[side] for chosen in test_sets(work.languages)]
+        join(parts, work.results("raw/test")[side])
+    return told
+
+
+def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
+    told = {}
+    for lang, before, after in zip(
+        work.languages, work.scratches(source), work.scratches(target), strict=True
+    ):
+        told[lang] = moses.normalise_and_tokenise(
+            before,
+            after,
+            lang,
+            jobs=work.jobs,
+            lower=True,
+            normalise=False,
+            remove_non_printing=False,
+        )
+        before.unlink()
+        if split_hyphens:
+            before = after.rename(before)
+            write_lines(after, _split_hyphens(lines_of(before)))
+            before.unlink()
+    return told
+
+
+def _split_hyphens(lines: Iterator[str]) -> Iterator[str]:
+    return (_HYPHEN.sub(rf"\1 {SPLIT_HYPHEN} \2", line) for line in lines)
+
+
+def _clean(work: Work, sources: Pair) -> Json:
+    cleaned = work.scratches("cleaned")
+    return clean_pairs.clean_pairs(
+        sources, cleaned, ratio=RATIO, shortest=SHORTEST, longest=LONGEST, jobs=work.jobs
+    )
+
+
+def _carve(work: Work) -> Json:
+    return carve(work.scratches("cleaned"), EVERY, work.scratches("train"), work.scratches("valid"))
+
+
+def _lower_case(path: Path, lang: str) -> None:
+    """A model of lower-cased text is scored against a lower-cased reference; cased stays beside."""
+    cased = path.rename(path.with_name(f"test.cased.{lang}"))
+    write_lines(path, (line.lower() for line in lines_of(cased)))
+
+
+def main(argv: list[str] | None = None) -> int:
+    description = "One data stage of IWSLT14; recipes/iwslt14.sh does all of them."
+    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""How fast each stage from text to binarised data is, and how much memory it takes.
+
+    python -m data_prep.measure --data ../shared/data --jobs 1 2 --out results/data_prep.json
+
+puts all English-German training text below --data together and takes it through the stages of
+fairseq's WMT14 recipe, each in a process of its own, with each number of jobs. The numbers go to
+--out, a table beside it (.table.md). Measured are
+
+    seconds     wall clock of the stage's function alone: no start of the interpreter, no imports
+    CPU         seconds of all its processes, user and system: what a loaded machine tells best
+    memory      the largest sum, over the processes of the stage, of their proportional set sizes
+                (Pss in /proc/PID/smaps_rollup: resident memory, pages that forked processes
+                share counted once), looked at every 50 ms
+
+Learning grows with the number of different words, not of lines; so --stress-types makes as many,
+of words of the text and pairs of them, and learns from those, too. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from data_prep import bpe
+from data_prep.binarise import binarise
+from data_prep.clean_pairs import clean_pairs
+from data_prep.cli import run
+from data_prep.faults import Kind
+from data_prep.files import open_bytes, write_atomic, write_json
+from data_prep.moses import normalise_and_tokenise
+from data_prep.policy import Action, Policy, positive_int
+from data_prep.streams import die_with
+from data_prep.validate import validate
+from fairseq_compat.errors import UserError
+
+PROG = "data_prep.measure"
+LANGUAGES = ("en", "de")
+TRAINING = ("multi30k/train", "tatoeba_en_de/train", "mix_en_de/*")
+WMT14_PAIRS = 4_500_000
+MERGES = 40_000  # fairseq's; the papers' ready-made archive has 32,000
+LOOK_EVERY = 0.05  # seconds
+STRESS = "learn 40,000, {:,} words"
+
+# the text is to go through, whatever is in it: this is no training set
+DROPPED = (Kind.UTF8, Kind.CR, Kind.NUL, Kind.EMPTY, Kind.LONG)
+POLICY = Policy(
+    {kind: Action.DROP if kind in DROPPED else Action.COUNT for kind in Kind}
+    | {Kind.LINE_COUNT: Action.REFUSE}
+)
+
+Json = dict[str, Any]
+STAGES = (
+    "validate",
+    "tokenise en",
+    "tokenise de",
+    "learn 32,000",
+    "learn 40,000",
+    "apply en",
+    "apply de",
+    "clean",
+    "binarise",
+)
+
+
+def do(stage: str, folder: Path, jobs: int) -> Json:
+    """One stage, from files in the folder to files in it; its counts, "lines" of both sides."""
+    name, _, what = stage.partition(" ")
+    if name == "validate":
+        return {"lines": 2 * validate(*pair(folder, "raw"), POLICY, pair(folder, "valid")).read}
+    if name == "tokenise":
+        source, target = folder / f"valid.{what}", folder / f"tok.{what}"
+        return normalise_and_tokenise(source, target, what, jobs=jobs, aggressive_hyphens=True)
+    if name == "learn":
+        merges, _, stress = what.replace(",", "", 1).partition(",")
+        texts = [folder / "stress"] if stress else list(pair(folder, "tok"))
+        return bpe.learn(texts, int(merges), folder / f"codes.{merges}", jobs=jobs)
+    if name == "apply":
+        codes = folder / f"codes.{MERGES}"
+        return bpe.apply(codes, folder / f"tok.{what}", folder / f"bpe.{what}", jobs=jobs)
+    if name == "clean":
+        before, after = pair(folder, "bpe"), pair(folder, "clean")
+        counts = clean_pairs(before, after, ratio=1.5, shortest=1, longest=250, jobs=jobs)
+        return {**counts, "lines": 2 * counts["read"]}
+    for left in [*folder.glob("dict.*"), *folder.glob("train.*")]:  # fairseq would refuse them
+        left.unlink()
+    binarise(folder, {"train": "clean"}, *LANGUAGES, jobs)
+    return {"lines": 2 * _lines(folder / "clean.en")}
+
+
+def pair(folder: Path, stem: str) -> tuple[Path, Path]:
+    return folder / f"{stem}.en", folder / f"{stem}.de"
+
+
+def gather(data: Path, folder: Path, most: int | None) -> Json:
+    """All training text in one, raw.en and raw.de; of each corpus at most `most` pairs."""
+    corpora: Json = {}
+    for lang, out in zip(LANGUAGES, pair(folder, "raw"), strict=True):
+        with out.open("wb") as output:
+            for pattern in TRAINING:
+                found = sorted(data.glob(f"{pattern}.{lang}.gz"))
+                if not found:
+                    raise UserError(f"no {pattern}.{lang}.gz", data, "give the folder with --data")
+                for path in found:
+                    with open_bytes(path) as stream:
+                        lines = [line for line, _ in zip(stream, range(most or 1 << 40))]  # noqa: B905
+                    output.writelines(lines)
+                    corpora[path.name.split(".")[0] + f" ({path.parent.name})"] = len(lines)
+    return corpora
+
+
+def make_stress(folder: Path, types: int) -> None:
+    """A text of so many different words: those of the tokens, then pairs of them."""
+    tokens = "".join(path.read_text(encoding="utf-8") for path in pair(folder, "tok"))
+    words = dict.fromkeys(tokens.split())
+    real = [word for word in words if word.isalpha()]
+    rng = random.Random(1)
+    while len(words) < types:
+        words[rng.choice(real) + rng.choice(real).lower()] = None
+    listed = list(words)[:types]
+    rng.shuffle(listed)
+    with (folder / "stress").open("w", encoding="utf-8") as output:
+        for start in range(0, len(listed), 20):
+            output.write(" ".join(listed[start : start + 20]) + "\n")
+
+
+def _lines(path: Path) -> int:
+    with open_bytes(path) as stream:
+        return sum(1 for _ in stream)
+
+
+class Memory(threading.Thread):
+    """Watches a process and its descendants; `peak` is the largest sum of Pss seen, in bytes."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid = pid
+        self.peak = 0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(LOOK_EVERY):
+            self.peak = max(self.peak, sum(map(_pss, _tree(self.pid))))
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:  # which grows as we go
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                found += map(int, children.read_text().split())
+            except OSError:  # it has just ended
+                continue
+    return found
+
+
+def _pss(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return 0
+
+
+def measure(stage: str, folder: Path, jobs: int) -> Json:
+    """Runs a stage in a process of its own; time, memory and counts."""
+    arguments = [
+        "--stage",
+        stage,
+        "--parent",
+        str(os.getpid()),
+        "--data",
+        str(folder),
+        "--jobs",
+        str(jobs),
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", PROG, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    memory = Memory(child.pid)
+    memory.start()
+    output, _ = child.communicate()
+    memory.ended.set()
+    memory.join()
+    if child.returncode:
+        raise UserError(f"failed with status {child.returncode}", stage)
+    told = json.loads(output.splitlines()[-1])
+    row = {"stage": stage, "jobs": jobs, **told, "peak_bytes": memory.peak}
+    row["lines_per_second"] = round(row["lines"] / row["seconds"], 1)
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def work(stage: str, folder: Path, jobs: int) -> None:
+    """What such a process does: the stage, and then a line of JSON about it."""
+    start = time.perf_counter()
+    before = _cpu()
+    counts = do(stage, folder, jobs)
+    seconds, cpu = time.perf_counter() - start, _cpu() - before
+    print(json.dumps({"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), **counts}))
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def surroundings() -> Json:
+    """What the numbers depend on beside the code."""
+    cpu = Path("/proc/cpuinfo").read_text().split("model name", 1)[-1].split("\n")[0].strip("\t: ")
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "commit": git.stdout.strip(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load_average_before": os.getloadavg(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("sacremoses", "regex", "subword-nmt", "fairseq")},
+    }
+
+
+def table(rows: list[Json]) -> str:
+    """The rows in Markdown, with what they come to for WMT14."""
+    lines = [
+        "| stage | jobs | lines/s | CPU s | peak memory | WMT14: wall clock | CPU |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        sides = 1 if row["stage"].startswith(("tokenise", "apply")) else 2
+        times = sides * WMT14_PAIRS / row["lines"]
+        wmt14 = ["see below"] * 2
+        if not row["stage"].startswith("learn"):
+            wmt14 = [f"{row[key] * times / 60:,.0f} min" for key in ("seconds", "cpu_seconds")]
+        lines.append(
+            f"| {row['stage']} | {row['jobs']} | {row['lines_per_second']:,.0f} | "
+            f"{row['cpu_seconds']:,.1f} | {row['peak_bytes'] / 2**20:,.0f} MiB | "
+            f"{wmt14[0]} | {wmt14[1]} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def measure_all(args: argparse.Namespace) -> None:
+    rows: list[Json] = []
+    told: Json = {"command": " ".join([f"python -m {PROG}", *sys.argv[1:]]), **surroundings()}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(stage: str, folder: Path, jobs: int) -> None:
+        rows.append(measure(stage, folder, jobs))
+        write_json(args.out, {**told, "load_average_after": os.getloadavg(), "stages": rows})
+        write_atomic(args.out.with_suffix(".table.md"), table(rows))
+
+    with tempfile.TemporaryDirectory(prefix="measure-", dir=args.scratch) as name:
+        folder = Path(name)
+        told["corpora"] = gather(args.data, folder, args.pairs)
+        told["pairs"] = _lines(folder / "raw.en")
+        for jobs in args.jobs:
+            for stage in STAGES:
+                add(stage, folder, jobs)
+        if args.stress_types:
+            make_stress(folder, args.stress_types)
+            add(STRESS.format(args.stress_types), folder, 1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=PROG, description="Speed and memory of every stage.")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the corpora")
+    parser.add_argument("--jobs", type=positive_int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--out", type=Path, default=Path("data_prep.json"), metavar="FILE")
+    parser.add_argument("--pairs", type=positive_int, metavar="N", help="of each corpus, at most")
+    parser.add_argument("--stress-types", type=int, default=0, metavar="N", help="see above")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where to work (default: /tmp)")
+    parser.add_argument("--stage", help=argparse.SUPPRESS)  # how it calls itself
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.stage:
+        die_with(args.parent)
+        return run(PROG, lambda: work(args.stage, args.data, args.jobs[0]))
+    return run(PROG, lambda: measure_all(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

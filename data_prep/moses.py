@@ -1,0 +1,159 @@
+"""Moses' normalisation, tokenisation and detokenisation, as its Perl scripts do them.
+
+What the scripts of github.com/moses-smt/mosesdecoder do (normalize-punctuation.perl,
+remove-non-printing-char.perl, tokenizer.perl [-a], lowercase.perl), a line at a time. sacremoses
+(MIT), their port to Python, is where the lists of abbreviations, the substitutions of the
+normaliser and the detokeniser come from. Where it departs from the scripts we do not:
+
+    an abbreviation that ends the line    the scripts split its full stop off, sacremoses does not
+    letters and digits                    the scripts ask Unicode; sacremoses has lists without
+                                          Chinese, Japanese and Korean, and splits those apart
+    control characters                    the scripts take some for white space, drop the others,
+                                          or (remove-non-printing-char) put a blank for each;
+                                          sacremoses drops or blanks others
+    ." at the end of a German line        the scripts see the newline behind it, and turn it round
+    quotes and commas in Italian          as in German for the scripts, left alone by sacremoses
+    no-break space between digits         ASCII digits for the scripts, any for sacremoses
+    curly apostrophes, French quotes      sacremoses does as the scripts only with `perl_parity`
+    lower-casing                          Python has another small sigma for the end of a word
+
+And two things that we do not repeat: the scripts turn a literal DOTMULTI into a full stop, and
+copy a line of white space as it is, where we write an empty one. Which characters are letters
+depends on the version of Unicode: the `regex` package's here, Perl's there.
+
+sacremoses does some 2,000 lines a second, which is why the tokeniser here is our own.
+opus-fast-mosestokenizer (C++) is fast, too, but made from another program of Moses,
+contrib/c++tokenizer, which is not tokenizer.perl and does not promise its output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import regex
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer
+
+from data_prep.moses_tokeniser import tokeniser
+from data_prep.streams import parallel_lines, words_to_remember
+
+
+def normalise_and_tokenise(
+    source: Path,
+    target: Path,
+    lang: str,
+    *,
+    jobs: int = 1,
+    lower: bool = False,
+    normalise: bool = True,
+    remove_non_printing: bool = True,
+    aggressive_hyphens: bool = False,
+    escape: bool = True,
+) -> dict[str, int]:
+    """Writes the tokens of `source` to `target`, joined by blanks, line by line.
+
+    Args:
+        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+        lower: lowercase.perl at the end
+        normalise: normalize-punctuation.perl first
+        remove_non_printing: then remove-non-printing-char.perl
+        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
+        escape: & < > | ' " [ ] become entities, as tokenizer.perl does unless told -no-escape
+
+    Returns counts: "lines", "tokens", "emptied" (lines of which nothing is left). Raises
+    UserError for what cannot be read, with file, line and byte.
+    """
+    counts = Counter[str](lines=0, tokens=0, emptied=0)
+    steps = (lower, normalise, remove_non_printing, aggressive_hyphens, escape)
+    pipeline = Pipeline(lang, *steps, words_to_remember(jobs))
+    parallel_lines(source, target, pipeline, jobs, counts=counts)
+    return dict(counts)
+
+
+def detokenise(lines: list[str], lang: str) -> list[str]:
+    """Text from tokens, as detokenizer.perl does it: entities resolved, @-@ joined, cased as is."""
+    detokeniser = MosesDetokenizer(lang=lang)
+    return [detokeniser.detokenize(line.split()) for line in lines]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The scripts one after another; the fields are `normalise_and_tokenise`'s arguments."""
+
+    lang: str
+    lower: bool = False
+    normalise: bool = True
+    remove_non_printing: bool = True
+    aggressive_hyphens: bool = False
+    escape: bool = True
+    remembered: int = 1 << 17  # words of which each process keeps the tokens
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        for step in self._steps():
+            lines = [step(line) for line in lines]
+        return lines
+
+    def _steps(self) -> list[Callable[[str], str]]:
+        steps: list[Callable[[str], str]] = []
+        if self.normalise:
+            steps.append(normaliser(self.lang))
+        if self.remove_non_printing:
+            steps.append(remove_non_printing)
+        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.escape, self.remembered))
+        if self.lower:
+            steps.append(lowercase)
+        return steps
+
+
+_SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+
+
+def lowercase(line: str) -> str:
+    """lowercase.perl: Perl's lc()."""
+    # alone, every capital letter is lowered the same in Python and Perl
+    return line.replace("\N{GREEK CAPITAL LETTER SIGMA}", _SIGMA).lower()
+
+
+_OTHER = regex.compile(r"\p{C}")  # control, format, private use and unassigned characters
+
+
+def remove_non_printing(line: str) -> str:
+    """remove-non-printing-char.perl: a blank for each."""
+    return line if line.isascii() and line.isprintable() else _OTHER.sub(" ", line)
+
+
+class Normaliser:
+    """normalize-punctuation.perl LANG."""
+
+    # no rule finds anything in a line without one of these
+    # (the code points: en and em dash, single and double quotes, ellipsis, «, », acute, no-break)
+    _SOMETHING = re.compile(
+        r"[\r()`\"\u2013\u2014\u2018-\u201A\u201C-\u201E\u2026\xAB\xBB\xB4\xA0]|''|  | [%:;]"
+    )
+
+    def __init__(self, lang: str) -> None:
+        theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
+        rules = list(theirs.substitutions)
+        if lang not in ("en", "de", "es", "fr", "cs", "cz"):
+            # the script knows English, Czech, and the rest
+            rules[-1:-1] = theirs.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+        # the script reads bytes, for which \d and \s are ASCII's
+        self._rules = [(re.compile(old, re.ASCII), new) for old, new in rules]
+
+    def __call__(self, line: str) -> str:
+        if not self._SOMETHING.search(line):
+            return line
+        line += "\n"  # still on in the script, and seen by one rule
+        for pattern, replacement in self._rules:
+            line = pattern.sub(replacement, line)
+        return line.removesuffix("\n")
+
+
+@lru_cache(maxsize=8)
+def normaliser(lang: str) -> Normaliser:
+    """The normaliser of a language; one for all who ask."""
+    return Normaliser(lang)

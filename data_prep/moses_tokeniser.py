@@ -1,0 +1,222 @@
+"""tokenizer.perl of Moses: what it does to a sentence, and what it need not do twice.
+
+Nearly all that the script does to a sentence it does to the words between blanks, one by one. So
+we remember what became of each such word, and look twice only at full stops, whose fate depends
+on the next word. A line on which rules reach across blanks is done rule by rule.
+
+What letters, numerals and white space are is told by the `regex` package, which agrees with
+Perl's classes (sacremoses' own lists lack Chinese, Japanese, Korean and newer letters). Runs of
+full stops stay as they are, where the script writes DOTMULTI for a while: hence a literal
+DOTMULTI in a text stays, too, which the script turns into a full stop.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import regex
+from sacremoses.corpus import NonbreakingPrefixes
+
+from fairseq_compat.errors import UserError
+
+ELSEWHERE = ("fi", "sv", "ca", "so", "tdt")  # languages with rules that are not here
+
+
+class Word(NamedTuple):
+    """What became of the characters between two blanks.
+
+    The last token may end in a full stop whose fate the next word decides: then `split` is the
+    text with the stop split off.
+    """
+
+    text: str
+    split: str = ""
+    # the stop stays on before a lower-case letter anyway, and ...
+    before_anything: bool = False  # it is an abbreviation
+    before_digit: bool = False  # it is one that stands before numbers, such as No.
+
+
+ENTITIES = str.maketrans(
+    {
+        "&": "&amp;",
+        "|": "&#124;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "'": "&apos;",
+        '"': "&quot;",
+        "[": "&#91;",
+        "]": "&#93;",
+    }
+)
+_SPACE = regex.compile(r"\s+")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_LOWER = regex.compile(r"\p{Lowercase}")
+_LETTER = regex.compile(r"\p{Alphabetic}")
+_DIGIT = re.compile("[0-9]")
+
+_SPECIAL = regex.compile(r"([^\p{Alnum}\s.'`,\-])")
+_HYPHEN = regex.compile(r"(\p{Alnum})-(?=\p{Alnum})")
+_DOTS = (regex.compile(r"(\.{2,})"), r" \1 ")
+# a comma stays where it is only between two numerals
+_COMMAS = [
+    (regex.compile(r"(\P{N}),"), r"\1 , "),
+    (regex.compile(r",(\P{N})"), r" , \1"),
+    (regex.compile(r"(\p{N}),$"), r"\1 ,"),
+]
+# apostrophes, in this order: between no letters, before a letter, after one, between two
+_LETTERS = r"\p{Alphabetic}"
+_ALONE = (regex.compile(rf"([^{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2")
+_AFTER = (regex.compile(rf"([{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2")
+_BETWEEN = regex.compile(rf"([{_LETTERS}])'([{_LETTERS}])")
+_ENGLISH = [
+    _ALONE,
+    (regex.compile(rf"([^{_LETTERS}\p{{N}}])'([{_LETTERS}])"), r"\1 ' \2"),
+    _AFTER,
+    (_BETWEEN, r"\1 '\2"),
+    (regex.compile(r"(\p{N})'(s)"), r"\1 '\2"),  # the 1990's
+]
+_FRENCH = [
+    _ALONE,
+    (regex.compile(rf"([^{_LETTERS}])'([{_LETTERS}])"), r"\1 ' \2"),
+    _AFTER,
+    (_BETWEEN, r"\1' \2"),
+]
+_APOSTROPHES = {"en": _ENGLISH, "fr": _FRENCH, "it": _FRENCH, "ga": _FRENCH}
+_ANY_APOSTROPHE = [(regex.compile("'"), " ' ")]
+
+
+class Tokeniser:
+    """tokenizer.perl -l LANG [-a] [-no-escape]."""
+
+    def __init__(
+        self,
+        lang: str,
+        aggressive_hyphens: bool = False,
+        escape: bool = True,
+        remembered: int = 1 << 17,
+    ) -> None:
+        if lang in ELSEWHERE:
+            raise UserError(f"no tokeniser for {lang}", todo="tokenise the text with Moses")
+        self._rules: list[tuple[regex.Pattern[str], str]] = [(_SPECIAL, r" \1 ")]
+        if aggressive_hyphens:
+            self._rules.append((_HYPHEN, r"\1 @-@ "))
+        self._rules.append(_DOTS)
+        self._rules += _COMMAS + _APOSTROPHES.get(lang, _ANY_APOSTROPHE)
+        self._escape = escape
+        self._prefixes, self._numeric_prefixes = _prefixes(lang)
+        self._words: dict[str, Word] = {}
+        self._remembered = remembered  # words at most, which take some 300 bytes each
+
+    def __call__(self, line: str) -> str:
+        if _CONTROL.search(line):
+            line = _CONTROL.sub("", _SPACE.sub(" ", line))
+        words = line.split()
+        if not words:
+            return ""
+        if words[0][0] in "'," or words[-1][-1] == "'" or ("'" in line and _reaching(words)):
+            return self.by_rules(" ".join(words))
+        if len(self._words) > self._remembered:
+            self._words.clear()
+        known = self._words
+        tokens = []
+        for index, word in enumerate(words):
+            found = known.get(word)
+            if found is None:
+                found = known[word] = self._word(word)
+            if not found.split:
+                tokens.append(found.text)
+            elif index + 1 == len(words):
+                tokens.append(found.split)
+            else:
+                tokens.append(found.text if _stays(found, words[index + 1]) else found.split)
+        return " ".join(tokens)
+
+    def by_rules(self, line: str) -> str:
+        """The whole line, whose white space is single blanks, the way the script does it."""
+        tokens = self._apply(line).split()
+        done = []
+        for index, token in enumerate(tokens):
+            word = self._full_stop(token)
+            after = tokens[index + 1] if index + 1 < len(tokens) else ""
+            kept = not word.split or (after and _stays(word, after))
+            done.append(word.text if kept else word.split)
+        text = " ".join(done)
+        if text.endswith(".'"):  # only where the apostrophe ends the line and is still on
+            text = text[:-2] + " . '"
+        return self._escaped(" ".join(text.split()))
+
+    def _apply(self, text: str) -> str:
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement, text)
+        return text
+
+    def _word(self, word: str) -> Word:
+        """What becomes of a word in the middle of a line."""
+        if word.isalpha() or (word.isalnum() and word.isascii()):
+            return Word(word)  # no rule applies
+        tokens = self._apply(f" {word} ").split()
+        done = []
+        for token, after in pairwise(tokens):
+            found = self._full_stop(token)
+            done.append(found.text if not found.split or _stays(found, after) else found.split)
+        last = self._full_stop(tokens[-1])
+        before = self._escaped(" ".join(done) + " ") if done else ""
+        return last._replace(
+            text=before + self._escaped(last.text),
+            split=last.split and before + self._escaped(last.split),
+        )
+
+    def _full_stop(self, token: str) -> Word:
+        """A token, which may end in a full stop that is not a token of its own."""
+        stem = token[:-1]
+        if not stem or token[-1] != "." or stem[-1] == ".":
+            return Word(token)
+        return Word(
+            token,
+            f"{stem} .",
+            ("." in stem and bool(_LETTER.search(stem))) or stem in self._prefixes,
+            stem in self._numeric_prefixes,
+        )
+
+    def _escaped(self, text: str) -> str:
+        return text.translate(ENTITIES) if self._escape else text
+
+
+def _reaching(words: list[str]) -> bool:
+    """Whether a rule for one apostrophe uses up the blank that the next one's rule needs."""
+    return any(one[-1] == "'" and other[0] == "'" for one, other in pairwise(words))
+
+
+def _stays(word: Word, after: str) -> bool:
+    """Whether the full stop stays on its word, given what comes after (not the line's end)."""
+    return (
+        word.before_anything
+        or bool(_LOWER.match(after))
+        or (word.before_digit and bool(_DIGIT.match(after)))
+    )
+
+
+def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Words whose full stop is no end of a sentence: always, and before numbers only.
+
+    The lists are sacremoses'. A language without a list has the English one.
+    """
+    kinds: dict[str, bool] = {}
+    for item in NonbreakingPrefixes().words(lang):
+        word, marked, _ = item.partition("#NUMERIC_ONLY#")
+        kinds[word.strip()] = bool(marked)
+    return (
+        frozenset(word for word, numeric in kinds.items() if not numeric),
+        frozenset(word for word, numeric in kinds.items() if numeric),
+    )
+
+
+@lru_cache(maxsize=8)
+def tokeniser(
+    lang: str, aggressive_hyphens: bool = False, escape: bool = True, remembered: int = 1 << 17
+) -> Tokeniser:
+    """The tokeniser of a language, with all that it remembers; one for all who ask."""
+    return Tokeniser(lang, aggressive_hyphens, escape, remembered)

@@ -1,0 +1,44 @@
+"""Multi30k in the stages of recipes/multi30k.sh: `python -m data_prep.multi30k_recipe`.
+
+The same text as `python -m data_prep.multi30k`, which does it all at once: task 1, validated on
+val, tested on test_2016_flickr. Variants differ in the target of the test set only.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from data_prep import plain
+from data_prep.corpus_command import command
+from data_prep.corpus_recipe import Corpus
+from data_prep.multi30k import FOLDER, MIRROR, check_text
+
+PROG = "data_prep.multi30k_recipe"
+VARIANTS = {"test2016": "test_2016_flickr to test", "test2017": "test_2017_flickr to test"}
+PAIRS = ("en-de", "de-en", "en-fr", "fr-en")
+VOCABULARY = 6_000
+
+
+def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
+    """A variant in a direction."""
+    test = f"test_{variant.removeprefix('test')}_flickr"
+    stems = {"train": "train", "valid": "val", "test": test}
+    return plain.corpus(
+        "multi30k",
+        variant,
+        pair,
+        plain.gzipped(stems, pair, f"{MIRROR}/{FOLDER}", check_text),
+        VOCABULARY,
+        partial(plain.copy_splits, stems),
+        {"splits": stems},
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    description = "One data stage of Multi30k; recipes/multi30k.sh does all of them."
+    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

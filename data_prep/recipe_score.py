@@ -1,0 +1,108 @@
+"""Scores a recipe's translation in the ways that papers do: `python -m data_prep.recipe_score`.
+
+    bleu                 sacreBLEU: detokenised, against the reference as published (lower-cased
+                         where the model's text is). The one to compare with other systems.
+    compound_split_bleu  Moses tokens, hyphenated words split, as in papers on WMT14 En-De
+    tokenised_bleu       against the tokenised reference that fairseq holds, as fairseq-generate
+                         counts it and most papers on IWSLT14 report it
+
+They differ by up to a point for the same translation: never compare one with another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from data_prep import moses
+from data_prep.cli import run
+from data_prep.files import read_json, write_json
+from data_prep.folder import MANIFEST, Json
+from fairseq_compat.errors import UserError
+
+PROG = "data_prep.recipe_score"
+_REFERENCE = re.compile(r"T-(\d+)\t(.*)")
+
+
+def score_translation(generation: Path, data: Path) -> Json:
+    """All scores of what fairseq-generate printed for the test set of a recipe's data folder.
+
+    Raises UserError if hypotheses are missing, or the data folder does not say what it holds.
+    """
+    from fairseq_collab.evaluation.compound_split import compound_split_bleu
+    from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
+
+    manifest = read_json(data / MANIFEST) if (data / MANIFEST).exists() else {}
+    if "form" not in manifest:
+        raise UserError(f"its {MANIFEST} does not tell the form of its text", data)
+    form, options = manifest["form"], manifest["options"]
+    language = options["languages"][1]
+    hypotheses = read_hypotheses(generation)
+    readable = detokenise(hypotheses, form, language)
+    references = read_references(data / "raw" / f"test.{language}")
+    found = score(readable, references)
+    result: Json = {
+        **{key: options[key] for key in ("corpus", "variant", "languages")},
+        **({"note": options["note"]} if "note" in options else {}),
+        "lowercased": form["lowercased"],
+        "bleu": found.bleu,
+        "bleu_signature": found.bleu_signature,
+        "chrf": found.chrf,
+        "chrf_signature": found.chrf_signature,
+        "length_ratio": found.length_ratio,
+        "sentences": found.sentences,
+        **compound_split_bleu(readable, references, language),
+    }
+    if form["moses"]:
+        result |= _tokenised_bleu(hypotheses, _tokenised_references(generation))
+    return result
+
+
+def detokenise(hypotheses: list[str], form: Json, language: str) -> list[str]:
+    """Ordinary text from the model's tokens, whose subwords are joined already."""
+    if form["hyphens"] is not None:
+        hypotheses = [line.replace(f" {form['hyphens']} ", "-") for line in hypotheses]
+    return moses.detokenise(hypotheses, language) if form["moses"] else hypotheses
+
+
+def _tokenised_references(generation: Path) -> list[str]:
+    lines = generation.read_text(encoding="utf-8").split("\n")
+    matches = (_REFERENCE.fullmatch(line) for line in lines)
+    found = {int(match[1]): match[2] for match in matches if match}
+    return [found[number] for number in sorted(found)]
+
+
+def _tokenised_bleu(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    from sacrebleu.metrics import BLEU
+
+    # force: sacreBLEU warns of tokenised text otherwise, and this is meant to be
+    bleu = BLEU(tokenize="none", force=True)
+    found = bleu.corpus_score(hypotheses, [references])
+    return {"tokenised_bleu": found.score, "tokenised_signature": str(bleu.get_signature())}
+
+
+def _report(args: argparse.Namespace) -> None:
+    result = score_translation(args.generation, args.data)
+    write_json(args.json, result)
+    for kind in ("bleu", "compound_split_bleu", "tokenised_bleu", "chrf"):
+        if kind in result:
+            signature = result[kind.replace("_bleu", "") + "_signature"]
+            print(f"{kind:20} {result[kind]:6.2f}  {signature}")
+    if "note" in result:
+        print(f"note: {result['note']}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=PROG, description="Scores a recipe's translation.")
+    parser.add_argument("generation", type=Path, help="what fairseq-generate printed")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="OUT/data")
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="to write")
+    args = parser.parse_args(argv)
+    return run(PROG, lambda: _report(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Segmenting the splits of a corpus into joint subwords, two ways."""
+
+from __future__ import annotations
+
+from data_prep import bpe, subword
+from data_prep.corpus_recipe import SPLITS, Work
+from data_prep.folder import Json
+from data_prep.policy import Action
+
+
+def with_bpe(work: Work, merges: int) -> Json:
+    """subword-nmt's BPE, learnt on both sides of train: scratch/SPLIT becomes folder/SPLIT.
+
+    Source first, as in fairseq's scripts: the order decides between equally frequent pairs.
+    """
+    codes = work.folder / "code"
+    print(f"learning {merges} merges ...", flush=True)
+    told: Json = {"learnt": bpe.learn(list(work.scratches("train")), merges, codes, jobs=work.jobs)}
+    for split in SPLITS:
+        print(f"segmenting {split} ...", flush=True)
+        told[split] = {}
+        for source, target in zip(work.scratches(split), work.results(split), strict=True):
+            told[split][target.name] = bpe.apply(codes, source, target, jobs=work.jobs)
+            source.unlink()
+    return told
+
+
+def with_sentencepiece(work: Work, vocabulary: int) -> Json:
+    """sentencepiece's BPE, learnt on both sides of train: scratch/SPLIT becomes folder/SPLIT.
+
+    Pairs of which a side comes out empty are dropped from train, and refused elsewhere.
+    """
+    model = work.folder / "spm.model"
+    print(f"learning {vocabulary} pieces ...", flush=True)
+    learnt = subword.train(list(work.scratches("train")), vocabulary, model)
+    told: Json = {"learnt": learnt.as_json()}
+    for split in SPLITS:
+        print(f"segmenting {split} ...", flush=True)
+        on_empty = Action.DROP if split == "train" else Action.REFUSE
+        told[split] = subword.segment(model, work.scratches(split), work.results(split), on_empty)
+    return told

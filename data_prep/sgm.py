@@ -1,0 +1,58 @@
+"""Text out of the mark-up that WMT and IWSLT wrap their corpora in, a line at a time.
+
+Neither is well-formed XML: characters stand unescaped, and scripts have always cut the tags off
+with line-wise patterns. So do we, or the sentences would not be those of published results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq_compat.errors import UserError
+
+_SEGMENT_START = re.compile(r'<seg id="[0-9]*">\s*')
+_SEGMENT_END = re.compile(r"\s*</seg>\s*")
+# WIT3's training files carry these lines, one of each kind a talk, on both sides.
+_METADATA = ("<url>", "<talkid>", "<keywords>")
+_MORE_METADATA = ("<speaker>", "<reviewer", "<translator", "<doc", "</doc")
+_WRAPPING = re.compile("</?(?:title|description)>")
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their newlines; a line ends at LF and nowhere else.
+
+    Raises UserError that names line and byte if the file is not UTF-8.
+    """
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield line.decode("utf-8").removesuffix("\n")
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                raise UserError(
+                    f"invalid UTF-8: byte 0x{byte:02X} at {error.start} of the line",
+                    f"{path}:{number}",
+                    "this is not the published file; fetch it again, or mend a copy",
+                ) from None
+
+
+def segments(path: Path) -> Iterator[str]:
+    """The segments of a test set in SGM or XML, as they stand there (nothing is unescaped)."""
+    for line in lines_of(path):
+        if "<seg id" in line:
+            yield _SEGMENT_END.sub("", _SEGMENT_START.sub("", line)).strip()
+
+
+def talk_lines(path: Path, *, all_metadata: bool = False) -> Iterator[str]:
+    """The sentences of a train.tags file of IWSLT14; titles and descriptions count as sentences.
+
+    Args:
+        all_metadata: leave out speakers, reviewers and translators, too. fairseq's script
+            leaves them in.
+    """
+    dropped = _METADATA + (_MORE_METADATA if all_metadata else ())
+    for line in lines_of(path):
+        if not any(tag in line for tag in dropped):
+            yield _WRAPPING.sub("", line)

@@ -1,0 +1,217 @@
+"""Stages of a recipe: each a folder that is finished and described, or not there.
+
+A stage reads the folders of earlier ones and makes OUT/NAME, which appears when it is complete,
+with a manifest.json: options, hashes of all that it read and wrote, counts. Whoever is killed
+starts over only the stage that he was in. Stages that are not Python of ours are commands:
+
+    python -m data_prep.stages --out OUT --name average --after train -- \\
+        fairseq-collab average --last 5 OUT/train --output {}/average.pt
+
+where {} is the folder being made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from data_prep.child import _die_with_parent
+from data_prep.cli import run
+from data_prep.files import locked, read_json, write_json
+from data_prep.folder import (
+    Json,
+    build_folder,
+    differences,
+    read_finished,
+)
+from fairseq_compat.errors import UserError
+
+PROG = "data_prep.stages"
+#: Beside what a resumable stage has made so far: what it was started with.
+STARTED = "started.json"
+
+
+def build_stage(
+    out: Path,
+    name: str,
+    *,
+    inputs: Json,
+    options: Json,
+    build: Callable[[Path], Json],
+    recover: Callable[[], None] | None = None,
+    force: bool = False,
+) -> Path:
+    """Makes OUT/NAME with `build(temporary_folder)`, unless it is there; returns it.
+
+    Args:
+        inputs: name of each file read, and its hash; see `inputs_from`
+        options: all else that the result depends on (not the number of processes)
+        build: fills the folder; returns counts and whatever else the manifest should tell
+        recover: saves what a killed process left, before all that is removed
+
+    Raises:
+        UserError: another process works in OUT, or OUT/NAME was made from something else
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    identity = {"stage": name, "options": options, "inputs": inputs}
+    with locked(out / ".lock"):
+        if recover is not None:
+            recover()
+        made = build_folder(out / name, identity, build, force=force)
+    _say(name, "ready" if made else "is up to date, nothing to do")
+    return out / name
+
+
+def inputs_from(out: Path, names: Sequence[str]) -> Json:
+    """Hashes of all files of the finished stages `names`. Raises UserError if one is not there."""
+    return {
+        f"{name}/{file}": {"sha256": fingerprint["sha256"]}
+        for name in names
+        for file, fingerprint in read_finished(out / name)["outputs"].items()
+    }
+
+
+def run_command(
+    out: Path,
+    name: str,
+    command: Sequence[str],
+    *,
+    after: Sequence[str],
+    stdout: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> Path:
+    """Makes OUT/NAME with a command, in which {} stands for the folder being made.
+
+    Args:
+        stdout: file in the folder that takes the command's output
+        resume: what the command has made when it is killed stays, in OUT/.NAME.unfinished,
+            and the next call gives it the same folder again
+    """
+    # neither where OUT is nor how it was written matters
+    told = [part.replace(str(out), "OUT") for part in command]
+    options = {"command": told, **({} if stdout is None else {"stdout": stdout})}
+    inputs = inputs_from(out, after)
+
+    unfinished = out.resolve() / f".{name}.unfinished"
+
+    def build(folder: Path) -> Json:
+        if not resume:
+            _call(command, folder, stdout)
+            return {}
+        _prepare_unfinished(unfinished, {"options": options, "inputs": inputs}, force=force)
+        _call(command, unfinished, stdout)
+        folder.rmdir()
+        unfinished.rename(folder)
+        return {}
+
+    def recover() -> None:
+        """Killed between the command's end and the stage's: the work is in a temporary folder."""
+        for left in out.resolve().glob(f".{name}.tmp-*/{STARTED}"):
+            if not unfinished.exists():
+                left.parent.rename(unfinished)
+
+    return build_stage(
+        out,
+        name,
+        inputs=inputs,
+        options=options,
+        build=build,
+        recover=recover if resume else None,
+        force=force,
+    )
+
+
+def _prepare_unfinished(folder: Path, identity: Json, *, force: bool) -> None:
+    """An empty folder, or that of an earlier call with the same options and inputs."""
+    started = folder / STARTED
+    if started.exists():
+        if not (what := differences(read_json(started), identity)):
+            print(f"{folder}: goes on", flush=True)
+            return
+        if not force:
+            raise UserError(
+                f"was started with something else ({', '.join(what[:3])})",
+                folder,
+                "give --force to start over, or choose another --out",
+            )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write_json(started, identity)
+
+
+def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
+    filled = [part.replace("{}", str(folder)) for part in command]
+    print(f"$ {shlex.join(command)}", flush=True)
+    output = None if stdout is None else (folder / stdout).open("wb")
+    try:
+        status = subprocess.run(
+            filled,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            check=False,
+        ).returncode
+    except FileNotFoundError:
+        raise UserError("no such command", command[0], "run bash recipes/setup.sh") from None
+    finally:
+        if output is not None:
+            output.flush()
+            os.fsync(output.fileno())  # a full disk is told here at the latest
+            output.close()
+    if status:
+        ended = f"was killed by signal {-status}" if status < 0 else f"failed with status {status}"
+        raise UserError(f"{command[0]} {ended}", todo="what it said is above")
+
+
+def _say(name: str, what: str) -> None:
+    print(f"{name}: {what}", flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = sys.argv[1:] if argv is None else argv
+    options, command = _split(given)
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="Makes one stage of a recipe with a command, given after --.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the recipe")
+    parser.add_argument("--name", required=True, help="the stage: makes DIR/NAME")
+    parser.add_argument(
+        "--after", action="append", default=[], metavar="NAME", help="a stage that this one reads"
+    )
+    parser.add_argument("--stdout", metavar="FILE", help="the command's output goes to this file")
+    parser.add_argument("--resume", action="store_true", help="go on with what a killed call made")
+    parser.add_argument("--force", action="store_true", help="do it again, whatever is there")
+    args = parser.parse_args(options)
+    if not command:
+        parser.error("no command after --")
+    return run(
+        PROG,
+        lambda: run_command(
+            args.out,
+            args.name,
+            command,
+            after=args.after,
+            stdout=args.stdout,
+            resume=args.resume,
+            force=args.force,
+        ),
+    )
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

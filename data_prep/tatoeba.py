@@ -1,0 +1,114 @@
+"""Tatoeba's sentence pairs, to a folder for fairseq: `python -m data_prep.tatoeba`. Variants:
+
+    opus   the pairs that OPUS publishes, de-duplicated and split here: a pair's English sentence
+           alone decides where it goes, and train has no sentence of valid or test on either side
+    split  train, valid and test as STEM.LANG.gz, split by whoever made them; give --from DIR
+
+Licence of the text: CC BY 2.0, attribution to Tatoeba.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+from data_prep import plain
+from data_prep.archives import Member
+from data_prep.corpus_command import command
+from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
+from data_prep.folder import Json
+from data_prep.parallel_text import check_published
+from data_prep.sgm import lines_of
+
+PROG = "data_prep.tatoeba"
+VARIANTS = {"opus": "as OPUS publishes it, split here", "split": "your own train, valid, test"}
+PAIRS = ("en-de", "de-en")
+VOCABULARY = 8_000
+# The release is named, so that everybody gets the same text; the address was not tried from here.
+URL = "https://object.pouta.csc.fi/OPUS-Tatoeba/v2023-04-12/moses/de-en.txt.zip"
+#: One English sentence in so many goes to valid, and as many to test.
+ONE_IN = 150
+
+
+def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
+    """A variant in a direction."""
+    if variant == "split":
+        stems = {split: split for split in SPLITS}
+        archives = plain.gzipped(stems, pair, "")
+        split_text: plain.SplitText = partial(plain.copy_splits, stems)
+        options: Json = {"splits": stems}
+    else:
+        members = tuple(Member(f"all.{lang}", (f"Tatoeba.de-en.{lang}",)) for lang in sorted(pair))
+        archives = (Archive("de-en.txt.zip", URL, members),)
+        split_text, options = split_pairs, {"valid_and_test": f"one in {ONE_IN} each"}
+    return plain.corpus("tatoeba", variant, pair, archives, VOCABULARY, split_text, options)
+
+
+def split_pairs(work: Work) -> Json:
+    """Writes the three sets; memory: 16 bytes and a set's overhead for each pair."""
+    told: Json = {"published": check_published(work.originals("all"))}
+    held_out = {
+        _digest(sentence)
+        for pair in _pairs(work)
+        if _set_of(work, pair) != "train"
+        for sentence in pair
+    }
+    counts = {"read": 0, "duplicate": 0, "empty": 0, "held_out": 0} | dict.fromkeys(SPLITS, 0)
+    seen: set[bytes] = set()
+    with ExitStack() as stack:
+        streams = {
+            split: [
+                stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+                for path in work.scratches(split)
+            ]
+            for split in SPLITS
+        }
+        for pair in _pairs(work):
+            counts["read"] += 1
+            split = _set_of(work, pair)
+            if why := _drop(pair, split, seen, held_out):
+                counts[why] += 1
+                continue
+            counts[split] += 1
+            for stream, sentence in zip(streams[split], pair, strict=True):
+                stream.write(sentence + "\n")
+    return told | {"split": counts}
+
+
+def _pairs(work: Work) -> Iterator[tuple[str, str]]:
+    yield from zip(*map(lines_of, work.originals("all")), strict=True)
+
+
+def _set_of(work: Work, pair: tuple[str, str]) -> str:
+    english = pair[work.languages.index("en")]
+    number = int.from_bytes(_digest(english)[:8], "big") % ONE_IN
+    return {0: "valid", 1: "test"}.get(number, "train")
+
+
+def _drop(pair: tuple[str, str], split: str, seen: set[bytes], held_out: set[bytes]) -> str:
+    """Why a pair is left out, or ''."""
+    if not all(sentence.strip() for sentence in pair):
+        return "empty"
+    if split == "train" and any(_digest(sentence) in held_out for sentence in pair):
+        return "held_out"
+    digest = _digest("\n".join(pair))
+    if digest in seen:
+        return "duplicate"
+    seen.add(digest)
+    return ""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8")).digest()[:16]
+
+
+def main(argv: list[str] | None = None) -> int:
+    description = "One data stage of Tatoeba; recipes/tatoeba.sh does all of them."
+    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

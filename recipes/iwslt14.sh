@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# IWSLT14 (TED talks), from download to BLEU: the base model as arXiv 2305.14380 trains it.
+#
+#   bash recipes/iwslt14.sh --dry-run                    every command, none of them run
+#   bash recipes/iwslt14.sh --pair en-de --method collab --key-dim 128
+#   bash recipes/iwslt14.sh --variant cased --out runs/iwslt14_cased
+#
+# Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise, 5 train, 6 average,
+# 7 translate, 8 score. Each is done whole or not at all; what is done is not done again.
+#
+#   --pair S-T        de-en (default), en-de, it-en, en-it, en-fr
+#   --variant V       fairseq (default): as fairseq's script; cased: ordinary cased text;
+#                     paper3: hyphens split, to be compared with arXiv 2305.14380 only
+#   --method M        vanilla (default), collab or concatenated
+#   --key-dim N       for the two latter (default: 128)
+#   --gpus N          1 (default); 0: the CPU
+#   --from DIR        the archive is in DIR;  --mirror URL: it is at URL/NAME
+#   --own-archives    it holds other text in the same layout: published hashes do not apply
+#   --stage N         start with this stage;  --stop-stage M: end with that one
+#   --out DIR         where everything goes (default: runs/iwslt14 of the repository)
+#   --jobs N          processes that tokenise, segment and binarise (default: all cores)
+#   --average N       checkpoints to average (default: 5)
+#   --force           do the stages again, even where they are done
+#   --dry-run         print the commands of the stages, run none
+#   -- ...            whatever follows goes to fairseq-train (the smaller model of fairseq's own
+#                     recipe: -- --arch transformer_iwslt_de_en)
+#
+# The paper states early stopping, beam 5 and no length penalty. Ours: 10 epochs of patience, 100 at
+# most, the last 5 averaged.
+set -euo pipefail
+variant=fairseq pair=de-en averaged=5 usual_key_dim=128
+papers_batches=1
+out=runs/iwslt14
+# shellcheck source=recipes/stages.sh
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+method=vanilla
+parse_options "$@"
+set_up
+
+batches
+model wmt_en_de   # 8 heads, 2,048 wide feed-forward: base, unlike transformer_iwslt_de_en
+training=(
+    --share-decoder-input-output-embed
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --weight-decay 0.0001
+    --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --max-tokens 4096 --max-epoch 100 --patience 10 --seed 1
+)
+generation=(--beam 5 --lenpen 1 --max-tokens 4096)
+subwords=subword_nmt
+[ "$variant" != cased ] || subwords=sentencepiece
+
+if begin 1 "fetch"; then data iwslt14 fetch; fi
+if begin 2 "extract"; then data iwslt14 extract; fi
+if begin 3 "clean, tokenise, segment"; then data iwslt14 text; fi
+if begin 4 "binarise"; then data iwslt14 binarise; fi
+train_to_score

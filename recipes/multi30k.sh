@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Multi30k (image captions), from download to BLEU: a small model, less than an hour on two cores.
+#
+#   bash recipes/multi30k.sh --dry-run                   every command, none of them run
+#   bash recipes/multi30k.sh --gpus 0 --method collab --key-dim 64
+#
+# Stages: 1 fetch, 2 extract, 3 check and segment, 4 binarise, 5 train, 6 average, 7 translate,
+# 8 score. Each is done whole or not at all; what is done is not done again.
+#
+#   --pair S-T        en-de (default), de-en, en-fr, fr-en
+#   --variant V       test2016 (default), test2017: the test set
+#   --method M        collab (default) or concatenated
+#   --key-dim N       (default: 64, a quarter of the model's 256)
+#   --gpus N          1 (default); 0: the CPU
+#   --from DIR        train.en.gz, ... are in DIR;  --mirror URL: they are at URL/NAME
+#   --own-archives    they hold other text in the same layout: published hashes do not apply
+#   --stage N         start with this stage;  --stop-stage M: end with that one
+#   --out DIR         where everything goes (default: runs/multi30k of the repository)
+#   --jobs N          processes that tokenise, segment and binarise (default: all cores)
+#   --average N       checkpoints to average (default: 5)
+#   --force           do the stages again, even where they are done
+#   --dry-run         print the commands of the stages, run none
+#   -- ...            whatever follows goes to fairseq-train
+#
+# No paper: sizes and training are those of results/multi30k.md.
+set -euo pipefail
+variant=test2016 pair=en-de averaged=5 usual_key_dim=64
+papers_batches=1
+out=runs/multi30k
+# shellcheck source=recipes/stages.sh
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+parse_options "$@"
+set_up
+
+batches
+ours multi30k
+training=(
+    --share-all-embeddings
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
+    --warmup-updates 1000 --dropout 0.3
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --max-tokens 2048 --max-epoch 16 --seed 1
+)
+generation=(--beam 5 --max-tokens 4096)
+subwords=sentencepiece
+
+if begin 1 "fetch"; then data multi30k_recipe fetch; fi
+if begin 2 "extract"; then data multi30k_recipe extract; fi
+if begin 3 "check, segment"; then data multi30k_recipe text; fi
+if begin 4 "binarise"; then data multi30k_recipe binarise; fi
+train_to_score

@@ -1,0 +1,220 @@
+# What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
+#
+# A recipe sets its defaults (variant, pair, out, averaged, papers_batches), calls parse_options "$@"
+# and set_up, and then names its stages in order with `begin` and `call`.
+# shellcheck shell=bash disable=SC2034
+
+stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim=""
+dry_run=no force=() source_options=() own=() extra=()
+here=$PWD
+
+fail() {
+    echo "$(basename "$0" .sh): error: $*" >&2
+    exit 2
+}
+
+# The comment that a recipe starts with.
+usage() { sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"; }
+
+absolute() {
+    case $1 in
+        /*) echo "$1" ;;
+        *) echo "$here/$1" ;;
+    esac
+}
+
+whole_number() {
+    [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
+}
+
+parse_options() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --) shift; extra=("$@"); break ;;
+            --dry-run) dry_run=yes; shift; continue ;;
+            --force) force=(--force); shift; continue ;;
+            --own-archives) own=(--own-archives); shift; continue ;;
+            -h | --help) usage; exit 0 ;;
+        esac
+        [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (--help tells all)"
+        case $1 in
+            --stage) stage=$2 ;;
+            --stop-stage) stop_stage=$2 ;;
+            --out) out=$(absolute "$2") ;;
+            --jobs) jobs=$2 ;;
+            --variant) variant=$2 ;;
+            --pair) pair=$2 ;;
+            --from) source_options=(--from "$(absolute "$2")") ;;
+            --mirror) source_options=(--mirror "$2") ;;
+            --method) method=$2 ;;
+            --key-dim) key_dim=$2 ;;
+            --gpus) gpus=$2 ;;
+            --average) averaged=$2 ;;
+            *) fail "$1: unknown option (--help tells all)" ;;
+        esac
+        shift 2
+    done
+    whole_number --stage "$stage"
+    whole_number --stop-stage "$stop_stage"
+    whole_number --jobs "$jobs"
+    whole_number --gpus "$gpus"
+    whole_number --average "$averaged"
+    [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
+    [ "$stage" -ge 1 ] && [ "$stop_stage" -le 8 ] && [ "$stage" -le "$stop_stage" ] ||
+        fail "--stage $stage --stop-stage $stop_stage: stages are 1 to 8"
+}
+
+# Repository, environment, variables. A dry run needs none of it.
+set_up() {
+    cd "$(dirname "${BASH_SOURCE[0]}")/.."
+    [ "$dry_run" = no ] || return 0
+    if [ -z "${VIRTUAL_ENV:-}" ]; then
+        bash recipes/setup.sh
+        # shellcheck disable=SC1091
+        source "${VENV:-.venv}/bin/activate"
+    fi
+    export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
+    # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
+    export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
+    export MALLOC_TOP_PAD_=268435456
+}
+
+# begin N TITLE: is stage N asked for?
+begin() {
+    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] || return 1
+    printf '\n== stage %s: %s\n' "$1" "$2"
+}
+
+# Runs a command, or prints it, an option a line.
+call() {
+    if [ "$dry_run" = no ]; then
+        "$@"
+        return
+    fi
+    local word line=""
+    for word in "$@"; do
+        [[ $word == --* && -n $line ]] && { printf '%s \\\n' "$line"; line="   "; }
+        line+="${line:+ }$(quoted "$word")"
+    done
+    printf '%s\n' "$line"
+}
+
+quoted() {
+    if [[ $1 =~ ^[A-Za-z0-9_./:=,@%+{}-]+$ ]]; then echo "$1"; else echo "'$1'"; fi
+}
+
+# data MODULE STAGE: one of the four data stages of a corpus.
+data() {
+    local module=$1 name=$2 more=()
+    case $name in
+        fetch) more=("${source_options[@]}") ;;
+        extract) more=("${force[@]}") ;;
+        text | binarise) more=(--jobs "$jobs" "${force[@]}") ;;
+    esac
+    local command=(
+        python -m "data_prep.$module" "$name" --variant "$variant" --pair "$pair" --out "$out"
+        "${own[@]}" "${more[@]}"
+    )
+    call "${command[@]}"
+    [ "$dry_run" = no ] || details "${command[@]:1}"
+}
+
+# In a dry run, what a data stage does in turn, if there is an environment that can tell.
+details() {
+    local python=${VIRTUAL_ENV:-${VENV:-.venv}}/bin/python
+    [ -x "$python" ] || return 0
+    "$python" "$@" --dry-run | sed 's/^/#   /'
+}
+
+# made NAME OPTIONS... -- COMMAND...: a stage that a command makes, whole or not at all.
+made() {
+    local name=$1
+    shift
+    call python -m data_prep.stages --out "$out" --name "$name" "${force[@]}" "$@"
+}
+
+# Batches of so many GPUs in a paper, on $gpus of them: --update-freq makes up for the rest.
+batches() {
+    local ours=$((gpus > 0 ? gpus : 1))
+    [ $((papers_batches % ours)) -eq 0 ] ||
+        fail "--gpus $gpus: an update is $papers_batches batches; give a divisor of that"
+    hardware=(--update-freq $((papers_batches / ours)))
+    if [ "$gpus" -eq 0 ]; then
+        hardware+=(--cpu --num-workers 0)
+    else
+        hardware+=(--distributed-world-size "$gpus")
+    fi
+}
+
+# model SIZE: --method and --key-dim as fairseq's options, with the choices of the papers' code.
+model() {
+    local size=$1
+    local fork=(--attention-scale embed --value-init fork)
+    case $method in
+        vanilla)
+            [ -z "$key_dim" ] || fail "--key-dim: fairseq's own transformer has none"
+            architecture=(--arch "transformer_$size")
+            ;;
+        collab)
+            architecture=(
+                --arch "transformer_collab_$size" --key-dim "${key_dim:-$usual_key_dim}"
+                --collaborative-sites encoder,decoder,cross --mixing-init xavier "${fork[@]}"
+            )
+            ;;
+        concatenated)
+            architecture=(
+                --arch "transformer_headsize_n_$size" --key-dim "${key_dim:-$usual_key_dim}"
+                --key-init fork "${fork[@]}"
+            )
+            ;;
+        *) fail "--method $method: vanilla, collab or concatenated" ;;
+    esac
+}
+
+# ours SIZE: the same, with the choices of configs/model/: both methods start alike.
+ours() {
+    local size=$1 key=${key_dim:-$usual_key_dim}
+    case $method in
+        collab)
+            architecture=(
+                --arch "transformer_collab_$size" --key-dim "$key"
+                --mixing-init block --attention-scale key
+            )
+            ;;
+        concatenated)
+            architecture=(
+                --arch "transformer_headsize_n_$size" --key-dim "$key"
+                --key-init fork --attention-scale key
+            )
+            ;;
+        *) fail "--method $method: collab or concatenated" ;;
+    esac
+}
+
+# Stages 5 to 8, the same everywhere. The recipe sets: architecture, training, generation, subwords.
+train_to_score() {
+    local cpu=()
+    [ "$gpus" -gt 0 ] || cpu=(--cpu --num-workers 0)
+    if begin 5 "train"; then
+        made train --after data --resume -- \
+            fairseq-train "$out/data" --user-dir fairseq_collab --save-dir '{}' \
+            "${architecture[@]}" "${training[@]}" "${hardware[@]}" \
+            --keep-last-epochs "$averaged" --log-format simple --log-file '{}/train.log' \
+            "${extra[@]}"
+    fi
+    if begin 6 "average the last $averaged epochs"; then
+        made average --after train -- \
+            fairseq-collab average --last "$averaged" "$out/train" --output '{}/average.pt'
+    fi
+    if begin 7 "translate the test set"; then
+        made translation --after data --after average --stdout generation.txt -- \
+            fairseq-generate "$out/data" --user-dir fairseq_collab \
+            --path "$out/average/average.pt" --gen-subset test \
+            "${generation[@]}" --remove-bpe "$subwords" "${cpu[@]}"
+    fi
+    if begin 8 "score"; then
+        made score --after data --after translation -- \
+            python -m data_prep.recipe_score "$out/translation/generation.txt" \
+            --data "$out/data" --json '{}/score.json'
+    fi
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Tatoeba (short everyday sentences), from download to BLEU.
+#
+#   bash recipes/tatoeba.sh --dry-run                    every command, none of them run
+#   bash recipes/tatoeba.sh --variant split --from DIR   train, valid, test (.en.gz, .de.gz) in DIR
+#
+# Stages: 1 fetch, 2 extract, 3 check, split and segment, 4 binarise, 5 train, 6 average,
+# 7 translate, 8 score. Each is done whole or not at all; what is done is not done again.
+#
+#   --pair S-T        en-de (default), de-en
+#   --variant V       opus (default): OPUS' release of 2023-04-12, split here; split: your own sets
+#   --method M        collab (default) or concatenated
+#   --key-dim N       (default: 64, a quarter of the model's 256)
+#   --gpus N          1 (default); 0: the CPU
+#   --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
+#   --stage N         start with this stage;  --stop-stage M: end with that one
+#   --out DIR         where everything goes (default: runs/tatoeba of the repository)
+#   --jobs N          processes that tokenise, segment and binarise (default: all cores)
+#   --average N       checkpoints to average (default: 5)
+#   --force           do the stages again, even where they are done
+#   --dry-run         print the commands of the stages, run none
+#   -- ...            whatever follows goes to fairseq-train
+#
+# No paper: the training is that of configs/train/tatoeba.yaml, which is not tuned.
+set -euo pipefail
+variant=opus pair=en-de averaged=5 usual_key_dim=64
+papers_batches=1
+out=runs/tatoeba
+# shellcheck source=recipes/stages.sh
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+parse_options "$@"
+set_up
+
+batches
+ours multi30k
+training=(
+    --share-all-embeddings
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
+    --warmup-updates 2000 --dropout 0.2
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --max-tokens 4096 --max-epoch 12 --seed 1
+)
+generation=(--beam 5 --max-tokens 4096)
+subwords=sentencepiece
+
+if begin 1 "fetch"; then data tatoeba fetch; fi
+if begin 2 "extract"; then data tatoeba extract; fi
+if begin 3 "check, split, segment"; then data tatoeba text; fi
+if begin 4 "binarise"; then data tatoeba binarise; fi
+train_to_score

@@ -1,0 +1,63 @@
+"""recipes/multi30k.sh and recipes/tatoeba.sh, from archives on a web server to scores."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from data.corpus_archives import multi30k, opus_tatoeba, served
+from data.loopback import serving
+from data.recipe_runs import hypotheses, refuse, succeed
+from data.text_tools import error_line, run
+
+
+def test_multi30k(shared_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = ("--method", "concatenated", "--key-dim", 16)
+    with serving() as server:
+        server.files = served(multi30k(shared_data))
+        succeed("multi30k", out, "--mirror", server.url, *small)
+        assert len(server.ranges) == 6
+    score = json.loads((out / "score" / "score.json").read_text())
+    assert score["sentences"] == 20 == len(hypotheses(out))
+    assert {"bleu", "compound_split_bleu"} <= score.keys()
+    assert "tokenised_bleu" not in score, "the text is not tokenised"
+
+
+def test_tatoeba(shared_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with serving() as server:
+        server.files = served(opus_tatoeba(shared_data))
+        succeed("tatoeba", out, "--mirror", server.url, "--key-dim", 16)
+    told = json.loads((out / "text" / "manifest.json").read_text())["steps"]["splits"]["split"]
+    assert told["read"] == 4010
+    assert told["duplicate"] >= 10
+    sets = sum(told[name] for name in ("train", "valid", "test"))
+    assert sets + told["duplicate"] + told["held_out"] + told["empty"] == told["read"]
+    score = json.loads((out / "score" / "score.json").read_text())
+    assert score["sentences"] == told["test"] > 0
+
+
+def test_own_splits_of_tatoeba(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "tatoeba_en_de"
+    out = tmp_path / "out"
+    options = ("--variant", "split", "--stop-stage", 2)
+    succeed("tatoeba", out, "--from", folder, *options)
+    with gzip.open(folder / "valid.de.gz") as stream:
+        assert (out / "original" / "valid.de").read_bytes() == stream.read()
+    error = refuse("tatoeba", tmp_path / "other", *options)
+    assert "train.en.gz: no public address of this file is known; give --from DIR" in error
+
+
+def test_published_captions(shared_data: Path, tmp_path: Path) -> None:
+    """The true files pass their hashes; fewer captions do not."""
+    where = ("--from", shared_data / "multi30k")
+    done = run("multi30k_recipe", "fetch", "--out", tmp_path / "out", *where)
+    assert done.returncode == 0, done.stderr
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    for name, content in multi30k(shared_data, 100).items():
+        (fewer / name).write_bytes(content)
+    done = run("multi30k_recipe", "fetch", "--out", tmp_path / "other", "--from", fewer)
+    assert "train.en.gz: 100 lines instead of 29,000" in error_line(done, "multi30k_recipe")

@@ -1,0 +1,117 @@
+"""Runs the corpus recipes as a user does, with a tiny model, and kills them where a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from commands import BIN, REPOSITORY
+
+Completed = subprocess.CompletedProcess[str]
+#: For fairseq-train: small, quick, and long enough for two checkpoints to average.
+TINY = [
+    f"--{side}-{name}={size}"
+    for side in ("encoder", "decoder")
+    for name, size in (
+        ("layers", 1),
+        ("embed-dim", 32),
+        ("ffn-embed-dim", 32),
+        ("attention-heads", 4),
+    )
+] + ["--max-epoch=3", "--max-tokens=1500", "--warmup-updates=20", "--lr=0.005", "--max-update=0"]
+CHEAP = ["--gpus", "0", "--jobs", "1", "--average", "2", "--own-archives"]
+
+# Stands in for `python -m MODULE ...`: the process gets SIGKILL when it calls KILL_AT.
+_KILLER = """
+import importlib, os, runpy, signal, sys
+module, _, path = os.environ["KILL_AT"].partition(":")
+*inner, name = path.split(".")
+place = importlib.import_module(module)
+for part in inner:
+    place = getattr(place, part)
+setattr(place, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+sys.argv = sys.argv[2:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """As in an activated environment, on one thread, without a GPU."""
+    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "VIRTUAL_ENV": sys.prefix}
+    return {**os.environ, **settings, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **more}
+
+
+def arguments(name: str, out: Path, *options: object, tiny: bool = True) -> list[str]:
+    recipe = ["bash", REPOSITORY / "recipes" / f"{name}.sh", "--out", out]
+    return [str(part) for part in (*recipe, *CHEAP, *options, *(["--", *TINY] if tiny else []))]
+
+
+def recipe(name: str, out: Path, *options: object, **more: str) -> Completed:
+    """Runs recipes/NAME.sh to its end, whatever that is."""
+    return subprocess.run(
+        arguments(name, out, *options),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment(**more),
+    )
+
+
+def succeed(name: str, out: Path, *options: object) -> str:
+    """Runs a recipe that must succeed; what it printed."""
+    done = recipe(name, out, *options)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def refuse(name: str, out: Path, *options: object, status: int = 1, **more: str) -> str:
+    """Runs a recipe that must fail; its last line."""
+    done = recipe(name, out, *options, **more)
+    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done.stderr.strip().splitlines()[-1]
+
+
+def killed(folder: Path, name: str, out: Path, *options: object, at: str) -> None:
+    """Runs a recipe whose Python process is killed when it calls `at` (MODULE:FUNCTION)."""
+    stand_in = folder / "killing" / "python"
+    stand_in.parent.mkdir(exist_ok=True)
+    (folder / "killing" / "killer.py").write_text(_KILLER)
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in.parent}/killer.py "$@"\n')
+    stand_in.chmod(0o755)
+    settings = environment(KILL_AT=at)
+    settings["PATH"] = f"{stand_in.parent}{os.pathsep}{settings['PATH']}"
+    done = subprocess.run(
+        arguments(name, out, *options), capture_output=True, text=True, timeout=300, env=settings
+    )
+    assert done.returncode == 128 + 9, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def outputs(out: Path, stage: str) -> dict[str, Any]:
+    """The hashes of a stage's files, as its manifest tells them."""
+    return json.loads((out / stage / "manifest.json").read_text())["outputs"]
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return torch.load(checkpoint, weights_only=False)["model"]
+
+
+def hypotheses(out: Path) -> list[str]:
+    lines = (out / "translation" / "generation.txt").read_text().splitlines()
+    return [line for line in lines if line.startswith("D-")]
+
+
+def assert_same_results(out: Path, other: Path) -> None:
+    """The same text, binarised data, weights, translations and scores."""
+    for stage in ("original", "text", "data"):
+        assert outputs(out, stage) == outputs(other, stage), stage
+    ours, theirs = weights(out / "average/average.pt"), weights(other / "average/average.pt")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert hypotheses(out) == hypotheses(other)
+    assert outputs(out, "score")["score.json"] == outputs(other, "score")["score.json"]

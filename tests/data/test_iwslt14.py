@@ -1,0 +1,125 @@
+"""IWSLT14: what each variant makes of the published layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from corpus_archives import ENGLISH, TEST, TRAIN, iwslt14, small_iwslt14, write_archive
+from text_tools import manifest
+
+from data_prep.corpus_recipe import extract_archives, fetch_archives, make_text
+from data_prep.iwslt14 import corpus
+from data_prep.recipe_score import detokenise
+from data_prep.sgm import segments, talk_lines
+
+
+def made(out: Path, source: Path, variant: str, pair: tuple[str, str] = ("de", "en")) -> Path:
+    """OUT/text, by the three first stages in this process."""
+    chosen = corpus(variant, pair)
+    fetch_archives(chosen, out, folder=source)
+    extract_archives(chosen, out)
+    return make_text(chosen, out, jobs=1)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
+
+
+def joined(path: Path) -> list[str]:
+    return [line.replace("@@ ", "") for line in lines(path)]
+
+
+def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
+    text = made(tmp_path / "out", source, "fairseq")
+    kept = [i for i in range(1, 101) if i % 20]  # 3 tokens are too few for the 5 of the other side
+    valid = [i for at, i in enumerate(kept, 1) if at % 23 == 0]
+    train = [i for at, i in enumerate(kept, 1) if at % 23]
+    assert joined(text / "train.en") == [f"sentence {i} is well-known ." for i in train]
+    assert joined(text / "train.de") == [f"satz {i} kennt man ." for i in train]
+    assert joined(text / "valid.en") == [f"sentence {i} is well-known ." for i in valid]
+    # nothing is unescaped, the typographic apostrophe is replaced, and all is escaped once more
+    assert joined(text / "test.en") == ["that &apos;s bear &apos;s e-mail &amp; amp ; more ."] * 5
+    assert lines(text / "raw" / "test.en") == [TEST["en"].lower()] * 5
+    assert lines(text / "raw" / "test.cased.en") == [TEST["en"]] * 5
+    told = manifest(text)
+    assert told["steps"]["talks"]["kept"] == 100
+    assert told["steps"]["cleaned"]["ratio"] == 5
+    assert told["steps"]["carved"] == {"read": 95, "carved": 4}
+    assert told["checked"]["train"]["kept"] == 91
+    assert told["form"] == {
+        "subwords": "subword_nmt",
+        "moses": True,
+        "lowercased": True,
+        "hyphens": None,
+    }
+
+
+def test_cased_variant(shared_data: Path, tmp_path: Path) -> None:
+    """Sentencepiece needs more text than a few numbered lines."""
+    content = iwslt14(shared_data, 3000)["de-en.tgz"]
+    text = made(tmp_path / "out", write_archive(tmp_path / "from", "de-en.tgz", content), "cased")
+    assert (text / "spm.model").exists()
+    assert any(line[1:2].isupper() for line in lines(text / "train.en")), "cased"
+    pieces = [line.replace(" ", "").replace("▁", " ").strip() for line in lines(text / "test.de")]
+    assert pieces == lines(text / "raw" / "test.de"), "untokenised"
+    assert not (text / "raw" / "test.cased.de").exists()
+    assert manifest(text)["form"]["subwords"] == "sentencepiece"
+
+
+def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
+    text = made(tmp_path / "out", source, "paper3")
+    assert joined(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
+    assert joined(text / "valid.en")[0].endswith("is well ##at##-##at## known .")
+    assert "e ##at##-##at## mail" in joined(text / "test.en")[0]
+    assert "comparable with arXiv 2305.14380 only" in manifest(text)["options"]["note"]
+
+
+def test_split_hyphens_are_joined_before_scoring() -> None:
+    form = corpus("paper3", ("de", "en")).form
+    hypotheses = ["it &apos;s well ##at##-##at## known , they say ."]
+    assert detokenise(hypotheses, form, "en") == ["it's well-known, they say."]
+    assert detokenise(["As it is ."], corpus("cased", ("de", "en")).form, "en") == ["As it is ."]
+
+
+@pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])
+def test_other_pairs(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Each has its own archive; Italian has another of the five test sets."""
+    train = {pair[0]: ENGLISH, pair[1]: [sentence.title() for sentence in ENGLISH]}
+    name = "-".join(pair)
+    content = small_iwslt14(train, dict.fromkeys(pair, "One."), name)
+    text = made(
+        tmp_path / "out", write_archive(tmp_path / "from", f"{name}.tgz", content), "fairseq", pair
+    )
+    assert len(lines(text / f"test.{pair[1]}")) == 5
+
+
+def test_jobs_change_nothing(shared_data: Path, tmp_path: Path) -> None:
+    source = write_archive(tmp_path / "from", "de-en.tgz", iwslt14(shared_data, 2000)["de-en.tgz"])
+    chosen = corpus("fairseq", ("de", "en"))
+    found = []
+    for jobs in (1, 2):
+        out = tmp_path / str(jobs)
+        fetch_archives(chosen, out, folder=source)
+        extract_archives(chosen, out)
+        found.append(manifest(make_text(chosen, out, jobs=jobs))["outputs"])
+    assert found[0] == found[1]
+
+
+def test_what_talks_and_segments_are(tmp_path: Path) -> None:
+    tags = tmp_path / "tags"
+    tags.write_text(
+        "<url>u</url>\n<speaker>S</speaker>\n<talkid>1</talkid>\n<keywords>k</keywords>\n"
+        "<title>T</title>\n<description>D</description>\n A  line \n\n"
+    )
+    kept = ["<speaker>S</speaker>", "T", "D", " A  line ", ""]
+    assert list(talk_lines(tags)) == kept, "speakers stay in, as in fairseq's script"
+    assert list(talk_lines(tags, all_metadata=True)) == kept[1:]
+    xml = tmp_path / "xml"
+    xml.write_text('<doc>\n  <seg id="1"> A &lt; b. </seg>\n<seg id="12">C</seg>\n</doc>\n')
+    assert list(segments(xml)) == ["A &lt; b.", "C"]

@@ -1,0 +1,185 @@
+"""IWSLT14: what its stages refuse, by the real commands, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+from corpus_archives import (
+    ENGLISH,
+    GERMAN,
+    TED_SETS,
+    TEST,
+    TRAIN,
+    small_iwslt14,
+    ted_tags,
+    ted_xml,
+    tgz,
+    write_archive,
+)
+from loopback import Server
+from text_tools import Completed, command, error_line, run
+
+from data_prep.corpus_recipe import fetch_archives
+from data_prep.fetch import LOCK_FILE
+from data_prep.iwslt14 import corpus, main
+
+MODULE = "iwslt14"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
+
+
+def stages(out: Path, source: Path, *names: str) -> Completed:
+    """The stages `names`, the last of which may fail."""
+    for name in names:
+        where = ("--from", source) if name == "fetch" else ()
+        done = run(MODULE, name, "--out", out, *where)
+        if name != names[-1]:
+            assert done.returncode == 0, done.stderr
+    return done
+
+
+def refused(out: Path, source: Path, *names: str) -> str:
+    return error_line(stages(out, source, *names), MODULE)
+
+
+def test_page_instead_of_an_write_archive(server: Server, tmp_path: Path) -> None:
+    page = b"<!DOCTYPE html><title>Moved</title>"
+    server.files["/de-en.tgz"] = page
+    done = run(MODULE, "fetch", "--out", tmp_path / "out", "--mirror", server.url)
+    assert f"{server.url}/de-en.tgz: an HTML page came instead" in error_line(done, MODULE)
+    source = write_archive(tmp_path / "from", "de-en.tgz", page)
+    assert "an HTML page came instead" in refused(tmp_path / "out", source, "fetch")
+    assert not list((tmp_path / "out" / "archives").iterdir())
+
+
+def test_wrong_size(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The server announces more than it sends, again and again."""
+    monkeypatch.setattr("data_prep.fetch.time.sleep", lambda _: None)
+    server.files["/de-en.tgz"] = content = small_iwslt14(TRAIN, TEST)
+    server.content_length = len(content) + 1
+    arguments = ["fetch", "--out", str(tmp_path), "--mirror", server.url]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{len(content):,} bytes came of {len(content) + 1:,} (tried 5 times)" in error
+    assert not (tmp_path / "archives" / "de-en.tgz").exists()
+
+
+def test_changed_write_archive(source: Path, tmp_path: Path) -> None:
+    """No hash is published: that of the first download is kept, and enforced from then on."""
+    out = tmp_path / "out"
+    assert stages(out, source, "fetch").returncode == 0
+    taken = out / "archives" / "de-en.tgz"
+    assert json.loads((out / "archives" / LOCK_FILE).read_text())["de-en.tgz"]["bytes"] > 1000
+    taken.unlink()
+    write_archive(source, "de-en.tgz", small_iwslt14(TRAIN, {"de": "Neu.", "en": "New."}))
+    error = refused(out, source, "fetch")
+    assert f"{source}/de-en.tgz: SHA-256 " in error
+    assert "recorded in" in error
+    assert not taken.exists()
+
+
+def test_file_of_the_user_is_never_written_to(
+    source: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is linked, not copied: a download after an interruption must not go into it."""
+    original = source / "de-en.tgz"
+    before = original.read_bytes()
+    chosen, out = corpus("fairseq", ("de", "en")), tmp_path / "out"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("data_prep.fetch._check_lock", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fetch_archives(chosen, out, folder=source)
+    server.files["/de-en.tgz"] = b"\x1f\x8bsomething else"
+    fetch_archives(chosen, out, mirror=server.url)
+    assert original.read_bytes() == before
+
+
+def test_truncated_write_archive(source: Path, tmp_path: Path) -> None:
+    path = source / "de-en.tgz"
+    path.write_bytes(path.read_bytes()[:-100])
+    error = refused(tmp_path / "out", source, "fetch", "extract")
+    assert "archives/de-en.tgz: is cut short or damaged" in error
+    assert not (tmp_path / "out" / "original").exists()
+
+
+def test_member_missing(tmp_path: Path) -> None:
+    members = {"de-en/train.tags.de-en.de": b"x\n", "de-en/train.tags.de-en.en": b"x\n"}
+    source = write_archive(tmp_path / "from", "de-en.tgz", tgz(members))
+    error = refused(tmp_path / "out", source, "fetch", "extract")
+    assert "has no member de-en/IWSLT14.TED.dev2010.de-en.de.xml (and 9 more)" in error
+
+
+def test_unequal_lengths(tmp_path: Path) -> None:
+    train = TRAIN | {"en": [*ENGLISH, "One more."]}
+    source = write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(train, TEST))
+    error = refused(tmp_path / "out", source, "fetch", "extract", "text")
+    original = tmp_path / "out" / "original"
+    assert f"unequal line counts: {original}/train.tags.de has 100 lines of text" in error
+    assert f"{original}/train.tags.en has 101;" in error
+    assert not (tmp_path / "out" / "text").exists()
+
+
+def test_invalid_utf8_in_the_middle(tmp_path: Path) -> None:
+    broken = ted_tags(ENGLISH).replace(b"Sentence 50", b"Sentence\xe9 50")
+    number = broken[: broken.index(b"\xe9")].count(b"\n") + 1
+    whole = {"de-en/train.tags.de-en.de": ted_tags(GERMAN), "de-en/train.tags.de-en.en": broken}
+    for chosen in TED_SETS:
+        for lang in ("de", "en"):
+            name = f"de-en/IWSLT14.{chosen}.de-en.{lang}.xml"
+            whole[name] = ted_xml(["x"], lang)
+    source = write_archive(tmp_path / "from", "de-en.tgz", tgz(whole))
+    error = refused(tmp_path / "out", source, "fetch", "extract", "text")
+    where = tmp_path / "out" / "original" / "train.tags.en"
+    assert f"{where}:{number}: invalid UTF-8: byte 0xE9 at 8 of the line" in error
+
+
+def test_archive_damaged_after_it_was_fetched(source: Path, tmp_path: Path) -> None:
+    """Ours is a link to the user's file, so it changes when that is written to."""
+    out = tmp_path / "out"
+    stages(out, source, "fetch")
+    write_archive(source, "de-en.tgz", small_iwslt14(TRAIN, {"de": "Neu.", "en": "New."}))
+    error = refused(out, source, "extract")
+    assert "archives/de-en.tgz: is no longer what was fetched" in error
+
+
+@pytest.mark.parametrize(("stage", "limit"), [("extract", 2_000), ("text", 1_000)])
+def test_disk_full(stage: str, limit: int, source: Path, tmp_path: Path) -> None:
+    """No file may grow beyond `limit`, which Python is told like a full disk."""
+    out = tmp_path / "out"
+    stages(out, source, *(("fetch",) if stage == "extract" else ("fetch", "extract")))
+    done = subprocess.run(
+        command(MODULE, stage, "--out", out),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    made_there = {"extract": "original", "text": "text"}[stage]
+    assert error_line(done, MODULE).endswith(f"{out / made_there}: cannot be made: File too large")
+    assert not [path for path in out.iterdir() if made_there in path.name]
+
+
+def test_usage(tmp_path: Path) -> None:
+    done = run(MODULE, "fetch", "--out", tmp_path, "--pair", "de-fr")
+    assert "invalid choice: 'de-fr'" in error_line(done, MODULE, status=2)
+    both = ("--from", tmp_path, "--mirror", "http://x")
+    done = run(MODULE, "fetch", "--out", tmp_path, *both)
+    assert "not allowed with" in error_line(done, MODULE, status=2)
+    done = run(MODULE, "fetch", "--out", tmp_path / "out", "--from", tmp_path / "absent")
+    assert "absent/de-en.tgz: no such file" in error_line(done, MODULE)

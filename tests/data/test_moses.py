@@ -1,0 +1,291 @@
+# ruff: noqa: RUF001 (dashes, quotes and full-width characters are what this is about)
+"""Moses' scripts: what their rules say, and that nothing is lost by remembering words.
+
+The expected sides were worked out from the rules that the scripts and their help text state, not
+taken from a program's output. Every case says which rule it is about.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from data_prep import moses
+from data_prep.moses import lowercase, normaliser, remove_non_printing
+from data_prep.moses_tokeniser import Tokeniser, tokeniser
+from fairseq_compat.errors import UserError
+
+# rule, language, text, tokens (without entities)
+TOKENS = [
+    ("a comma between numerals stays", "en", "It cost 5,300.50 or so", "It cost 5,300.50 or so"),
+    ("... on both sides", "en", "a,b 5,a a,5 5,5", "a , b 5 , a a , 5 5,5"),
+    ("... in lists, too", "en", "A,B,C and 1,2,3", "A , B , C and 1,2,3"),
+    ("... numerals of any script", "en", "٣,٣ x,٣", "٣,٣ x , ٣"),
+    ("... but fractions are special", "en", "½,½", "½ , ½"),
+    ("a comma at the end goes", "en", "about 5,", "about 5 ,"),
+    ("a comma that begins a line before a numeral has nothing to go from", "en", ",5 ,5", ",5 , 5"),
+    ("decimal comma", "de", "3,5 Prozent, 1.000,5", "3,5 Prozent , 1.000,5"),
+    ("special characters alone", "en", "a/b (c) 50% $5 x=y", "a / b ( c ) 50 % $ 5 x = y"),
+    ("... each of them", "en", "a//b ?!", "a / / b ? !"),
+    ("... not full stop, comma, apostrophe, backquote, hyphen", "de", "a-b `c`", "a-b `c`"),
+    (
+        "URLs are not protected",
+        "en",
+        "See http://www.statmt.org/index.html?a=b#c now",
+        "See http : / / www.statmt.org / index.html ? a = b # c now",
+    ),
+    ("nor addresses", "en", "me@a-b.org is it", "me @ a-b.org is it"),
+    ("between letters, English: right", "en", "don't O'Neil", "don 't O 'Neil"),
+    ("no letter before, a letter after", "en", "say 'yes' now", "say ' yes ' now"),
+    ("an apostrophe that begins an English line needs a neighbour", "en", "'tis so", "'tis so"),
+    ("... or ends one", "en", "the dogs'", "the dogs'"),
+    ("the 1990's and the '90s", "en", "the 1990's and the '90s", "the 1990 's and the ' 90s"),
+    ("a numeral before the apostrophe", "en", "5'x 5's", "5'x 5 's"),
+    ("two apostrophes, one blank between them", "en", "a.' '. b", "a . ' '. b"),
+    ("... French: left", "fr", "l'homme d'or 1990's", "l' homme d' or 1990 ' s"),
+    ("... in Italian", "it", "dell'anno un po' di", "dell' anno un po ' di"),
+    ("apostrophes alone in German", "de", "Hans' Haus, geht's?", "Hans ' Haus , geht ' s ?"),
+    ("... at a line's ends, too", "de", "'nen Hut'", "' nen Hut '"),
+    ("abbreviations keep it", "en", "Mr. Smith met Dr. No.", "Mr. Smith met Dr. No ."),
+    ("... but not at the end", "en", "by Smith Jr.", "by Smith Jr ."),
+    ("... though nothing stands before it", "en", "etc.", "etc ."),
+    ("No. before a number", "en", "No. 5 and No. Five", "No. 5 and No . Five"),
+    ("pp. and Art., too", "en", "pp. 5 pp. A Art. 5 Art. A", "pp. 5 pp . A Art. 5 Art . A"),
+    ("... not before a numeral in brackets", "en", "No. (5)", "No . ( 5 )"),
+    (
+        "full stop and letter inside",
+        "en",
+        "The U.S. Army On 3.5. Then",
+        "The U.S. Army On 3.5 . Then",
+    ),
+    ("no full stop inside", "en", "We left. They stayed.", "We left . They stayed ."),
+    ("before a small letter nothing ends", "en", "We left. they stayed.", "We left. they stayed ."),
+    ("... also one with an accent", "fr", "Fin. émile", "Fin. émile"),
+    ("... not a capital", "fr", "Fin. Émile", "Fin . Émile"),
+    ("... not behind a bracket", "en", "We left. (they)", "We left . ( they )"),
+    ("German abbreviations", "de", "Nr. 5, Dr. Wer und bzw. Das", "Nr. 5 , Dr. Wer und bzw. Das"),
+    ("full stops inside", "de", "z.B. Das Haus u.a. Dinge", "z.B. Das Haus u.a. Dinge"),
+    ("German ordinals", "de", "am 3. Mai, am 31. Mai", "am 3. Mai , am 31. Mai"),
+    ("... not at the end", "de", "am 3.", "am 3 ."),
+    ("not in the list", "de", "Das Haus. Es steht.", "Das Haus . Es steht ."),
+    ("quotes", "en", '"Yes," he said.', '" Yes , " he said .'),
+    ("... around a sentence", "en", 'He said "yes."', 'He said " yes . "'),
+    ("German quotes", "de", "„Ja“, sagte er.", "„ Ja “ , sagte er ."),
+    ("French quotes", "fr", "« oui » «non»", "« oui » « non »"),
+    ("... with no-break spaces", "fr", "«\u00a0oui\u00a0»", "« oui »"),
+    ("dashes are special", "en", "1990–1995 — so", "1990 – 1995 — so"),
+    ("hyphens are not", "en", "well-known - x--y -5", "well-known - x--y -5"),
+    ("full stops in a row", "en", "Wait... what", "Wait ... what"),
+    ("... any number", "en", "Wait.. what..... ...x", "Wait .. what ..... ... x"),
+    ("... at the end", "en", "Wait...", "Wait ..."),
+    ("... before a capital", "en", "Wait... What", "Wait ... What"),
+    ("one-character ellipsis", "en", "Wait… what", "Wait … what"),
+    ("apostrophe behind the last full stop", "en", "so he said.'", "so he said . '"),
+    ("blanks", "en", "  a \t b   c  ", "a b c"),
+    ("white space of any kind", "en", "a\u2028b\u0085c\u3000d\u00a0e\rf\x0bg", "a b c d e f g"),
+    ("control characters go", "en", "a\x00b \x1c c\x1fd \x01 e", "ab cd e"),
+    ("... the deleting one is special", "en", "a\x7fb", "a \x7f b"),
+    ("full-width characters", "en", "Ａ，５（x）", "Ａ ， ５ （ x ）"),
+    ("letters of any script", "en", "東京 Москва Ελλάδα ẞ", "東京 Москва Ελλάδα ẞ"),
+    ("a letter and a combining accent", "en", "cafe\u0301 x", "cafe \u0301 x"),
+    ("joiners are special", "en", "a\u200bb", "a \u200b b"),
+    ("emoji", "en", "so 😀😀!", "so 😀 😀 !"),
+    ("nothing", "en", "", ""),
+    ("only white space", "en", " \u00a0 ", ""),
+    ("a full stop alone", "en", ". . a .", ". . a ."),
+    ("a literal DOTMULTI (the script: a full stop)", "en", "a DOTMULTI b", "a DOTMULTI b"),
+]
+
+
+@pytest.mark.parametrize(("rule", "lang", "text", "tokens"), TOKENS)
+def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
+    assert Tokeniser(lang, escape=False)(text) == tokens, rule
+    assert Tokeniser(lang, escape=False)(text) == tokens, f"{rule}, remembered"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("well-known a-b-c-d", "well @-@ known a @-@ b @-@ c @-@ d"),
+        ("1990-95", "1990 @-@ 95"),
+        ("x--y -5 a- -b", "x--y -5 a- -b"),
+        ("Nord-Süd-Achse", "Nord @-@ Süd @-@ Achse"),
+        ("(pre-)war", "( pre- ) war"),
+        ("U.S.-based no.-5", "U.S.-based no.-5"),
+        ("東-京", "東 @-@ 京"),
+    ],
+)
+def test_aggressive_hyphens(text: str, tokens: str) -> None:
+    """-a: a hyphen between two letters or digits, whatever they are."""
+    assert Tokeniser("en", aggressive_hyphens=True, escape=False)(text) == tokens
+    assert Tokeniser("en", escape=False)(text).replace(" ", "") == text.replace(" ", "")
+
+
+def test_entities() -> None:
+    text = """& < > | [ ] ' " &amp; -"""
+    escaped = "&amp; &lt; &gt; &#124; &#91; &#93; &apos; &quot; &amp; amp ; -"
+    assert Tokeniser("de")(text) == escaped
+    assert Tokeniser("de", escape=False)(text) == text.replace("&amp;", "& amp ;")
+
+
+# rule, language, text, normalised
+NORMAL = [
+    ("curly double quotes", "en", "“yes” „no“", '"yes" "no"'),
+    ("single ones inside a word", "en", "don’t l‘x", "don't l'x"),
+    ("... elsewhere: opening", "en", "‘a ‚b", "'a 'b"),
+    ("... elsewhere: closing", "en", "dogs’ a", 'dogs" a'),
+    ("... one letter cannot serve twice", "en", "a’b’c", "a'b\"c"),
+    ("... letters of ASCII only", "fr", "é’a", 'é"a'),
+    ("backquotes, acutes", "en", "`a ´b", "'a 'b"),
+    ("two single quotes", "en", "a''b", 'a " b'),
+    ("en dash", "en", "1–2", "1-2"),
+    ("em dash", "en", "a—b — c", "a - b - c"),
+    ("ellipsis", "en", "a…", "a..."),
+    ("angle quotes", "fr", "«a»", '"a"'),
+    ("... with no-break spaces", "fr", "x«\u00a0a\u00a0»y", 'x"a"y'),
+    ("... on both sides", "fr", "x\u00a0«\u00a0a\u00a0»\u00a0y", 'x "a" y'),
+    ("blanks at brackets", "en", "a( b )c (d) .", "a (b) c (d)."),
+    ("blanks before punctuation", "en", "5 % a : b ; c", "5% a: b; c"),
+    ("... not others", "en", "a ! b ?", "a ! b ?"),
+    ("... but no-break spaces", "fr", "a\u00a0! b\u00a0? c\u00a0;", "a! b? c;"),
+    ("blanks in a row", "en", "a   b", "a b"),
+    ("comma into English quotes", "en", '"a", "b".', '"a," "b."'),
+    ("comma out of German quotes", "de", '"a," b', '"a", b'),
+    ("full stop out of them, inside", "de", '"a." b', '"a". b'),
+    ("... and at the end, where the script sees a newline", "de", '"a."', '"a".'),
+    ("... not before a tag", "de", '"a."<b>', '"a."<b>'),
+    ("as in German: Italian", "it", '"a," "b."', '"a", "b".'),
+    ("Czech is left alone", "cs", '"a," "b".', '"a," "b".'),
+    ("no-break space in an English number", "en", "1\u00a0000", "1.000"),
+    ("... in a German one", "de", "1\u00a0000", "1,000"),
+    ("... in Italian as in English", "it", "1\u00a0000", "1.000"),
+    ("... only digits of ASCII", "en", "１\u00a0０", "１\u00a0０"),
+    ("carriage return", "en", "a\rb", "ab"),
+    ("full-width is left alone", "en", "ａ，（", "ａ，（"),
+    ("nothing to do", "en", "Nothing, to do - here!", "Nothing, to do - here!"),
+]
+
+
+@pytest.mark.parametrize(("rule", "lang", "text", "expected"), NORMAL)
+def test_normalise(rule: str, lang: str, text: str, expected: str) -> None:
+    assert normaliser(lang)(text) == expected, rule
+
+
+def test_remove_non_printing() -> None:
+    """A blank for each control, format, private use and unassigned character."""
+    text = "a\tb\x00c\x7fd\x85e\xadf\u200bg\ufeffh\ue000i\u0378j\u2028k é"
+    assert remove_non_printing(text) == "a b c d e f g h i j\u2028k é"
+    assert remove_non_printing("plain text") == "plain text"
+
+
+def test_lowercase() -> None:
+    assert lowercase("ÄÖÜ ẞ É &AMP; İ") == "äöü ß é &amp; i\u0307"
+    assert lowercase("ΣΑΣ") == "\u03c3\u03b1\u03c3", "Perl knows no final sigma"
+
+
+def test_whole_pipeline(tmp_path: Path) -> None:
+    """fairseq's order for WMT14: normalise, remove, tokenise with -a; and that of IWSLT14."""
+    source, target = tmp_path / "a.de", tmp_path / "b.de"
+    source.write_text("„Nord–Süd“, z.B.\u200bDas … ist 5 %.\n\n\u200b\n")
+    counts = moses.normalise_and_tokenise(source, target, "de", aggressive_hyphens=True)
+    assert target.read_text() == "&quot; Nord @-@ Süd &quot; , z.B. Das ... ist 5 % .\n\n\n"
+    assert counts == {"lines": 3, "tokens": 13, "emptied": 1}
+    plain = {"normalise": False, "remove_non_printing": False, "lower": True}
+    moses.normalise_and_tokenise(source, target, "de", escape=False, **plain)
+    assert target.read_text().splitlines()[0] == "„ nord – süd “ , z.b. \u200b das … ist 5 % ."
+
+
+def test_jobs_do_not_matter(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    words = ["Mr.", "5,3", "don't", "a-b", "'x", "x'", "...", "Haus.", "No.", "“q”", "é", "(z)"]
+    source = tmp_path / "a.en"
+    source.write_text("".join(" ".join(rng.choices(words, k=9)) + "\n" for _ in range(9000)))
+    outputs = []
+    for jobs in (1, 2):
+        target = tmp_path / f"b{jobs}.en"
+        moses.normalise_and_tokenise(source, target, "en", jobs=jobs)
+        outputs.append(target.read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+TEXT = st.text(st.sampled_from("aéZs05½.,'`\"-–&([东 \u00a0’…«\x01"), max_size=24)
+
+
+@given(TEXT, st.sampled_from(["en", "de", "fr"]), st.booleans())
+@example("a.' '. b", "en", False)
+@example(",5 'a", "en", False)
+def test_remembered_words_are_as_by_rules(text: str, lang: str, hyphens: bool) -> None:
+    """Word by word and the whole line rule by rule: the same."""
+    cleaned = " ".join(text.replace("\x01", "").split())
+    expected = Tokeniser(lang, hyphens).by_rules(cleaned)
+    assert tokeniser(lang, hyphens)(text) == expected
+
+
+@given(TEXT, st.sampled_from(["en", "de", "fr", "it"]))
+def test_skipping_rules_changes_nothing(text: str, lang: str) -> None:
+    """A line that the normaliser does not look at is one that its rules would not change."""
+
+    class EveryLine(moses.Normaliser):
+        _SOMETHING = re.compile("")
+
+    assert normaliser(lang)(text) == EveryLine(lang)(text)
+
+
+def test_forgetting_words_changes_nothing() -> None:
+    forgetful = Tokeniser("en", remembered=2)
+    lines = ["Mr. Smith don't", "a b c d.", "No. 5 Mr. Smith"]
+    assert [forgetful(line) for line in lines] == [Tokeniser("en")(line) for line in lines]
+
+
+@pytest.mark.parametrize("lang", ["en", "de"])
+def test_equals_sacremoses_on_real_text(lang: str, shared_data: Path) -> None:
+    """2,000 lines of five corpora: nothing differs but the last full stop of an abbreviation.
+
+    (sacremoses leaves it on; see the cases above.)
+    """
+    lines = []
+    corpora = sorted((shared_data / "mix_en_de").glob(f"*.{lang}.gz"))
+    for path in [shared_data / f"tatoeba_en_de/train.{lang}.gz", *corpora][:5]:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
+            lines += [line.removesuffix("\n") for line, _ in zip(stream, range(400), strict=False)]
+    assert len(lines) == 2000
+    theirs = MosesTokenizer(lang)
+    for line in lines:
+        expected = theirs.tokenize(line, aggressive_dash_splits=True, return_str=True)
+        if expected.endswith(".") and not expected.endswith((" .", "..")):
+            expected = expected[:-1] + " ."
+        assert tokeniser(lang, True)(line) == expected
+    normal = MosesPunctNormalizer(lang, perl_parity=True)
+    for line in lines:
+        expected = normal.normalize(line)
+        if lang == "de" and expected.endswith('."'):
+            continue  # the script sees the newline: see the cases above
+        assert normaliser(lang)(line).strip() == expected
+
+
+def test_detokenise() -> None:
+    cases = {
+        "en": [
+            ("It &apos;s well @-@ known , isn &apos;t it ?", "It's well-known, isn't it?"),
+            ("He said &quot; yes &quot; &amp; left ( $ 5 ) .", 'He said "yes" & left ($5).'),
+            ("", ""),
+        ],
+        "fr": [("l&apos; homme d&apos; or", "l'homme d'or")],
+        "de": [("Das ist z.B. 3,5 % &#124; &#91; x &#93;", "Das ist z.B. 3,5% | [x]")],
+    }
+    for lang, pairs in cases.items():
+        tokens, texts = zip(*pairs, strict=True)
+        assert moses.detokenise(list(tokens), lang) == list(texts)
+
+
+@pytest.mark.parametrize("lang", ["fi", "sv", "ca"])
+def test_language_with_other_rules_is_refused(lang: str) -> None:
+    with pytest.raises(UserError, match=f"no tokeniser for {lang}"):
+        Tokeniser(lang)

@@ -1,0 +1,140 @@
+"""Stages made by commands: whole or not there, resumable where asked, one process at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from text_tools import Completed, command, error_line, manifest, names, run
+
+from data_prep.files import locked
+from data_prep.stages import STARTED, inputs_from
+from fairseq_compat.errors import UserError
+
+MODULE = "stages"
+
+
+def stage(out: Path, name: str, *words: object) -> Completed:
+    """`words` are options, and a command after "--"."""
+    return run(MODULE, "--out", out, "--name", name, *words)
+
+
+def made(out: Path, name: str, *words: object) -> Path:
+    done = stage(out, name, *words)
+    assert done.returncode == 0, done.stderr
+    return out / name
+
+
+def test_a_command_fills_a_folder(tmp_path: Path) -> None:
+    folder = made(tmp_path, "one", "--", "sh", "-c", "echo text > {}/file")
+    assert (folder / "file").read_text() == "text\n"
+    told = manifest(folder)
+    assert told["options"]["command"] == ["sh", "-c", "echo text > {}/file"]
+    assert names(tmp_path) == {"one"}
+    again = stage(tmp_path, "one", "--", "sh", "-c", "echo text > {}/file")
+    assert "one: is up to date, nothing to do" in again.stdout
+
+
+def test_where_the_recipe_is_does_not_matter(tmp_path: Path) -> None:
+    """The same in another folder, and under another spelling of it."""
+    told = []
+    for out in (tmp_path / "a", tmp_path / "b"):
+        made(out, "one", "--", "sh", "-c", "echo 1 > {}/file")
+        folder = made(
+            out, "two", "--after", "one", "--stdout", "copy", "--", "cat", out / "one/file"
+        )
+        told.append({key: manifest(folder)[key] for key in ("options", "inputs", "outputs")})
+    assert told[0] == told[1]
+    (tmp_path / "a").rename(tmp_path / "moved")
+    out = tmp_path / "moved"
+    again = stage(out, "two", "--after", "one", "--stdout", "copy", "--", "cat", out / "one/file")
+    assert "up to date" in again.stdout
+
+
+def test_input_that_changed(tmp_path: Path) -> None:
+    made(tmp_path, "one", "--", "sh", "-c", "echo 1 > {}/file")
+    two = ("two", "--after", "one", "--", "cp", tmp_path / "one/file", "{}/copy")
+    made(tmp_path, *two)
+    made(tmp_path, "one", "--force", "--", "sh", "-c", "echo 2 > {}/file")
+    error = error_line(stage(tmp_path, *two), MODULE)
+    assert "two: made from something else (inputs.one/file: changed); give --force" in error
+    (tmp_path / "one" / "file").write_text("3\n")
+    with pytest.raises(UserError, match="no longer what its manifest says"):
+        inputs_from(tmp_path, ["one"])
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (["sh", "-c", "echo x > {}/half; exit 3"], "sh failed with status 3"),
+        (["sh", "-c", "kill -9 $$"], "sh was killed by signal 9"),
+        (["no-such-program"], "no-such-program: no such command"),
+    ],
+)
+def test_failure_leaves_nothing(program: list[str], message: str, tmp_path: Path) -> None:
+    assert message in error_line(stage(tmp_path, "one", "--", *program), MODULE)
+    assert names(tmp_path) == set()
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """The command's output is ours to write; what it writes itself, it has to report."""
+    done = stage(tmp_path, "one", "--stdout", "../out", "--", "sh", "-c", "exec echo x > /dev/full")
+    assert "sh failed with status" in error_line(done, MODULE)
+    assert not (tmp_path / "one").exists()
+
+
+def test_resumed(tmp_path: Path) -> None:
+    """What a failed command has made is there for the next one; other options are refused."""
+    script = "test -e {}/half || { touch {}/half; exit 1; }; touch {}/whole"
+    error_line(stage(tmp_path, "one", "--resume", "--", "sh", "-c", script), MODULE)
+    assert names(tmp_path / ".one.unfinished") == {"half", STARTED}
+    other = stage(tmp_path, "one", "--resume", "--", "true")
+    assert ".one.unfinished: was started with something else (options.command: [" in error_line(
+        other, MODULE
+    )
+    folder = made(tmp_path, "one", "--resume", "--", "sh", "-c", script)
+    assert {"half", "whole"} <= names(folder)
+    assert names(tmp_path) == {"one"}
+
+
+def test_killed_after_the_commands_end(tmp_path: Path) -> None:
+    """A training that is done, but not yet recorded, is not done again."""
+    script = "test -e {}/half || { touch {}/half; exit 1; }"
+    words = ("--resume", "--", "sh", "-c", script)
+    error_line(stage(tmp_path, "one", *words), MODULE)
+    (tmp_path / ".one.unfinished").rename(tmp_path / ".one.tmp-123")
+    assert "half" in names(made(tmp_path, "one", *words))
+
+
+def test_second_instance(tmp_path: Path) -> None:
+    with locked(tmp_path / ".lock"):
+        error = error_line(stage(tmp_path, "one", "--", "true"), MODULE)
+    assert f"another process (pid {os.getpid()}) is at work here" in error
+
+
+def test_command_does_not_outlive_us(tmp_path: Path) -> None:
+    words = command(MODULE, "--out", tmp_path, "--name", "one", "--", "sleep", "60")
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 20
+    while not (children := listed.read_text().split()) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    status = Path(f"/proc/{children[0]}/stat")
+    end = time.monotonic() + 5
+    while status.exists() and " Z " not in status.read_text() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not status.exists() or " Z " in status.read_text()
+    made(tmp_path, "one", "--", "true")
+    assert names(tmp_path) == {"one"}
+
+
+def test_usage(tmp_path: Path) -> None:
+    done = stage(tmp_path, "one")
+    assert "no command after --" in error_line(done, MODULE, status=2)
+    done = stage(tmp_path, "one", "--after", "zero", "--", "true")
+    assert f"{tmp_path}/zero: is not there yet" in error_line(done, MODULE)

@@ -1,0 +1,207 @@
+"""WMT14: what each variant makes of the published layout, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from corpus_archives import full_test, google, sgm, text, tgz, wmt14
+from text_tools import error_line, manifest, run
+
+from data_prep.corpus_recipe import (
+    extract_archives,
+    fetch_archives,
+    make_text,
+    preprocess_options,
+    with_own_archives,
+)
+from data_prep.fetch import Published
+from data_prep.wmt14 import corpus
+from fairseq_compat.errors import UserError
+
+MODULE = "wmt14"
+PUBLISHED = {
+    "training-parallel-europarl-v7.tgz",
+    "training-parallel-commoncrawl.tgz",
+    "training-parallel-nc-v9.tgz",
+    "test-full.tgz",
+}
+
+
+def write(folder: Path, archives: dict[str, bytes]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, content in archives.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def made(out: Path, source: Path, variant: str) -> Path:
+    """OUT/text, by the three first stages in this process."""
+    chosen = with_own_archives(corpus(variant))
+    fetch_archives(chosen, out, folder=source)
+    extract_archives(chosen, out)
+    return make_text(chosen, out, jobs=1)
+
+
+def joined(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return [line.replace("@@ ", "") for line in lines]
+
+
+def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str, bytes]:
+    """Archives whose lines tell where they come from: 150 pairs of each corpus."""
+    names = ("training/europarl-v7", "commoncrawl", "training/news-commentary-v9")
+    archives = ("europarl-v7", "commoncrawl", "nc-v9")
+    return {
+        f"training-parallel-{archive}.tgz": tgz(
+            {
+                f"{name}.de-en.{lang}": text([f"{what} {i} well-known" for i in range(150)])
+                for lang in ("en", "de")
+            }
+        )
+        for archive, name, what in zip(archives, names, corpora, strict=True)
+    } | {
+        "dev.tgz": tgz({f"dev/newstest2013.{g}": text(["„Dev“ 1"]) for g in ("en", "de")}),
+        "test-full.tgz": full_test({g: ["„Test’s“ 1"] for g in ("en", "de")}),  # noqa: RUF001
+    }
+
+
+def test_variant_wmt14(tmp_path: Path) -> None:
+    out = made(tmp_path / "out", write(tmp_path / "from", numbered()), "wmt14")
+    corpora = [("Europe", i) for i in range(150)] + [("Crawl", i) for i in range(150)]
+    corpora += [("News", i) for i in range(150)]
+    assert joined(out / "train.en") == [f"{what} {i} well @-@ known" for what, i in corpora]
+    assert joined(out / "valid.de") == ["&quot; Dev &quot; 1"], "newstest2013, normalised"
+    assert joined(out / "test.de") == ["&quot; Test &apos; s &quot; 1"]
+    raw = (out / "raw" / "test.de").read_text(encoding="utf-8")
+    assert raw == "„Test’s“ 1\n", "the reference is as published"  # noqa: RUF001
+
+
+def test_newstest2013_in_sgm(tmp_path: Path) -> None:
+    archives = numbered()
+    archives["dev.tgz"] = tgz(
+        {f"dev/newstest2013-src.{g}.sgm": sgm(["One", "two"], "src", g) for g in ("en", "de")}
+    )
+    out = made(tmp_path / "out", write(tmp_path / "from", archives), "wmt14")
+    assert joined(out / "valid.de") == ["One", "two"]
+
+
+def test_variant_fairseq(tmp_path: Path) -> None:
+    """Every 100th of all pairs together validates; the test set is not normalised."""
+    out = made(tmp_path / "out", write(tmp_path / "from", numbered()), "fairseq")
+    assert joined(out / "valid.en") == [
+        "Europe 99 well @-@ known",
+        "Crawl 49 well @-@ known",
+        "Crawl 149 well @-@ known",
+        "News 99 well @-@ known",
+    ]
+    assert len(joined(out / "train.en")) == 446
+    assert joined(out / "test.de") == ["„ Test &apos; s “ 1"]
+    told = manifest(out)
+    assert told["steps"]["carved"] == {"read": 450, "carved": 4}
+    assert told["options"]["merges"] == 40_000
+    assert "dev.tgz" not in {one.name for one in corpus("fairseq").archives}
+
+
+def test_too_long_and_too_unequal_pairs_go(tmp_path: Path) -> None:
+    """After segmenting, so that 250 counts subwords; neither from newstest."""
+    archives = numbered()
+    english = [*["a b c"] * 99, "one two three four", *["a b c"] * 50]
+    german = [*["a b c"] * 99, "one two", *["a b c"] * 49, "a " * 251]
+    archives["training-parallel-nc-v9.tgz"] = tgz(
+        {
+            "training/news-commentary-v9.de-en.en": text(english),
+            "training/news-commentary-v9.de-en.de": text(german),
+        }
+    )
+    archives["dev.tgz"] = tgz(
+        {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
+    )
+    out = made(tmp_path / "out", write(tmp_path / "from", archives), "wmt14")
+    told = manifest(out)["steps"]["cleaned"]
+    assert told.keys() == {"train"}
+    assert told["train"]["read"] - told["train"]["kept"] == 2
+    assert told["train"]["too_long"] == 1
+    assert told["train"]["ratio"] == 1
+    assert joined(out / "valid.en") == ["a b c d e"]
+
+
+def test_variant_google(shared_data: Path, tmp_path: Path) -> None:
+    """Nothing is changed; the dictionary has 32,768 symbols; the reference is WMT's."""
+    source = write(tmp_path / "from", google(shared_data))
+    out = made(tmp_path / "out", source, "google")
+    original = tmp_path / "out" / "original"
+    for split in ("train", "valid", "test"):
+        for lang in ("en", "de"):
+            name = f"{split}.{lang}"
+            assert (out / name).read_bytes() == (original / name).read_bytes()
+    assert len(joined(out / "raw" / "test.de")) == 20
+    options = preprocess_options(corpus("google"))
+    assert options == ["--joined-dictionary", "--nwordssrc=32768", "--nwordstgt=32768"]
+    write(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
+    with pytest.raises(UserError, match=r"test\.de has 20 sentences, .*2014\.de\.sgm has 1"):
+        made(tmp_path / "other", source, "google")
+
+
+def test_published_hashes_are_enforced(shared_data: Path, tmp_path: Path) -> None:
+    """Sizes come first, since they cost nothing; where only an MD5 is published, that."""
+    source = write(tmp_path / "from", wmt14(shared_data))
+    done = run(MODULE, "fetch", "--out", tmp_path / "out", "--from", source)
+    error = error_line(done, MODULE)
+    assert f"{source}/training-parallel-europarl-v7.tgz: " in error
+    assert error.endswith(" bytes instead of the published 657,632,379")
+    ready = write(tmp_path / "ready", google(shared_data))
+    done = run(MODULE, "fetch", "--out", tmp_path / "o", "--variant", "google", "--from", ready)
+    assert "test-full.tgz: MD5 " in (error := error_line(done, MODULE))
+    assert error.endswith("is not the published a8cd784e006feb32ac6f3d9ec7eb389a")
+    known = {one.name for one in corpus("wmt14").archives if one.published != Published()}
+    assert known == PUBLISHED, "nothing is made up where nothing is published"
+
+
+def test_published_sha256(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+    right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    Published(3, right).check(path)
+    with pytest.raises(UserError, match=f"SHA256 {right} is not the published {'0' * 64}"):
+        Published(3, "0" * 64).check(path)
+
+
+def test_unequal_lengths(tmp_path: Path) -> None:
+    archives = numbered()
+    archives["training-parallel-commoncrawl.tgz"] = tgz(
+        {"commoncrawl.de-en.en": b"one\ntwo\n", "commoncrawl.de-en.de": b"eins\n"}
+    )
+    with pytest.raises(UserError) as refused:
+        made(tmp_path / "out", write(tmp_path / "from", archives), "wmt14")
+    original = tmp_path / "out" / "original"
+    assert f"{original}/commoncrawl.en has 2 lines, {original}/commoncrawl.de has 1" in str(
+        refused.value
+    )
+    assert not (tmp_path / "out" / "text").exists()
+
+
+def test_invalid_utf8(tmp_path: Path) -> None:
+    archives = numbered()
+    lines = [b"fine"] * 150
+    lines[77] = b"caf\xe9"
+    archives["training-parallel-nc-v9.tgz"] = tgz(
+        {f"training/news-commentary-v9.de-en.{g}": b"\n".join(lines) + b"\n" for g in ("en", "de")}
+    )
+    with pytest.raises(UserError) as refused:
+        made(tmp_path / "out", write(tmp_path / "from", archives), "fairseq")
+    where = tmp_path / "out" / "original" / "news-commentary-v9.en"
+    assert f"invalid UTF-8: 2 found, first at {where}:78: byte" in str(refused.value)
+
+
+def test_odd_line_ends_stay_inside_their_line(tmp_path: Path) -> None:
+    """Carriage returns and Unicode separators are white space, not ends of lines."""
+    archives = numbered()
+    odd = "one\rtwo\u2028three\x85four"
+    archives["training-parallel-nc-v9.tgz"] = tgz(
+        {f"training/news-commentary-v9.de-en.{g}": text([odd] * 150) for g in ("en", "de")}
+    )
+    out = made(tmp_path / "out", write(tmp_path / "from", archives), "wmt14")
+    told = manifest(out)
+    assert told["steps"]["published"]["news-commentary-v9"]["found"]["cr"] == 300
+    assert told["checked"]["train"]["kept"] == 450
