@@ -19,6 +19,7 @@ from . import (
     hydra10,
     hydra_warnings,
     jobs,
+    loading,
     scoring,
     user_dir,
 )
@@ -131,6 +132,13 @@ FIXES = (
         "fairseq",
         always,
         jobs.forget_previous_job,
+    ),
+    Fix(
+        "batches are not loaded beyond the end",
+        "a training that stops within an epoch may abort at exit, in the thread that loads batches",
+        "fairseq",
+        always,
+        loading.end_with_the_process,
     ),
     Fix(
         "--user-dir takes a package's name",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,7 +99,10 @@ def outputs(out: Path, stage: str) -> dict[str, Any]:
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return torch.load(checkpoint, weights_only=False)["model"]
+    """Without the unused copies in fairseq's own encoder layers, which nobody initialises."""
+    found = torch.load(checkpoint, weights_only=False)["model"]
+    unused = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
+    return {name: weight for name, weight in found.items() if not unused.fullmatch(name)}
 
 
 def hypotheses(out: Path) -> list[str]:
