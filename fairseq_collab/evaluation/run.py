@@ -5,6 +5,7 @@
     RUN/lock                held by the process that works on the run, and by its children
     RUN/train.log           fairseq's log
     RUN/checkpoints/
+    RUN/trained             there once the training has come to its end
     RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
     RUN/generation.txt      translations of dataset.gen_subset, as fairseq-generate prints them
     RUN/failed.json         verdict and reason, if the last attempt failed
@@ -47,6 +48,7 @@ class Run:
         self.lock_file = folder / "lock"
         self.log = folder / "train.log"
         self.checkpoints = folder / "checkpoints"
+        self.trained_file = folder / "trained"
         self.average = folder / "average.pt"
         self.generation = folder / "generation.txt"
         self.failed_file = folder / "failed.json"

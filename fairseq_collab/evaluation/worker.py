@@ -58,7 +58,9 @@ class Worker:
             self.current.add(run)
             try:
                 self._start(run, job)
-                self._child(run, train_command(run), lock)
+                if not run.trained_file.exists():  # fairseq would add an update to a finished one
+                    self._child(run, train_command(run), lock)
+                    run.trained_file.touch()
                 module = "fairseq_collab.evaluation.evaluate"
                 self._child(run, [sys.executable, "-m", module, str(run.folder)], lock)
                 score = run.score()

@@ -119,6 +119,18 @@ def test_a_second_start_does_nothing(finished: Path, configs: Path, corpus: Path
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+def test_a_lost_score_is_made_again_without_training(
+    finished: Path, configs: Path, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    (out / RUNS[0] / "score.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("checkpoints/*")}
+    succeed(*sweep(configs, corpus, out))
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert scores(out) == scores(finished)
+
+
 def test_killed_twice_it_ends_with_the_same_scores(
     finished: Path, configs: Path, corpus: Path, tmp_path: Path
 ) -> None:
