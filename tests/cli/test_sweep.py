@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import shutil
@@ -13,6 +15,8 @@ from typing import Any
 
 import pytest
 from commands import BIN, REPOSITORY, refuse, run_command, succeed
+
+from fairseq_collab.evaluation.table_content import as_csv, read_table
 
 CONFIG = """\
 # @package _global_
@@ -145,6 +149,13 @@ def test_killed_twice_it_ends_with_the_same_scores(
     report = succeed(*sweep(configs, corpus, out))
     assert "2 of 2 runs are finished" in report
     assert scores(out) == scores(finished)
+    assert table(out) == table(finished)
+
+
+def table(out: Path) -> list[dict[str, str]]:
+    """The rows of a sweep's table, without the speed."""
+    rows = csv.DictReader(io.StringIO(as_csv(read_table([out]))))
+    return [{k: v for k, v in row.items() if not k.startswith("train_tokens")} for row in rows]
 
 
 def test_ctrl_c_leaves_runs_that_go_on(configs: Path, corpus: Path, tmp_path: Path) -> None:
