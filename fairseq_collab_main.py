@@ -6,6 +6,7 @@ and `fairseq-collab doctor` has to say what is wrong where that very import fail
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import fairseq_compat
@@ -18,6 +19,8 @@ def main(argv: list[str] | None = None) -> int:
         from fairseq_compat import doctor
 
         return doctor.main(arguments[1:], plugin="fairseq_collab")
+    # fairseq imports its tasks for speech, too, one of which advises to install tensorboardX.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     try:
         fairseq_compat.require_fairseq()
     except ModuleNotFoundError as error:

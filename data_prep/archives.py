@@ -146,7 +146,7 @@ def _entries(archive: Path) -> Iterator[Iterator[_Entry]]:
         for magic, opener in _OPENERS.items():
             if start.startswith(magic):
                 with opener(stream) as plain:
-                    yield _tar_or_single(archive, cast(BinaryIO, plain))
+                    yield _tar_or_single(archive, plain)
                 return
         if start[257:262] != b"ustar":
             raise UserError("is no tar, zip or gzip archive", archive, _AGAIN)
@@ -157,18 +157,17 @@ def _tar_or_single(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
     if archive.name.endswith((".tgz", ".tbz2", ".txz")) or ".tar" in archive.suffixes:
         yield from _tar_entries(archive, plain)
     else:
-        counted = _Limited(archive, plain)
-        yield _Entry(archive.stem, cast(IO[bytes], counted))
+        yield _Entry(archive.stem, _limited(archive, plain))
 
 
 def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
-    limited = _Limited(archive, plain)
-    with tarfile.open(fileobj=cast(IO[bytes], limited), mode="r|") as opened:
+    limited = _limited(archive, plain)
+    with tarfile.open(fileobj=limited, mode="r|") as opened:
         for info in opened:
             yield _Entry(info.name, opened.extractfile(info) if info.isfile() else None)
     # tarfile stops at the end mark; only at the stream's own end the checksum is compared
     while limited.read(CHUNK):
-        pass
+        continue
 
 
 def _zip_entries(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Entry]:
@@ -201,6 +200,11 @@ class _Limited:
         if self._given > self._limit:
             _refuse_bomb(self._archive, self._limit)
         return block
+
+
+def _limited(archive: Path, stream: BinaryIO) -> IO[bytes]:
+    # a cast, since whoever gets it (tarfile, shutil) calls nothing but read()
+    return cast(IO[bytes], _Limited(archive, stream))
 
 
 def _limit(archive: Path) -> int:

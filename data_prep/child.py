@@ -1,8 +1,9 @@
-"""Runs a Python module as a child process that cannot outlive us."""
+"""Child processes that cannot outlive us."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def run_module(module: str, arguments: list[str], folder: Path | None = None) ->
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent,
             check=False,
         ).returncode
         if status == 0:
@@ -35,6 +36,17 @@ def run_module(module: str, arguments: list[str], folder: Path | None = None) ->
     raise UserError(f"{module} failed with status {status}: {' | '.join(last)}")
 
 
-def _die_with_parent() -> None:
-    """In the child: be killed when the parent dies, lest it write into a folder given up."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent() -> None:
+    """In a child: be killed when the parent dies, lest it write into a folder given up.
+
+    Does nothing but on Linux, which alone knows this.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def die_with(parent: int) -> None:
+    """In a child, if it does not start with `die_with_parent`: the same, for a parent's pid."""
+    die_with_parent()
+    if sys.platform == "linux" and os.getppid() != parent:  # it died before we asked to be told
+        os._exit(1)

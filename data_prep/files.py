@@ -10,9 +10,11 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
+from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
 CHUNK = 1 << 20
@@ -20,13 +22,13 @@ GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
 @contextlib.contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path) -> Iterator[BufferedReader]:
     """Opens a file for reading, through gzip if its name or its first bytes say so.
 
     If it cannot be opened, or is a broken gzip file, one line says so and names it.
     """
     try:
-        stream = gzip.open(path) if _is_gzip(path) else path.open("rb")  # noqa: SIM115
+        stream = _open(path)
     except FileNotFoundError:
         raise UserError("no such file", path) from None
     except OSError as error:
@@ -34,11 +36,17 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     # an OSError from here on may be another file's, one that the caller writes
     try:
         with stream:
-            yield cast(BinaryIO, stream)
+            yield stream
     except EOFError:
         raise UserError("the gzip file is cut short", path, "fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
+
+
+def _open(path: Path) -> BufferedReader:
+    if _is_gzip(path):
+        return BufferedReader(gzip.GzipFile(path))
+    return path.open("rb")
 
 
 def _is_gzip(path: Path) -> bool:
@@ -82,26 +90,20 @@ def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
 
 def write_atomic(path: Path, text: str) -> None:
     """Writes a text file so that at any moment the old or the new content is there, whole."""
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    atomic.write(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file, like `write_atomic`."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises UserError if it is none, OSError if it is not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # malformed JSON or invalid UTF-8
-        raise UserError(f"not valid JSON ({error})", path, "delete it and start again") from None
+        raise UserError(f"not JSON ({error})", path, "delete it and start again") from None
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from data_prep.parallel_text import (
     carve,
     check_equal,
     count_lines,
+    each_side,
     join,
     without_typographic_apostrophes,
     write_lines,
@@ -151,19 +152,16 @@ def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
 
 
 def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
-    told = {}
-    for lang, before, after in zip(
-        work.languages, work.scratches(source), work.scratches(target), strict=True
-    ):
-        told[lang] = moses.normalise_and_tokenise(
-            before,
-            after,
-            lang,
-            jobs=work.jobs,
-            lower=True,
-            normalise=False,
-            remove_non_printing=False,
-        )
+    tokenise = partial(
+        moses.normalise_and_tokenise,
+        jobs=work.jobs,
+        lower=True,
+        normalise=False,
+        remove_non_printing=False,
+    )
+    sources, targets = work.scratches(source), work.scratches(target)
+    told = each_side(tokenise, sources, targets, work.languages)
+    for before, after in zip(sources, targets, strict=True):
         before.unlink()
         if split_hyphens:
             before = after.rename(before)

@@ -19,30 +19,31 @@ of words of the text and pairs of them, and learns from those, too. Linux only.
 from __future__ import annotations
 
 import argparse
-import datetime
+import contextlib
 import json
 import os
-import platform
 import random
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from data_prep import bpe
 from data_prep.binarise import binarise
+from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
 from data_prep.cli import run
 from data_prep.faults import Kind
 from data_prep.files import open_bytes, write_atomic, write_json
 from data_prep.moses import normalise_and_tokenise
 from data_prep.policy import Action, Policy, positive_int
-from data_prep.streams import die_with
+from data_prep.provenance import commit, processor, today, versions
 from data_prep.validate import validate
 from fairseq_compat.errors import UserError
 
@@ -53,6 +54,7 @@ TRAINING = ("multi30k/train", "tatoeba_en_de/train", "mix_en_de/*")
 WMT14_TOKENS = 240_000_000
 MERGES = 40_000  # fairseq's; the papers' ready-made archive has 32,000
 LOOK_EVERY = 0.05  # seconds
+_ENDED = (FileNotFoundError, ProcessLookupError)  # how /proc tells that a process has
 STRESS = "learn 40,000, {:,} words"
 
 # the text is to go through, whatever is in it: this is no training set
@@ -116,7 +118,7 @@ def gather(data: Path, folder: Path, most: int | None) -> Json:
                     raise UserError(f"no {pattern}.{lang}.gz", data, "give the folder with --data")
                 for path in found:
                     with open_bytes(path) as stream:
-                        lines = [line for line, _ in zip(stream, range(most or 1 << 40))]  # noqa: B905
+                        lines = list(islice(stream, most))
                     output.writelines(lines)
                     corpora[path.name.split(".")[0] + f" ({path.parent.name})"] = len(lines)
     return corpora
@@ -157,38 +159,33 @@ class Memory(threading.Thread):
 
 
 def _tree(pid: int) -> list[int]:
+    """A process and its descendants."""
     found = [pid]
     for one in found:  # which grows as we go
-        for children in Path(f"/proc/{one}/task").glob("*/children"):
-            try:
-                found += map(int, children.read_text().split())
-            except OSError:  # it has just ended
-                continue
+        with contextlib.suppress(*_ENDED):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                found += map(int, _told(f"/proc/{one}/task/{thread}/children").split())
     return found
 
 
 def _pss(pid: int) -> int:
+    """Proportional set size of a process in bytes; 0 for one that is ending."""
+    found = re.search(r"^Pss:\s+(\d+) kB$", _told(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def _told(file: str) -> str:
+    """What /proc tells of a process; nothing, if it has ended since it was listed."""
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return 0
+        return Path(file).read_text()
+    except _ENDED:
+        return ""
 
 
 def measure(stage: str, folder: Path, jobs: int) -> Json:
     """Runs a stage in a process of its own; time, memory and counts."""
-    arguments = [
-        "--stage",
-        stage,
-        "--parent",
-        str(os.getpid()),
-        "--data",
-        str(folder),
-        "--jobs",
-        str(jobs),
-    ]
+    arguments = ["--stage", stage, "--data", str(folder), "--jobs", str(jobs)]
+    arguments += ["--parent", str(os.getpid())]
     child = subprocess.Popen(
         [sys.executable, "-m", PROG, *arguments], stdout=subprocess.PIPE, text=True
     )
@@ -201,7 +198,6 @@ def measure(stage: str, folder: Path, jobs: int) -> Json:
         raise UserError(f"failed with status {child.returncode}", stage)
     told = json.loads(output.splitlines()[-1])
     row = {"stage": stage, "jobs": jobs, **told, "peak_bytes": memory.peak}
-    row["lines_per_second"] = round(row["lines"] / row["seconds"], 1)
     print(json.dumps(row), flush=True)
     return row
 
@@ -212,7 +208,9 @@ def work(stage: str, folder: Path, jobs: int) -> None:
     before = _cpu()
     counts = do(stage, folder, jobs)
     seconds, cpu = time.perf_counter() - start, _cpu() - before
-    print(json.dumps({"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), **counts}))
+    speed = {"lines_per_second": round(counts["lines"] / seconds, 1)}
+    times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
+    print(json.dumps({**times, **counts, **speed}))
 
 
 def _cpu() -> float:
@@ -222,17 +220,14 @@ def _cpu() -> float:
 
 def surroundings() -> Json:
     """What the numbers depend on beside the code."""
-    cpu = Path("/proc/cpuinfo").read_text().split("model name", 1)[-1].split("\n")[0].strip("\t: ")
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "commit": git.stdout.strip(),
-        "cpu": cpu,
+        "date": today(),
+        "commit": commit(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average_before": os.getloadavg(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("sacremoses", "regex", "subword-nmt", "fairseq")},
+        **versions("sacremoses", "regex", "subword-nmt", "fairseq"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,19 @@ def _checked(pair: Pair, policy: Policy, todo: str) -> dict[str, Any]:
 def check_for_fairseq(pair: Pair) -> dict[str, Any]:
     """Counts of a pair to be binarised. Raises UserError if fairseq would misread it."""
     return _checked(pair, _FOR_FAIRSEQ, "remove it from the original text")
+
+
+def each_side(
+    function: Callable[[Path, Path, str], dict[str, int]],
+    sources: Pair,
+    targets: Pair,
+    languages: tuple[str, str],
+) -> dict[str, dict[str, int]]:
+    """Calls function(source, target, language) for both sides; its counts, by language."""
+    return {
+        lang: function(source, target, lang)
+        for source, target, lang in zip(sources, targets, languages, strict=True)
+    }
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

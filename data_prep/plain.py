@@ -30,10 +30,17 @@ def gzipped(
             f"{name}.gz",
             f"{url}/{name}.gz" if url else "",
             (Member(name, (name,)),),
-            check=partial(check, name=name) if check else None,  # type: ignore[call-arg]
+            check=_named(check, name) if check else None,
         )
         for name in names
     )
+
+
+def _named(check: Callable[[Path, str], None], name: str) -> Callable[[Path], None]:
+    def check_file(path: Path) -> None:
+        check(path, name)
+
+    return check_file
 
 
 def corpus(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from data_prep import moses
 from data_prep.cli import run
@@ -32,7 +32,8 @@ def score_translation(generation: Path, data: Path) -> Json:
 
     Raises UserError if hypotheses are missing, or the data folder does not say what it holds.
     """
-    from fairseq_collab.evaluation.compound_split import compound_split_bleu
+    # only here: these import fairseq and torch, which `detokenise` can do without
+    from fairseq_collab.evaluation.compound_split import bleu_of_tokens, compound_split_bleu
     from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
 
     manifest = read_json(data / MANIFEST) if (data / MANIFEST).exists() else {}
@@ -43,21 +44,16 @@ def score_translation(generation: Path, data: Path) -> Json:
     hypotheses = read_hypotheses(generation)
     readable = detokenise(hypotheses, form, language)
     references = read_references(data / "raw" / f"test.{language}")
-    found = score(readable, references)
     result: Json = {
         **{key: options[key] for key in ("corpus", "variant", "languages")},
         **({"note": options["note"]} if "note" in options else {}),
         "lowercased": form["lowercased"],
-        "bleu": found.bleu,
-        "bleu_signature": found.bleu_signature,
-        "chrf": found.chrf,
-        "chrf_signature": found.chrf_signature,
-        "length_ratio": found.length_ratio,
-        "sentences": found.sentences,
+        **asdict(score(readable, references)),
         **compound_split_bleu(readable, references, language),
     }
     if form["moses"]:
-        result |= _tokenised_bleu(hypotheses, _tokenised_references(generation))
+        bleu, signature = bleu_of_tokens(hypotheses, _tokenised_references(generation))
+        result |= {"tokenised_bleu": bleu, "tokenised_signature": signature}
     return result
 
 
@@ -73,15 +69,6 @@ def _tokenised_references(generation: Path) -> list[str]:
     matches = (_REFERENCE.fullmatch(line) for line in lines)
     found = {int(match[1]): match[2] for match in matches if match}
     return [found[number] for number in sorted(found)]
-
-
-def _tokenised_bleu(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    from sacrebleu.metrics import BLEU
-
-    # force: sacreBLEU warns of tokenised text otherwise, and this is meant to be
-    bleu = BLEU(tokenize="none", force=True)
-    found = bleu.corpus_score(hypotheses, [references])
-    return {"tokenised_bleu": found.score, "tokenised_signature": str(bleu.get_signature())}
 
 
 def _report(args: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from data_prep.child import _die_with_parent
+from data_prep.child import die_with_parent
 from data_prep.cli import run
 from data_prep.files import locked, read_json, write_json
 from data_prep.folder import (
@@ -155,7 +155,7 @@ def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
             filled,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent,
             check=False,
         ).returncode
     except FileNotFoundError:

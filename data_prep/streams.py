@@ -8,19 +8,20 @@ are written in the order of the text, so the output does not depend on the numbe
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from data_prep.child import die_with
 from data_prep.files import open_bytes
 from fairseq_compat.errors import UserError
 
@@ -28,7 +29,6 @@ BLOCK_BYTES = 1 << 18  # a few thousand sentences: large beside what it costs to
 LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory
 WORDS_REMEMBERED = 1 << 20  # by all workers together, which takes some 300 MB
 _BLOCKS_AHEAD = 2  # per worker, beside the block that it works on
-_PR_SET_PDEATHSIG = 1
 
 Lines = list[str]
 Result = TypeVar("Result")
@@ -127,14 +127,14 @@ def read_blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
         line = byte = 0
         while data := _read_lines(stream, size):
             block = Block(path, line, byte, data)
-            if not data.endswith(b"\n") and stream.peek(1):  # type: ignore[attr-defined]
+            if not data.endswith(b"\n") and stream.peek(1):
                 raise too_long(path, line + block.lines)
             yield block
             line += block.lines
             byte += len(data)
 
 
-def _read_lines(stream: BinaryIO, size: int) -> bytes:
+def _read_lines(stream: BufferedReader, size: int) -> bytes:
     data = stream.read(size)
     return data if data.endswith(b"\n") else data + stream.readline(LINE_BYTES)
 
@@ -153,11 +153,12 @@ Item = TypeVar("Item")
 
 def ordered(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """`function` of every item, in order, by `jobs` processes; items say where they are from.
 
-    Items are drawn only as results are taken: at most a few a worker wait at any time. Where
-    processes are not forked (anywhere but on Linux), `function` must be picklable.
+    Items are drawn only as results are taken: at most a few a worker wait at any time. The
+    workers end after the last result, or at close(). Where processes are not forked (anywhere
+    but on Linux), `function` must be picklable.
     """
     if jobs < 1:
         raise UserError(f"{jobs} jobs: there must be at least one")
@@ -187,7 +188,7 @@ def _located(item: object) -> Iterator[None]:
         yield
     except (UserError, OSError, BrokenProcessPool):
         raise
-    except Exception as error:
+    except Exception as error:  # whatever a caller's function raises: the cause stays attached
         raise UserError(f"{type(error).__name__}: {error}", str(item)) from error
 
 
@@ -240,14 +241,6 @@ def _start(function: Callable[[Any], Any], parent: int) -> None:
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell
     die_with(parent)
-
-
-def die_with(parent: int) -> None:
-    """In a child process: be killed when the parent is gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # died before we asked to be told
-            os._exit(1)
 
 
 def _call(item: Any) -> Any:

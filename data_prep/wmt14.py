@@ -28,6 +28,7 @@ from data_prep.parallel_text import (
     carve,
     check_equal,
     check_published,
+    each_side,
     join,
     without_typographic_apostrophes,
     write_lines,
@@ -178,12 +179,8 @@ def _text(variant: str, work: Work) -> Json:
 
 def _tokenise(work: Work, pair: Pair, stem: str) -> Json:
     print(f"tokenising {stem} ...", flush=True)
-    return {
-        lang: moses.normalise_and_tokenise(
-            source, target, lang, jobs=work.jobs, aggressive_hyphens=True
-        )
-        for lang, source, target in zip(LANGUAGES, pair, work.scratches(stem), strict=True)
-    }
+    tokenise = partial(moses.normalise_and_tokenise, jobs=work.jobs, aggressive_hyphens=True)
+    return each_side(tokenise, pair, work.scratches(stem), LANGUAGES)
 
 
 def _plain(work: Work, pair: Pair) -> Pair:
@@ -214,26 +211,17 @@ def _write_test(work: Work) -> int:
 
 def _tokenise_test(work: Work, *, normalise: bool) -> Json:
     """fairseq's script does not normalise the test set like the rest; the variant wmt14 does."""
-    told = {}
-    for lang, raw, mapped, target in zip(
-        LANGUAGES,
-        work.results("raw/test"),
-        work.scratches("mapped"),
-        work.scratches("test"),
-        strict=True,
-    ):
+    for raw, mapped in zip(work.results("raw/test"), work.scratches("mapped"), strict=True):
         lines = lines_of(raw)
         write_lines(mapped, lines if normalise else without_typographic_apostrophes(lines))
-        told[lang] = moses.normalise_and_tokenise(
-            mapped,
-            target,
-            lang,
-            jobs=work.jobs,
-            normalise=normalise,
-            remove_non_printing=normalise,
-            aggressive_hyphens=True,
-        )
-    return told
+    tokenise = partial(
+        moses.normalise_and_tokenise,
+        jobs=work.jobs,
+        normalise=normalise,
+        remove_non_printing=normalise,
+        aggressive_hyphens=True,
+    )
+    return each_side(tokenise, work.scratches("mapped"), work.scratches("test"), LANGUAGES)
 
 
 def _clean(work: Work, split: str) -> Json:

@@ -9,6 +9,8 @@
 # training that was interrupted goes on from its last epoch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
 
 DATA=${DATA:-embedded}
 OUT=${OUT:-runs/demo-$DATA}
@@ -17,7 +19,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 case $DATA in
     embedded)
-        prepare=(python -m data_prep.demo_data --vocab-size 2000)
+        vocabulary=2000
         architecture=(
             --arch transformer_collab --key-dim 32
             --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
@@ -30,7 +32,7 @@ case $DATA in
         export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
         ;;
     multi30k)
-        prepare=(python -m data_prep.multi30k --vocab-size 6000 ${FROM:+--from "$FROM"})
+        vocabulary=6000
         # Block mixing did better than the default here: results/multi30k.md.
         architecture=(--arch transformer_collab_multi30k --key-dim 64 --mixing-init block)
         schedule=(--lr 2e-3 --warmup-updates 1000 --max-epoch 16)
@@ -42,13 +44,8 @@ case $DATA in
         ;;
 esac
 
-bash recipes/setup.sh
-# shellcheck disable=SC1091
-source "${VENV:-.venv}/bin/activate"
-export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
-# Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
-export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
-export MALLOC_TOP_PAD_=268435456
+activate
+set_variables
 
 # once RESULT COMMAND...: run the command, which writes RESULT, unless RESULT is there.
 once() {
@@ -83,7 +80,7 @@ translate() {
 
 say "Data: $DATA"
 mkdir -p "$OUT"
-"${prepare[@]}" --out "$OUT/data"
+prepare "$DATA" "$vocabulary" "$OUT/data"
 
 say "Training (log: $OUT/train.log)"
 once "$OUT/trained" train

@@ -50,8 +50,4 @@ generation=(--beam 5 --lenpen 1 --max-tokens 4096)
 subwords=subword_nmt
 [ "$variant" != cased ] || subwords=sentencepiece
 
-if begin 1 "fetch"; then data iwslt14 fetch; fi
-if begin 2 "extract"; then data iwslt14 extract; fi
-if begin 3 "clean, tokenise, segment"; then data iwslt14 text; fi
-if begin 4 "binarise"; then data iwslt14 binarise; fi
-train_to_score
+all_stages iwslt14 "clean, tokenise, segment"

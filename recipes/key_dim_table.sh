@@ -11,6 +11,8 @@
 # Interrupt it whenever you like: given again, it goes on. The table and the figure are in OUT/table.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
 
 DATASET=${1:-}
 data=data/$DATASET
@@ -22,25 +24,25 @@ fail() {
 }
 
 case $DATASET in
-    embedded) prepare=(python -m data_prep.demo_data --vocab-size 2000 --out "$data") ;;
-    multi30k) prepare=(python -m data_prep.multi30k --vocab-size 4000 --out "$data" ${FROM:+--from "$FROM"}) ;;
+    embedded) make_data=(prepare embedded 2000 "$data") ;;
+    multi30k) make_data=(prepare multi30k 4000 "$data") ;;
     tatoeba)
         [ -n "${FROM:-}" ] || fail "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
             "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"
-        prepare=(
+        make_data=(
             python -m data_prep.prepare --text "$FROM" --source-lang en --target-lang de
             --vocab-size 8000 --out "$data"
         )
         ;;
     iwslt14)
         data=runs/iwslt14/data
-        prepare=(bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 ${FROM:+--from "$FROM"})
+        make_data=(bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 ${FROM:+--from "$FROM"})
         ;;
     wmt14)
         [ -n "${FROM:-}" ] || fail "where is Google's wmt16_en_de archive, which the paper uses?" \
             "Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
         data=runs/wmt14_en_de/data
-        prepare=(
+        make_data=(
             bash recipes/wmt14_en_de.sh --variant google --stop-stage 4 --out runs/wmt14_en_de
             --from "$FROM"
         )
@@ -48,13 +50,8 @@ case $DATASET in
     *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, tatoeba, iwslt14 or wmt14" ;;
 esac
 
-bash recipes/setup.sh
-# shellcheck disable=SC1091
-source "${VENV:-.venv}/bin/activate"
-export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
-# Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
-export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
-export MALLOC_TOP_PAD_=268435456
+activate
+set_variables
 
 if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     device=() jobs=1
@@ -62,11 +59,11 @@ else
     device=(common.cpu=true) jobs=$(nproc)
 fi
 
-"${prepare[@]}"
+"${make_data[@]}"
 
 # A run that failed is in the table's notes; the table is made all the same.
 status=0
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086  # SWEEP is several words
 fairseq-collab sweep "configs/experiment/key_dim_$DATASET.yaml" --out "$OUT" \
     "task.data=$data" --jobs "${JOBS:-$jobs}" "${device[@]}" ${SWEEP:-} || status=$?
 [ "$status" -le 1 ] || exit "$status"   # interrupted

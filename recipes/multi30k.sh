@@ -44,8 +44,4 @@ training=(
 generation=(--beam 5 --max-tokens 4096)
 subwords=sentencepiece
 
-if begin 1 "fetch"; then data multi30k_recipe fetch; fi
-if begin 2 "extract"; then data multi30k_recipe extract; fi
-if begin 3 "check, segment"; then data multi30k_recipe text; fi
-if begin 4 "binarise"; then data multi30k_recipe binarise; fi
-train_to_score
+all_stages multi30k_recipe "check, segment"

@@ -1,8 +1,8 @@
 # What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
 #
 # A recipe sets its defaults (variant, pair, out, averaged, papers_batches), calls parse_options "$@"
-# and set_up, and then names its stages in order with `begin` and `call`.
-# shellcheck shell=bash disable=SC2034
+# and set_up, sets what `train_to_score` wants, and calls `all_stages`.
+# shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim=""
 dry_run=no force=() source_options=() own=() extra=()
@@ -68,15 +68,10 @@ parse_options() {
 set_up() {
     cd "$(dirname "${BASH_SOURCE[0]}")/.."
     [ "$dry_run" = no ] || return 0
-    if [ -z "${VIRTUAL_ENV:-}" ]; then
-        bash recipes/setup.sh
-        # shellcheck disable=SC1091
-        source "${VENV:-.venv}/bin/activate"
-    fi
-    export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
-    # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
-    export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
-    export MALLOC_TOP_PAD_=268435456
+    # shellcheck source=recipes/common.sh
+    source recipes/common.sh
+    [ -n "${VIRTUAL_ENV:-}" ] || activate
+    set_variables
 }
 
 # begin N TITLE: is stage N asked for?
@@ -189,6 +184,15 @@ ours() {
             ;;
         *) fail "--method $method: collab or concatenated" ;;
     esac
+}
+
+# all_stages MODULE WHAT: of the corpus of data_prep.MODULE; WHAT its third stage does to the text.
+all_stages() {
+    if begin 1 "fetch"; then data "$1" fetch; fi
+    if begin 2 "extract"; then data "$1" extract; fi
+    if begin 3 "$2"; then data "$1" text; fi
+    if begin 4 "binarise"; then data "$1" binarise; fi
+    train_to_score
 }
 
 # Stages 5 to 8, the same everywhere. The recipe sets: architecture, training, generation, subwords.

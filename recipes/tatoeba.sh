@@ -43,8 +43,4 @@ training=(
 generation=(--beam 5 --max-tokens 4096)
 subwords=sentencepiece
 
-if begin 1 "fetch"; then data tatoeba fetch; fi
-if begin 2 "extract"; then data tatoeba extract; fi
-if begin 3 "check, split, segment"; then data tatoeba text; fi
-if begin 4 "binarise"; then data tatoeba binarise; fi
-train_to_score
+all_stages tatoeba "check, split, segment"

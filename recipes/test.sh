@@ -7,10 +7,10 @@
 # Tests on real corpora need FAIRSEQ_COLLAB_DATA (default: ../shared/data) and are skipped without.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
 
-bash recipes/setup.sh --dev
-# shellcheck disable=SC1091
-source "${VENV:-.venv}/bin/activate"
+activate --dev
 
 ruff check .
 ruff format --check .

@@ -49,8 +49,4 @@ training=(
 generation=(--beam 4 --lenpen 0.6 --max-tokens 3584)
 subwords=subword_nmt
 
-if begin 1 "fetch"; then data wmt14 fetch; fi
-if begin 2 "extract"; then data wmt14 extract; fi
-if begin 3 "clean, tokenise, segment"; then data wmt14 text; fi
-if begin 4 "binarise"; then data wmt14 binarise; fi
-train_to_score
+all_stages wmt14 "clean, tokenise, segment"

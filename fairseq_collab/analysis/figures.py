@@ -8,6 +8,7 @@ bottom   rank of the logits against sentence length (the bottleneck of Bhojanapa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -115,8 +116,8 @@ def _style_energy(axes: Axes) -> None:
     axes.grid(alpha=0.25)
 
 
-def _draw_curve(axes: Axes, curve: NDArray, **style: object) -> None:
-    axes.plot(np.arange(len(curve)), curve, **style)  # type: ignore[arg-type]
+def _draw_curve(axes: Axes, curve: NDArray, **style: Any) -> None:
+    axes.plot(np.arange(len(curve)), curve, **style)
 
 
 def _cumulative(row: Row) -> NDArray:

@@ -196,8 +196,7 @@ def _facts(folder: Path) -> dict[str, Any]:
 def _recorded_reference(path: Path, facts: dict[str, Any]) -> Path:
     if not facts:
         raise UserError("is not a run", where=path, todo="give its reference text (--reference)")
-    beside = path / facts["reference"]  # an absolute path stays what it is
-    return beside if beside.exists() else Path(facts["reference"])
+    return Run(path).reference()
 
 
 def _check_score(

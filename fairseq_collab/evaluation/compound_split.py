@@ -35,11 +35,16 @@ def compound_split_bleu(
             for sentence in sentences
         ]
 
+    bleu, signature = bleu_of_tokens(tokens(hypotheses), tokens(references))
+    return {
+        "compound_split_bleu": bleu,
+        "compound_split_signature": f"moses:{language}|sacremoses:{version('sacremoses')}"
+        f"|compounds:split|{signature}",
+    }
+
+
+def bleu_of_tokens(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
+    """BLEU (0 to 100) of tokens joined by blanks, as they are, and sacreBLEU's signature."""
     # force: sacreBLEU warns of tokenised text otherwise, and this is meant to be.
     bleu = BLEU(tokenize="none", force=True)
-    found = bleu.corpus_score(tokens(hypotheses), [tokens(references)])
-    return {
-        "compound_split_bleu": found.score,
-        "compound_split_signature": f"moses:{language}|sacremoses:{version('sacremoses')}"
-        f"|compounds:split|{bleu.get_signature()}",
-    }
+    return bleu.corpus_score(hypotheses, [references]).score, str(bleu.get_signature())

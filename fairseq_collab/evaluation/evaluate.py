@@ -8,33 +8,29 @@ set, the best checkpoint is taken.  References are the untouched text in the dat
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 
 from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoints
 from fairseq_collab.evaluation.compound_split import compound_split_bleu
 from fairseq_collab.evaluation.cost import cost, load_architecture
 from fairseq_collab.evaluation.multiply_adds import LENGTH, multiply_adds
+from fairseq_collab.evaluation.provenance import circumstances
 from fairseq_collab.evaluation.run import Run, read_json
 from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
 from fairseq_compat.errors import UserError
 
 SCORE_VERSION = 1
-PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 #: fairseq's log with ``common.log_format=json``: ``... | INFO | train | {...}``.
 _JSON_ENTRY = re.compile(r"\| (train|valid) \| (\{.*\})$", re.MULTILINE)
 
@@ -57,9 +53,9 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
     translate(run, config, lock)
     data = Path(config.task.data)
     subset, target = config.dataset.gen_subset, config.task.target_lang
-    reference = data / "raw" / f"{subset}.{target}"
+    reference = f"raw/{subset}.{target}"  # in the data folder
     hypotheses = readable(read_hypotheses(run.generation), data, target)
-    references = read_references(reference)
+    references = read_references(data / reference)
     result = {
         "version": SCORE_VERSION,
         "run": run.name,
@@ -67,7 +63,7 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
         "data": data.name,
         "data_sha256": manifest_hash(data),
         "subset": subset,
-        "reference": str(reference),
+        "reference": reference,
         "hypotheses": run.generation.name,
         **asdict(score(hypotheses, references)),
         **compound_split_bleu(hypotheses, references, target),
@@ -76,7 +72,7 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
         "averaged": [Path(path).name for path in averaged],
         "beam": config.generation.beam,
         "lenpen": config.generation.lenpen,
-        **circumstances(config),
+        **circumstances(cpu=config.common.cpu),
     }
     run.finish(result)
     return result
@@ -209,47 +205,6 @@ def training_figures(run: Run) -> dict[str, Any]:
         "epochs": int(last["epoch"]),
         "valid_loss": float(entries["valid"][-1]["valid_loss"]),
     }
-
-
-def circumstances(config: DictConfig) -> dict[str, Any]:
-    """Where, when and with what the run was scored."""
-    return {
-        "commit": commit(),
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in PACKAGES},
-        },
-        "hardware": hardware(cpu=config.common.cpu),
-        "date": datetime.date.today().isoformat(),
-    }
-
-
-def commit() -> str | None:
-    """The project's git commit, marked where files differ from it; None outside git."""
-    here = Path(__file__).parent
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or None
-
-
-def hardware(cpu: bool) -> str:
-    """The GPU, or the processor with the number of threads that a training used."""
-    if torch.cuda.is_available() and not cpu:
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    threads = torch.get_num_threads()
-    return f"{name}, {os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)} a training"
 
 
 def last_line(text: str) -> str:

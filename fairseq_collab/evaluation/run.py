@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from fairseq_compat import atomic
+from data_prep import files
 from fairseq_compat.errors import UserError
 
 Verdict = Literal["finished", "failed", "diverged", "incomplete"]
@@ -68,9 +69,11 @@ class Run:
                 where=self.folder,
                 todo="give a folder that fairseq-collab sweep made",
             ) from error
-        except Exception as error:
-            raise UserError(f"cannot be read: {error}", where=self.config_file) from error
-        assert isinstance(config, DictConfig)
+        except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"cannot be read: {reason}", where=self.config_file) from error
+        if not isinstance(config, DictConfig):
+            raise UserError("is a list, not a configuration", where=self.config_file)
         return config
 
     def started(self) -> dict[str, Any]:
@@ -80,6 +83,25 @@ class Run:
     def score(self) -> dict[str, Any] | None:
         """What ``score.json`` says, or None where the run is not finished."""
         return read_json(self.score_file)
+
+    def reference(self) -> Path:
+        """The untouched text that a finished run was scored against.
+
+        ``score.json`` names it relative to the data folder (``raw/test.de``), or to the run's own
+        folder, if it is kept there; runs scored by earlier versions have its absolute path.
+
+        Raises:
+            UserError: the run is not finished, or its configuration cannot be read.
+        """
+        score = self.score()
+        if score is None:
+            raise UserError("is not scored", where=self.folder)
+        recorded = Path(score["reference"])
+        own = self.folder / recorded  # an absolute path stays what it is
+        if recorded.is_absolute() or own.exists():
+            return own
+        data = OmegaConf.select(self.config(), "task.data")
+        return own if data is None else Path(data) / recorded
 
     def verdict(self) -> Verdict:
         """How far the run is."""
@@ -95,11 +117,11 @@ class Run:
 
     def fail(self, verdict: Verdict, reason: str) -> None:
         """Record that an attempt failed."""
-        write_json(self.failed_file, {"verdict": verdict, "reason": reason})
+        files.write_json(self.failed_file, {"verdict": verdict, "reason": reason})
 
     def finish(self, score: dict[str, Any]) -> None:
         """Record the scores: the run is finished from here on."""
-        write_json(self.score_file, score)
+        files.write_json(self.score_file, score)
         self.failed_file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -154,14 +176,6 @@ def read_json(path: Path) -> Any:
         UserError: it is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return files.read_json(path)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UserError(f"not JSON: {error}", where=path) from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file as a whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    atomic.write(path, lambda file: file.write(text.encode()))

@@ -151,7 +151,7 @@ def score_run(folder: Path) -> tuple[Path, Path, Score]:
     with run.locked() as lock:
         found = evaluate(run, lock)
     result = Score(**{field.name: found[field.name] for field in fields(Score)})
-    return run.generation, Path(found["reference"]), result
+    return run.generation, run.reference(), result
 
 
 def summary(result: Score) -> str:

@@ -124,11 +124,11 @@ def run_name(varied: dict[str, str]) -> str:
 def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):
-        config = OmegaConf.merge(config, _FORCED)  # type: ignore[assignment]
+        config.merge_with(_FORCED)
         for section, option in (("task", "data"), ("common", "user_dir")):
             if config[section].get(option):
                 config[section][option] = str(Path(config[section][option]).resolve())
-    return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))  # type: ignore[return-value]
+    return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
 
 
 def check_same(run: Run, job: Job) -> None:

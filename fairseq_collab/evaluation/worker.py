@@ -6,7 +6,6 @@ leaves them running, and whoever comes next waits for them (they hold their run'
 
 from __future__ import annotations
 
-import datetime
 import re
 import signal
 import subprocess
@@ -20,8 +19,10 @@ from typing import Any, TextIO
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from fairseq_collab.evaluation.evaluate import commit, last_line
-from fairseq_collab.evaluation.run import Busy, Run, write_json
+from data_prep.files import write_json
+from data_prep.provenance import commit, today
+from fairseq_collab.evaluation.evaluate import last_line
+from fairseq_collab.evaluation.run import Busy, Run
 from fairseq_collab.evaluation.sweep import Job
 from fairseq_compat import atomic
 
@@ -82,7 +83,7 @@ class Worker:
                 "overrides": job.overrides,
                 "command": self.command,
                 "commit": commit(),
-                "date": datetime.date.today().isoformat(),
+                "date": today(),
             }
             write_json(run.started_file, started)
         if not run.config_file.exists():

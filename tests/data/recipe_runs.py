@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from commands import BIN, REPOSITORY
 
+from fairseq_collab.models.layers import EncoderLayer
+from fairseq_compat import checkpoints
+
 Completed = subprocess.CompletedProcess[str]
 #: For fairseq-train: small, quick, and long enough for two checkpoints to average.
 TINY = [
@@ -100,8 +103,8 @@ def outputs(out: Path, stage: str) -> dict[str, Any]:
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     """Without the unused copies in fairseq's own encoder layers, which nobody initialises."""
-    found = torch.load(checkpoint, weights_only=False)["model"]
-    unused = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
+    found = checkpoints.read(checkpoint)["model"]
+    unused = re.compile(rf"encoder\.layers\.\d+\.({'|'.join(EncoderLayer.COPIES)})")
     return {name: weight for name, weight in found.items() if not unused.fullmatch(name)}
 
 

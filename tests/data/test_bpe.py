@@ -64,7 +64,7 @@ WORDS = st.lists(st.text("ab", min_size=1, max_size=12), min_size=1, max_size=12
 @given(WORDS, st.integers(1, 40))
 @example(["aaaaaaa", "aaaaa", "aaaa", "aaaaaaaa"], 30)
 @example(["ababab", "abab", "bababa", "bab"], 30)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_merges_on_awkward_words(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], merges: int
 ) -> None:

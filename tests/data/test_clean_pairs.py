@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,13 +87,12 @@ def test_jobs_do_not_matter(pair: Pair, tmp_path: Path) -> None:
     rng = random.Random(3)
     sides = ["".join("w " * rng.randint(0, 12) + "\n" for _ in range(60_000)) for _ in range(2)]
     sources = pair(sides[0].encode(), sides[1].encode())
-    limits = {"ratio": 1.5, "shortest": 1, "longest": 10}
-    expected = clean_pairs(sources, outputs(tmp_path), **limits)  # type: ignore[arg-type]
+    clean = partial(clean_pairs, sources, outputs(tmp_path), ratio=1.5, shortest=1, longest=10)
+    expected = clean()
     texts = [path.read_bytes() for path in outputs(tmp_path)]
     assert sum(expected.values()) == 2 * expected["read"] == 120_000
     assert [text.count(b"\n") for text in texts] == [expected["kept"]] * 2
-    counts = clean_pairs(sources, outputs(tmp_path), **limits, jobs=2)  # type: ignore[arg-type]
-    assert counts == expected
+    assert clean(jobs=2) == expected
     assert [path.read_bytes() for path in outputs(tmp_path)] == texts
 
 

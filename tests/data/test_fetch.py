@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback import Server
@@ -20,8 +21,8 @@ CONTENT = bytes(range(256)) * 1000
 QUICK = Patience(tries=3, pause=0.0, timeout=5.0)
 
 
-def get(server: Server, folder: Path, **more: object) -> Path:
-    return fetch(f"{server.url}/f", folder / "f", patience=QUICK, **more)  # type: ignore[arg-type]
+def get(server: Server, folder: Path, **more: Any) -> Path:
+    return fetch(f"{server.url}/f", folder / "f", patience=QUICK, **more)
 
 
 def names(folder: Path) -> set[str]:

@@ -6,11 +6,11 @@ import os
 import resource
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_running, wait_for
 from text_tools import command, config, error_line, manifest, names, options, run
 
 import data_prep.prepare as prepare_module
@@ -41,20 +41,6 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def wait_for(condition: Any, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return bool(condition())
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import is_running, wait_for
 
 from data_prep import streams
 from data_prep.streams import Block, ordered, parallel_lines, read_blocks
@@ -60,10 +60,13 @@ def test_a_line_ends_at_lf_only(content: bytes, expected: bytes, tmp_path: Path)
     assert lines == expected.count(b"\n")
 
 
+def blank(lines: list[str]) -> list[str]:
+    return [" " for _ in lines]
+
+
 def test_emptied_lines_are_counted(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a\n\n  \nb\n")
     counts = Counter[str]()
-    blank = lambda lines: [" " for _ in lines]  # noqa: E731
     parallel_lines(tmp_path / "text", tmp_path / "out", blank, 2, counts=counts)
     assert counts["emptied"] == 2
 
@@ -129,7 +132,7 @@ def test_little_is_read_ahead(text: Path) -> None:
     for taken in range(1, 31):
         next(results)
         assert drawn - taken <= 2 * 3
-    results.close()  # type: ignore[attr-defined]
+    results.close()
 
 
 def len_of(block: Block) -> int:
@@ -164,7 +167,7 @@ parallel_lines(Path(sys.argv[1]), Path(os.devnull), slow, 2, block_bytes=1000)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="as for other children")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere children outlive their parent")
 def test_workers_die_with_the_parent(text: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
@@ -182,21 +185,6 @@ def test_workers_die_with_the_parent(text: Path, tmp_path: Path) -> None:
 def test_full_disk_is_not_blamed_on_the_text(text: Path) -> None:
     """The commands tell an OSError in one line, so it must come through as it is."""
     if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full here")
+        pytest.skip("only Linux has /dev/full, a disk that is always full")
     with pytest.raises(OSError, match="No space left on device"):
         parallel_lines(text, Path("/dev/full"), upper, 2)
-
-
-def wait_for(condition: object, seconds: float = 20.0) -> bool:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return bool(condition())
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

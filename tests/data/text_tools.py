@@ -19,10 +19,10 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
 
 
-def run(module: str, *arguments: object) -> Completed:
+def run(module: str, *arguments: object, timeout: float = 60) -> Completed:
     """One of our commands, as a user starts it."""
     return subprocess.run(
-        command(module, *arguments), capture_output=True, text=True, timeout=60, check=False
+        command(module, *arguments), capture_output=True, text=True, timeout=timeout, check=False
     )
 
 

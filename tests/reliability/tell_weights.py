@@ -9,8 +9,7 @@ import os
 import runpy
 from pathlib import Path
 
-import fairseq_cli.train  # noqa: F401  (first: it sets the log up)
-from fairseq.trainer import Trainer
+from fairseq_cli.train import Trainer  # not fairseq.trainer: this sets the log up first
 
 create = Trainer.__init__
 

@@ -21,6 +21,7 @@ from data_prep.embedded.grammar.verb_sets import (
 )
 from data_prep.embedded.syntax.nodes import (
     Clause,
+    Modifier,
     NounPhrase,
     Subordinate,
 )
@@ -95,10 +96,8 @@ def _no_clash(sub: Clause, subject: NounPhrase) -> None:
     predicate = sub.predicate
     if (
         noun is not None
-        and hasattr(predicate, "adjective")
-        and not (
-            predicate.adjective.modifies(noun, predicative=True) or noun.proper  # type: ignore[union-attr]
-        )
+        and isinstance(predicate, Modifier)
+        and not (predicate.adjective.modifies(noun, predicative=True) or noun.proper)
     ):
         raise NoFit
 

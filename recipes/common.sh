@@ -1,0 +1,27 @@
+# What recipes share: the environment, and the data of small experiments. Sourced by them, from the
+# root of the repository; does nothing alone.
+# shellcheck shell=bash
+
+# activate [--dev]: makes the environment, if need be, and enters it.
+activate() {
+    bash recipes/setup.sh "$@"
+    # shellcheck disable=SC1091  # made just now
+    source "${VENV:-.venv}/bin/activate"
+}
+
+# What every training of ours has in its environment.
+set_variables() {
+    export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
+    # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
+    export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
+    export MALLOC_TOP_PAD_=268435456
+}
+
+# prepare DATASET VOCABULARY DIR: the data folder of embedded (generated) or multi30k (downloaded,
+# or in the folder FROM), in so many subwords.
+prepare() {
+    case $1 in
+        embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" ;;
+        multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
+    esac
+}

@@ -1,0 +1,87 @@
+"""What files of results tell of where they come from, and that it can be found again."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from run_folders import start_run, write_run
+
+from data_prep import provenance
+from fairseq_collab.evaluation.provenance import circumstances, hardware
+from fairseq_collab.evaluation.run import Run
+from fairseq_compat.errors import UserError
+
+
+def test_circumstances() -> None:
+    found = circumstances(cpu=True)
+    assert found.keys() == {"commit", "versions", "hardware", "date"}
+    assert found["versions"]["torch"] == version("torch")
+    assert re.match(r"3\.\d+\.\d+", found["versions"]["python"])
+    assert datetime.fromisoformat(found["date"]).hour == 0
+    assert found["hardware"] == hardware(cpu=True)
+    assert re.search(r"\S, \d+ cores, \d+ threads? a training$", found["hardware"])
+
+
+def test_no_commit_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance.commit() is None
+
+
+def test_no_commit_outside_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+    assert provenance.commit() is None
+
+
+def test_the_reference_is_found_in_the_data_folder(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path, "collab", 64, reference="raw/test.de"))
+    run.config_file.write_text(f"task: {{data: {tmp_path}/data}}\n")
+    assert run.reference() == tmp_path / "data" / "raw" / "test.de"
+
+
+def test_a_reference_kept_in_the_run_comes_first(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path, "collab", 64))
+    run.config_file.write_text(f"task: {{data: {tmp_path}/data}}\n")
+    (run.folder / "reference.txt").touch()
+    assert run.reference() == run.folder / "reference.txt"
+
+
+def test_an_absolute_reference_stays_what_it_is(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path, "collab", 64, reference="/data/raw/test.de"))
+    assert run.reference() == Path("/data/raw/test.de")
+
+
+def test_no_reference_before_the_score(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="new: is not scored"):
+        Run(start_run(tmp_path, "new")).reference()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1", "cannot be read: while parsing a flow sequence"),
+        (b"a: \xff", "cannot be read: 'utf-8' codec can't decode byte 0xff"),
+        (b"a: ${", "cannot be read: no viable alternative"),
+        (b"5", "cannot be read: Invalid loaded object type: int"),
+        (b"- 1", "is a list, not a configuration"),
+    ],
+)
+def test_a_faulty_configuration_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    run = Run(start_run(tmp_path, "run"))
+    run.config_file.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        run.config()
+    assert str(refused.value).startswith(f"{run.config_file}: {message}")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unreadable_score_is_named(tmp_path: Path) -> None:
+    run = Run(start_run(tmp_path, "run"))
+    assert run.score() is None
+    run.score_file.write_text(json.dumps({"bleu": 1.0})[:-1])
+    with pytest.raises(UserError, match=r"score\.json: not JSON .*; delete it and start again"):
+        run.score()
