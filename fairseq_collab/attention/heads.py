@@ -13,24 +13,36 @@ Shapes:
 
 Beams: when the query has ``beam`` rows for each sentence of the key, rows
 ``b*beam ... b*beam+beam-1`` belong to sentence ``b``.  They are folded into query positions, so
-that the keys and values of a sentence are computed and cached once, never once a beam.
+that the keys and values of a sentence are computed and cached once, never once a beam, and stay
+where they are when beams change places (:mod:`fairseq_collab.attention.beams`).
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-IncrementalState = dict[str, dict[str, Any]]
+from fairseq_collab.attention.beams import (
+    BeamHistory,
+    IncrementalState,
+    Slots,
+    beam_history,
+    fold_beams,
+    moved_sentences,
+    unfold_beams,
+)
+from fairseq_collab.attention.linear import Linear
 
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
+#: Name of every signature's second number.
+KIND = "kind (1 concatenated, 2 collaborative, 3 grouped)"
 
 
-class ZeroBiasLinear(nn.Linear):
+class ZeroBiasLinear(Linear):
     """A linear map without bias, for callers that read ``.bias.shape`` (fairseq's encoder layer).
 
     The bias is a constant zero: neither a parameter nor part of the state dict.
@@ -44,7 +56,20 @@ class ZeroBiasLinear(nn.Linear):
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """A linear map with a trained bias, or with one that stays zero."""
-    return (nn.Linear if bias else ZeroBiasLinear)(in_features, out_features)
+    return (Linear if bias else ZeroBiasLinear)(in_features, out_features)
+
+
+class Context(NamedTuple):
+    """What queries attend to."""
+
+    #: ``(B, G, S, e)``
+    keys: Tensor
+    #: ``(B, H, S, h_v)``
+    values: Tensor
+    #: See :func:`mask_scores`.
+    mask: Tensor | None
+    #: Whose keys these are, if they are those of several beams.
+    history: BeamHistory | None = None
 
 
 class HeadAttention(nn.Module):
@@ -141,34 +166,48 @@ class HeadAttention(nn.Module):
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
         """
-        k, v, padding = self._keys_and_values(
-            query, key, value, key_padding_mask, incremental_state, static_kv
-        )
-        steps, beam = query.size(0), query.size(1) // k.size(0)
+        steps = query.size(0)
+        beam = query.size(1) // self._sentences(query, key, incremental_state)
         if beam > 1:
             query = fold_beams(query, beam)  # (T * beam, B, d)
-        scores = head_scores(self.project_query(query), k)  # (B, H, T, S)
-        scores = mask_scores(scores, attn_mask, padding)
+        context = self._context(query, key, value, key_padding_mask, incremental_state, static_kv)
+        scores = head_scores(self.project_query(query), context.keys)  # (B, H, T, S)
+        scores = mask_scores(scores, attn_mask, context.mask)
         if before_softmax:
-            return scores.flatten(0, 1), v.flatten(0, 1)
+            return scores.flatten(0, 1), context.values.flatten(0, 1)
 
-        weights = scores.softmax(dim=-1).to(v.dtype)  # under autocast it is in single precision
-        heads = self.dropout_module(weights) @ v  # (B, H, T, h_v)
+        # Under autocast the softmax is in single precision.
+        weights = scores.softmax(dim=-1).to(context.values.dtype)
+        heads = self.dropout_module(weights) @ context.values  # (B, H, T, h_v)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if beam > 1:
             output = unfold_beams(output, steps)
         if not (need_weights or need_head_weights):
             return output, None
+        if context.history:
+            weights = context.history.per_step(weights)
         if beam > 1:  # (B, H, T * beam, S) -> (B * beam, H, T, S)
             weights = weights.unflatten(2, (steps, beam)).permute(0, 3, 1, 2, 4).flatten(0, 1)
         per_head = weights.transpose(0, 1)  # (H, B, T, S)
         return output, per_head if need_head_weights else per_head.mean(dim=0)
 
-    # ---- cache -----------------------------------------------------------------------------------
+    # ---- keys and values, new or cached ----------------------------------------------------------
 
-    _CACHED = ("prev_key", "prev_value", "prev_key_padding_mask")
+    def _sentences(
+        self, query: Tensor, key: Tensor | None, incremental_state: IncrementalState | None
+    ) -> int:
+        """``B``: for how many sentences there are keys, whatever the beams of the query."""
+        if self.self_attention:
+            history = beam_history(incremental_state)
+            return history.sentences if history else query.size(1)
+        cached = self._get_input_buffer(incremental_state)
+        if cached:
+            return cached["prev_key"].filled.size(0)
+        if key is None:
+            raise ValueError("no key was given, and none is cached from an earlier step")
+        return key.size(1)
 
-    def _keys_and_values(
+    def _context(
         self,
         query: Tensor,
         key: Tensor | None,
@@ -176,33 +215,45 @@ class HeadAttention(nn.Module):
         padding: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """All keys ``(B, G, S, e)``, values ``(B, H, S, h_v)`` and their padding, cached or new."""
+    ) -> Context:
+        """What the query ``(T * beam, B, d)`` attends to."""
         cached = self._get_input_buffer(incremental_state)
         if static_kv and cached:
-            return cached["prev_key"], cached["prev_value"], cached["prev_key_padding_mask"]
+            return Context(cached["prev_key"].filled, cached["prev_value"].filled, cached["mask"])
         source = query if self.self_attention else key
-        if source is None:
-            raise ValueError("no key was given, and none is cached from an earlier step")
+        assert source is not None  # _sentences has seen to it
         if value is None or self.self_attention or self.encoder_decoder_attention:
             value = source
         k, v = self.project_key(source), self.project_value(value)
-        if cached:
-            k, v, padding = self._append(cached, k, v, padding)
+        if incremental_state is not None and not static_kv:
+            return self._grow(incremental_state, k, v, padding)
+        mask = over_keys(padding)
         if incremental_state is not None:
-            state: dict[str, Any] = dict(zip(self._CACHED, (k, v, padding), strict=True))
-            state["beam"] = query.size(1) // k.size(0)
-            self._set_input_buffer(incremental_state, state)
-        return k, v, padding
+            buffer = {"prev_key": Slots(k), "prev_value": Slots(v), "mask": mask}
+            buffer["beam"] = query.size(0)  # one step of that many beams
+            self._set_input_buffer(incremental_state, buffer)
+        return Context(k, v, mask)
 
-    def _append(
-        self, cached: dict[str, Any], k: Tensor, v: Tensor, padding: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys, values and padding mask of the earlier steps, followed by this step's."""
-        past, new = cached["prev_key"].size(2), k.size(2)
-        k = torch.cat([cached["prev_key"], k], dim=2)
-        v = torch.cat([cached["prev_value"], v], dim=2)
-        return k, v, append_padding(cached["prev_key_padding_mask"], padding, past, new)
+    def _grow(
+        self, incremental_state: IncrementalState, k: Tensor, v: Tensor, padding: Tensor | None
+    ) -> Context:
+        """Keys and values of all steps so far, of which ``k`` and ``v`` are the last."""
+        buffer = self._get_input_buffer(incremental_state)
+        if buffer:
+            buffer["prev_key"].append(k)
+            buffer["prev_value"].append(v)
+        else:
+            buffer = {"prev_key": Slots(k), "prev_value": Slots(v), "history": None}
+            self._set_input_buffer(incremental_state, buffer)
+        history = beam_history(incremental_state) if self.self_attention else None
+        if history is None:  # the decoder keeps none: every row is a sentence of its own
+            history = buffer["history"] = buffer["history"] or BeamHistory(k.size(0), 1, k)
+            history.extend(padding, steps=k.size(2))
+        return Context(
+            buffer["prev_key"].filled, buffer["prev_value"].filled, history.mask, history
+        )
+
+    # ---- cache -----------------------------------------------------------------------------------
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Any]:
         """This module's part of the incremental state; empty before the first step."""
@@ -219,18 +270,26 @@ class HeadAttention(nn.Module):
     ) -> IncrementalState:
         """Make row ``i`` of the cache what row ``new_order[i]`` is now (beam search).
 
-        The cache of cross-attention has one row a sentence: beams of a sentence share it, so it
-        follows the sentences only.
+        The beams of a sentence share its keys and values.  So these move only where sentences do,
+        as when one is finished and leaves the batch.
         """
         buffer = self._get_input_buffer(incremental_state)
         if not buffer:
             return incremental_state
-        beam = buffer["beam"]
-        if beam > 1:
-            new_order = new_order.view(-1, beam)[:, 0].div(beam, rounding_mode="floor")
-        for name in self._CACHED:
-            if buffer[name] is not None:
-                buffer[name] = buffer[name].index_select(0, new_order)
+        own, shared = buffer.get("history"), beam_history(incremental_state)
+        if own:
+            own.reorder(new_order)
+            moved = own.moved
+        elif shared:  # reordered already, by the decoder
+            moved = shared.moved
+        else:
+            sentences = buffer["prev_key"].filled.size(0)
+            moved = moved_sentences(new_order, buffer["beam"], sentences)
+        if moved is not None:
+            buffer["prev_key"].select(moved)
+            buffer["prev_value"].select(moved)
+            if buffer.get("mask") is not None:
+                buffer["mask"] = buffer["mask"].index_select(0, moved)
         return incremental_state
 
     def cache_bytes(self, incremental_state: IncrementalState) -> dict[str, int]:
@@ -238,19 +297,9 @@ class HeadAttention(nn.Module):
         buffer = self._get_input_buffer(incremental_state)
         names = {"keys": "prev_key", "values": "prev_value"}
         return {
-            what: buffer[name].numel() * buffer[name].element_size() if buffer else 0
+            what: buffer[name].filled.numel() * buffer[name].filled.element_size() if buffer else 0
             for what, name in names.items()
         }
-
-
-def fold_beams(x: Tensor, beam: int) -> Tensor:
-    """Beams become query positions: ``(T, B * beam, d) -> (T * beam, B, d)``."""
-    return x.unflatten(1, (-1, beam)).transpose(1, 2).flatten(0, 1)
-
-
-def unfold_beams(x: Tensor, steps: int) -> Tensor:
-    """The way back: ``(T * beam, B, d) -> (T, B * beam, d)`` with ``T = steps``."""
-    return x.unflatten(0, (steps, -1)).transpose(1, 2).flatten(1, 2)
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -267,28 +316,21 @@ def head_scores(q: Tensor, k: Tensor) -> Tensor:
     return scores.unflatten(1, q.shape[1:3])
 
 
-def mask_scores(scores: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor:
-    """Forbid what ``attn_mask (T, S)`` and ``padding (B, S)`` forbid; ``scores (B, H, T, S)``."""
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(attn_mask, float("-inf"))
+def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
+    """Forbid what the masks forbid; each is bool, true where forbidden, or added to the scores.
+
+    Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
+    """
+    for mask in masks:
+        if mask is None:
+            continue
+        if mask.dtype == torch.bool:
+            scores = scores.masked_fill(mask, float("-inf"))
         else:
-            scores = scores + attn_mask
-    if padding is not None:
-        scores = scores.masked_fill(padding[:, None, None, :].to(torch.bool), float("-inf"))
+            scores = scores + mask
     return scores
 
 
-def append_padding(
-    past_mask: Tensor | None, new_mask: Tensor | None, past: int, new: int
-) -> Tensor | None:
-    """Padding mask ``(B, past + new)`` of cached and new keys; None if neither has padding."""
-    if past_mask is None and new_mask is None:
-        return None
-    known = past_mask if past_mask is not None else new_mask
-    assert known is not None
-    if past_mask is None:
-        past_mask = known.new_zeros(known.size(0), past)
-    if new_mask is None:
-        new_mask = known.new_zeros(known.size(0), new)
-    return torch.cat([past_mask.to(torch.bool), new_mask.to(torch.bool)], dim=1)
+def over_keys(padding: Tensor | None) -> Tensor | None:
+    """A padding mask ``(B, S)`` as one of scores, ``(B, 1, 1, S)``."""
+    return None if padding is None else padding[:, None, None, :].to(torch.bool)

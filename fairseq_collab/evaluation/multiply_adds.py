@@ -18,9 +18,19 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_collab.attention.linear import ONEDNN_LINEAR
+
 #: Source and target length that costs are stated at, as in the paper above.
 LENGTH = 30
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
+
+
+def _linear_flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * x.numel() * weight[0]
+
+
+#: The product of oneDNN that our linear maps may use; torch has no formula for it.
+_ONEDNN = {} if ONEDNN_LINEAR is None else {ONEDNN_LINEAR: _linear_flops}
 
 
 def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
@@ -33,6 +43,7 @@ def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = 
     target = torch.full((1, target_length), _SOME_WORD)
     # Plain products in place of fused kernels, which the counter cannot see into either.
     plain = sdpa_kernel(SDPBackend.MATH)
-    with torch.no_grad(), plain, FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False, custom_mapping=_ONEDNN)
+    with torch.no_grad(), plain, counter:
         model(source, torch.tensor([source_length]), target)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_collab.models.config import PRESET_SIZES, nested, preset
-from fairseq_collab.models.layers import AttentionBuilder, Decoder, Encoder
+from fairseq_collab.models.decoder import Decoder
+from fairseq_collab.models.layers import AttentionBuilder, Encoder
 from fairseq_collab.models.signature import check_weights
 from fairseq_compat.errors import UserError
 

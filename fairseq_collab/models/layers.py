@@ -1,4 +1,4 @@
-"""fairseq's transformer layers, encoder and decoder, with attention that a model chooses.
+"""fairseq's transformer layers and encoder, with attention that a model chooses.
 
 A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the
 attention of each site and change nothing else.
@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import (
     TransformerConfig,
-    TransformerDecoderBase,
     TransformerEncoderBase,
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -23,6 +22,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.linear import Linear
 from fairseq_collab.models.signature import register_dictionary_signature
 
 Site = Literal["encoder", "decoder", "cross"]
@@ -51,7 +51,16 @@ def build_attention(
     return attention
 
 
-class EncoderLayer(TransformerEncoderLayerBase):
+class FeedForward:
+    """fairseq's feed-forward maps, computed by :func:`fairseq_collab.attention.linear.linear`."""
+
+    def build_fc1(self, input_dim: int, output_dim: int, *_quantisation: Any) -> Linear:
+        return Linear(input_dim, output_dim)
+
+    build_fc2 = build_fc1
+
+
+class EncoderLayer(FeedForward, TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
@@ -79,7 +88,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
         )
 
 
-class DecoderLayer(TransformerDecoderLayerBase):
+class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
 
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
@@ -145,24 +154,6 @@ class Encoder(TransformerEncoderBase):
         if self.beams_share_output:
             return encoder_out
         return super().reorder_encoder_out(encoder_out, new_order)
-
-
-class Decoder(TransformerDecoderBase):
-    """fairseq's decoder with our layers."""
-
-    #: How many layers there are so far: fairseq asks for one after the other, without its place.
-    layers_built = 0
-
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
-        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
-        register_dictionary_signature(self, dictionary)
-
-    def build_decoder_layer(
-        self, cfg: TransformerConfig, no_encoder_attn: bool = False
-    ) -> nn.Module:
-        layer = DecoderLayer(cfg, self.layers_built, no_encoder_attn)
-        self.layers_built += 1
-        return wrap_layer(layer, cfg)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

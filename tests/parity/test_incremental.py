@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -62,6 +63,47 @@ def test_self_attention_under_random_reorders(variant) -> None:
         history, padding = history[:, order], padding[order]
 
 
+@pytest.mark.parametrize("folded", [False, True], ids=["rows", "folded"])
+def test_beams_share_what_they_have_in_common(variant, folded: bool) -> None:
+    """Keys and values stay where they are while beams descend from each other and sentences end."""
+    attention = randomise(variant(self_attention=True))
+    sentences, rows = B, B * BEAM
+    past, padding = torch.empty(0, rows, D), torch.zeros(rows, 0, dtype=torch.bool)
+    state: dict = {}
+    history = start_beam_history(state, B, rows, past)
+    for step in range(40):  # more than the cache makes room for at once
+        x = torch.randn(1, rows, D)
+        pad = (torch.rand(rows, 1) < 0.2) & (step % 3 == 1)
+        past, padding = torch.cat([past, x]), torch.cat([padding, pad], dim=1)
+        history.extend(pad if pad.any() else None)
+        if folded:
+            query = fold_beams(x, BEAM)
+            output, _ = attention(query, query, query, incremental_state=state, need_weights=False)
+            output, weights = unfold_beams(output, 1), None
+        else:
+            output, weights = attention(x, x, x, incremental_state=state)
+        causal = torch.full((step + 1, step + 1), float("-inf")).triu(1)
+        whole, whole_weights = attention(
+            past, past, past, key_padding_mask=padding, attn_mask=causal
+        )
+        seen = ~pad[:, 0]  # a query that is padding may see nothing at all
+        torch.testing.assert_close(output[0, seen], whole[-1, seen], rtol=0, atol=TOLERANCE)
+        if weights is not None:
+            torch.testing.assert_close(
+                weights[seen, 0], whole_weights[seen, -1], rtol=0, atol=TOLERANCE
+            )
+        kept = torch.arange(sentences)
+        if step % 10 == 5 and sentences > 2:
+            kept = kept[kept != step // 10]
+        elif step % 10 == 8:
+            kept = kept.flip(0)  # as many as before, in another order
+        order = (kept[:, None] * BEAM + torch.randint(BEAM, (len(kept), BEAM))).flatten()
+        history.reorder(order)
+        attention.reorder_incremental_state(state, order)
+        sentences, rows = len(kept), len(order)
+        past, padding = past[:, order], padding[order]
+
+
 def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
     """Beams move within their sentence, sentences drop out: as fairseq's generator does."""
     attention = randomise(variant(encoder_decoder_attention=True))
@@ -77,7 +119,7 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
             x, source, source, key_padding_mask=padding, incremental_state=state, static_kv=True,
             need_head_weights=True,
         )  # fmt: skip
-        cached = state[attention._state_key]["prev_key"]
+        cached = state[attention._state_key]["prev_key"].filled
         assert cached.size(0) == len(sentences), "one row a sentence, not one a beam"
         tiled = sentences.repeat_interleave(BEAM)
         expected, expected_weights = attention(
@@ -113,7 +155,7 @@ def test_collaborative_cache_holds_one_key_for_all_heads() -> None:
     x, state = torch.randn(1, B, D), {}
     for step in range(1, 4):
         attention(x, x, x, incremental_state=state)
-        assert state[attention._state_key]["prev_key"].shape == (B, 1, step, 5)
+        assert state[attention._state_key]["prev_key"].filled.shape == (B, 1, step, 5)
         assert attention.cache_bytes(state) == {
             "keys": B * step * 5 * 8,
             "values": B * step * D * 8,

@@ -81,7 +81,9 @@ def test_limit_equals_fairseq(limit: str, options: str, training: bool) -> None:
     batch = toy.batch()
     (logits, extra), (expected, expected_extra) = ours(**batch), stock(**batch)
     torch.testing.assert_close(logits, expected, rtol=0, atol=TOLERANCE)
-    if expected_extra["attn"][0] is not None:
+    if training:
+        assert extra["attn"] == [None], "computed for nobody"
+    elif expected_extra["attn"][0] is not None:
         torch.testing.assert_close(
             extra["attn"][0], expected_extra["attn"][0], rtol=0, atol=TOLERANCE
         )
@@ -171,6 +173,29 @@ def test_encoder_attention_is_called_in_evaluation() -> None:
     with torch.no_grad():
         model(**toy.batch())
     assert len(calls) == len(model.encoder.layers)
+
+
+@pytest.mark.parametrize("need_attn", [True, False])
+def test_attention_weights_on_request_only(need_attn: bool) -> None:
+    """fairseq says, before it translates, whether weights will be printed."""
+    symbols = toy.task()
+    model = toy.model(COLLAB, key_dim=5).eval()
+    model.make_generation_fast_(need_attn=need_attn)
+    asked: list[bool] = []
+    for layer in model.decoder.layers:
+        layer.encoder_attn.register_forward_pre_hook(
+            lambda _module, _inputs, options: asked.append(options["need_head_weights"]),
+            with_kwargs=True,
+        )
+    found = generator(model, symbols, 2).generate([model], {"net_input": toy.batch(symbols)})
+    assert any(asked) == need_attn
+    assert bool(found[0][0]["attention"].numel()) == need_attn
+
+
+def test_attention_weights_of_a_chosen_layer_in_training() -> None:
+    ours, stock = (model.train() for model in pair("collaborative"))
+    (_, extra), (_, expected) = (m(**toy.batch(), alignment_layer=0) for m in (ours, stock))
+    torch.testing.assert_close(extra["attn"][0], expected["attn"][0], rtol=0, atol=TOLERANCE)
 
 
 def test_greedy_search_after_a_beam_search() -> None:

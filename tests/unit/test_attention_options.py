@@ -9,7 +9,6 @@ import torch
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.collaborative import init_mixing
-from fairseq_collab.attention.heads import append_padding
 
 
 def test_block_mixing_deals_out_every_dimension() -> None:
@@ -121,14 +120,6 @@ def test_dropout_acts_in_training_only() -> None:
     assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
     attention.eval()
     assert torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
-
-
-def test_append_padding_fills_what_was_not_padded() -> None:
-    some = torch.tensor([[True], [False]])
-    assert append_padding(None, None, 2, 1) is None
-    assert append_padding(None, some, 2, 1).tolist() == [[False, False, True], [False] * 3]
-    assert append_padding(some, None, 1, 2).tolist() == [[True, False, False], [False] * 3]
-    assert append_padding(some, some, 1, 1).tolist() == [[True, True], [False, False]]
 
 
 def test_boolean_causal_mask_equals_additive() -> None:

@@ -1,0 +1,127 @@
+"""Linear maps ``x W^T + b`` by the faster of torch's matrix libraries on this processor.
+
+torch multiplies float32 matrices on x86 with Intel's MKL, which runs AVX2 code on processors of
+other makers, whatever these can do.  oneDNN, which torch carries as well, uses AVX-512 where it
+is there.  So on such processors linear maps go to oneDNN, forward and backward; on all others, on
+GPUs, and in other number formats they are torch's own.  Both add in float32: results differ by
+rounding only.
+
+The choice depends on the machine alone, never on a measurement, so that a training that resumes
+goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+#: The environment variable that chooses the library, and its values.
+VARIABLE = "FAIRSEQ_COLLAB_MATMUL"
+LIBRARIES = ("torch", "onednn")
+#: oneDNN's ``x W^T + b`` as torch calls it itself in compiled models; None if this torch lacks it.
+ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+class Linear(nn.Linear):
+    """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
+
+    #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
+    _packed: tuple[Tensor, int] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(..., in) -> (..., out)``."""
+        if self._packed is not None and not torch.is_grad_enabled():
+            packed, version = self._packed
+            if version == self.weight._version and _is_for_onednn(x, self.weight):
+                return _product(x, packed, self.bias)
+        return linear(x, self.weight, self.bias)
+
+    def make_generation_fast_(self, **_options: Any) -> None:
+        """Called by fairseq before it translates, after which it forbids training."""
+        weight = self.weight
+        if matrix_library() == "onednn" and _is_for_onednn(weight, weight):
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+            self._packed = (packed, weight._version)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
+    if matrix_library() == "onednn" and _is_for_onednn(x, weight):
+        if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
+            return _OneDnnLinear.apply(x, weight, bias)
+        return _product(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+@functools.cache
+def matrix_library() -> str:
+    """The library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
+
+    Raises:
+        ValueError: the environment variable asks for another, or for one that torch lacks.
+    """
+    has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_LINEAR is not None
+    asked = os.environ.get(VARIABLE)
+    if asked is None:
+        mkl_is_slow = torch.backends.mkl.is_available() and not is_intel()
+        return "onednn" if has_onednn and mkl_is_slow else "torch"
+    if asked not in LIBRARIES or (asked == "onednn" and not has_onednn):
+        known = LIBRARIES if has_onednn else LIBRARIES[:1]
+        raise ValueError(f"{VARIABLE} is {asked!r}; here it can be {' or '.join(known)}")
+    return asked
+
+
+def is_intel() -> bool:
+    """Whether this machine's processor is one of Intel's."""
+    try:
+        processor = Path("/proc/cpuinfo").read_text()
+    except OSError:  # no Linux
+        processor = platform.processor()
+    return "GenuineIntel" in processor
+
+
+def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _needs_grad(*tensors: Tensor | None) -> bool:
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    assert ONEDNN_LINEAR is not None  # matrix_library has seen to it
+    return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+
+
+class _OneDnnLinear(torch.autograd.Function):
+    """torch has no gradient for oneDNN's product; it is two more such products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        rows = grad.reshape(-1, grad.size(-1))  # (N, out)
+        inputs = x.reshape(-1, x.size(-1))  # (N, in)
+        return (
+            _product(grad, weight.T) if for_x else None,
+            _product(rows.T, inputs.T) if for_weight else None,  # (out, in)
+            rows.sum(0) if for_bias else None,
+        )

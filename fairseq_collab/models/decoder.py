@@ -1,0 +1,168 @@
+"""fairseq's transformer decoder with our layers, and what it does once a step for all of them.
+
+Shapes:
+    B  sentences    beam  hypotheses a sentence    rows  B * beam, sentence by sentence
+    S  source length    d  model size    H  heads
+
+Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
+a sentence are then what query positions are in training, and no attention has to fold them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from torch import Tensor, nn
+
+from fairseq_collab.attention.beams import (
+    BeamHistory,
+    IncrementalState,
+    beam_history,
+    fold_beams,
+    start_beam_history,
+    unfold_beams,
+)
+from fairseq_collab.attention.linear import Linear
+from fairseq_collab.models.layers import DecoderLayer, wrap_layer
+from fairseq_collab.models.signature import register_dictionary_signature
+
+EncoderOut = dict[str, list[Tensor]]
+
+
+class Decoder(TransformerDecoderBase):
+    """fairseq's decoder with our layers."""
+
+    #: How many layers there are so far: fairseq asks for one after the other, without its place.
+    layers_built = 0
+    #: Whether to return attention weights in evaluation.
+    need_attn = True
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        register_dictionary_signature(self, dictionary)
+
+    # ---- building --------------------------------------------------------------------------------
+
+    def build_output_projection(
+        self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding
+    ) -> None:
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        plain = self.output_projection
+        if type(plain) is nn.Linear:  # not that of an adaptive softmax
+            # On the meta device: no random number is drawn for a weight that is there already.
+            self.output_projection = Linear(
+                plain.in_features, plain.out_features, bias=False, device="meta"
+            )
+            self.output_projection.weight = plain.weight
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        layer = DecoderLayer(cfg, self.layers_built, no_encoder_attn)
+        self.layers_built += 1
+        return wrap_layer(layer, cfg)
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def make_generation_fast_(self, need_attn: bool = False, **_others: Any) -> None:
+        """Called by fairseq before it translates: are attention weights to be printed?"""
+        self.need_attn = need_attn
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut | None = None,
+        incremental_state: IncrementalState | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As fairseq's, but without attention weights that nobody has asked for.
+
+        Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
+        evaluation, as long as :meth:`make_generation_fast_` has not called them off.
+        """
+        if alignment_layer is None:
+            wanted = self.need_attn and not self.training
+            alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
+        # Cross+self-attention has keys of the encoder among those of the steps.
+        if incremental_state is not None and not self.cross_self_attention:
+            return self._step(
+                prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
+            )
+        return super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
+    def _step(
+        self,
+        tokens: Tensor,
+        encoder_out: EncoderOut | None,
+        state: IncrementalState,
+        alignment_layer: int,
+        alignment_heads: int | None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Features ``(rows, 1, d)`` of the last of the ``tokens (rows, steps so far)``."""
+        source = encoder_out["encoder_out"][0] if encoder_out else None  # (S, B, d)
+        masks = encoder_out["encoder_padding_mask"] if encoder_out else []
+        x = self._embed_last(tokens, state).transpose(0, 1)  # (1, rows, d)
+        history = self._extend_history(tokens[:, -1:], source, state, x)
+        x = fold_beams(x, history.beam)  # (beam, B, d)
+        inner_states, attn = [x], None
+        for index, layer in enumerate(self.layers):
+            wanted = index == alignment_layer
+            x, weights, _ = layer(
+                x,
+                source,
+                masks[0] if masks else None,
+                state,
+                need_attn=wanted,
+                need_head_weights=wanted,
+            )
+            inner_states.append(x)
+            if wanted and weights is not None:  # (H, B, beam, S)
+                attn = weights[:alignment_heads].mean(0).flatten(0, 1).unsqueeze(1).to(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = unfold_beams(x, 1).transpose(0, 1)  # (rows, 1, d)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, {"attn": [attn], "inner_states": inner_states}
+
+    def _embed_last(self, tokens: Tensor, state: IncrementalState) -> Tensor:
+        """Embedding and position of the last token: ``(rows, steps so far) -> (rows, 1, d)``."""
+        x = self.embed_scale * self.embed_tokens(tokens[:, -1:])
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(tokens, incremental_state=state)[:, -1:]
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x)  # --retain-dropout keeps it on
+
+    def _extend_history(
+        self, last: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
+    ) -> BeamHistory:
+        """Say once, for the self-attentions of all layers, who sees what of this step."""
+        history = beam_history(state)
+        if history is None:
+            rows = last.size(0)
+            sentences = rows if source is None else source.size(1)
+            history = start_beam_history(state, sentences, rows, like)
+        padding = last.eq(self.padding_idx)  # (rows, 1)
+        history.extend(padding if padding.any() else None)
+        return history
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Called by fairseq before that of the layers' attentions."""
+        history = beam_history(incremental_state)
+        if history is not None:
+            history.reorder(new_order)

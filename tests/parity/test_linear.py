@@ -1,0 +1,103 @@
+"""oneDNN's product equals torch's own, forward and backward; who uses it, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fairseq_collab.attention import linear as module
+from fairseq_collab.attention.linear import VARIABLE, Linear, linear, matrix_library
+
+TOLERANCE = 1e-5
+SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_choice() -> Iterator[None]:
+    matrix_library.cache_clear()
+    yield
+    matrix_library.cache_clear()
+
+
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """oneDNN whatever the processor; the list grows with each of its products."""
+    monkeypatch.setenv(VARIABLE, "onednn")
+    calls: list[int] = []
+    product = module._product
+    monkeypatch.setattr(module, "_product", lambda *a: calls.append(1) or product(*a))
+    return calls
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_forward_and_gradients(onednn: list[int], shape: tuple[int, ...], bias: bool) -> None:
+    weight, b = torch.randn(6, 7), torch.randn(6) if bias else None
+    x = torch.randn(shape)
+    inputs = [t for t in (x, weight, b) if t is not None]
+    direction = torch.randn(*shape[:-1], 6)
+    found, expected = [], []
+    for gradients, function in ((found, linear), (expected, F.linear)):
+        leaves = [t.clone().requires_grad_() for t in inputs]
+        output = function(*leaves)
+        (output * direction).sum().backward()
+        gradients += [output, *(leaf.grad for leaf in leaves)]
+    assert len(onednn) == (3 if x.numel() else 0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_transposed_inputs(onednn: list[int]) -> None:
+    x = torch.randn(4, 3, 7).transpose(0, 1)
+    weight = torch.randn(7, 6).T
+    torch.testing.assert_close(linear(x, weight), F.linear(x, weight), rtol=0, atol=TOLERANCE)
+    assert onednn
+
+
+def test_only_what_needs_a_gradient_is_multiplied(onednn: list[int]) -> None:
+    x, weight = torch.randn(4, 7), torch.randn(6, 7, requires_grad=True)
+    linear(x, weight).sum().backward()
+    assert len(onednn) == 2, "forward, and the weight's gradient"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_formats_are_left_to_torch(onednn: list[int], dtype: torch.dtype) -> None:
+    x, weight = torch.randn(4, 7, dtype=dtype), torch.randn(6, 7, dtype=dtype)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x.float(), weight.float()).dtype == torch.bfloat16
+    assert not onednn
+
+
+def test_packed_weights_give_the_same(onednn: list[int]) -> None:
+    layer, x = Linear(7, 6), torch.randn(4, 7)
+    expected = layer(x).detach()
+    state = layer.state_dict().keys()
+    layer.make_generation_fast_(name="layer")
+    assert layer.state_dict().keys() == state
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), expected, rtol=0, atol=TOLERANCE)
+        layer.weight.mul_(2)  # the packed copy is of before
+        layer.bias.mul_(2)
+        torch.testing.assert_close(layer(x), 2 * expected, rtol=0, atol=TOLERANCE)
+
+
+def test_the_variable_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "torch")
+    assert matrix_library() == "torch"
+
+
+@pytest.mark.parametrize(("intel", "library"), [(True, "torch"), (False, "onednn")])
+def test_the_processor_chooses(monkeypatch: pytest.MonkeyPatch, intel: bool, library: str) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(module, "is_intel", lambda: intel)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert matrix_library() == library
+
+
+def test_an_unknown_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "blas")
+    with pytest.raises(ValueError, match="FAIRSEQ_COLLAB_MATMUL is 'blas'; here it can be"):
+        matrix_library()

@@ -1,0 +1,75 @@
+"""The table of who sees what, and caches that grow in place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fairseq_collab.attention.beams import BeamHistory, Slots, moved_sentences
+
+HIDDEN = float("-inf")
+
+
+def test_a_beam_sees_the_slots_of_those_it_descends_from() -> None:
+    history = BeamHistory(1, 2, torch.empty(0))
+    history.extend()
+    assert history.mask is not None
+    assert history.mask.tolist() == [[[[0, HIDDEN], [HIDDEN, 0]]]]
+    history.reorder(torch.tensor([1, 1]))  # both continue the second
+    history.extend()
+    assert history.moved is None
+    assert history.mask.tolist() == [[[[HIDDEN, 0, 0, HIDDEN], [HIDDEN, 0, HIDDEN, 0]]]]
+    weights = torch.tensor([[0, 0.25, 0.75, 0], [0, 0.5, 0, 0.5]])
+    assert history.per_step(weights).tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_padding_is_hidden_from_all_later_steps() -> None:
+    history = BeamHistory(1, 1, torch.empty(0))
+    history.extend()
+    assert history.mask is None, "nothing to hide"
+    history.extend(torch.tensor([[True]]))
+    history.extend()
+    assert history.mask is not None
+    assert history.mask.tolist() == [[[[0, HIDDEN, 0]]]]
+
+
+def test_several_steps_at_once_are_laid_out_step_by_step() -> None:
+    """The first beam's second token is padding."""
+    history = BeamHistory(1, 2, torch.empty(0))
+    history.extend(
+        torch.tensor([[False, True], [False, False]]), steps=2
+    )  # first beam, second step
+    assert history.mask is not None
+    assert history.mask.tolist() == [[[[0, HIDDEN, HIDDEN, HIDDEN], [HIDDEN, 0, HIDDEN, 0]]]]
+
+
+def test_sentences_that_leave_or_move() -> None:
+    assert moved_sentences(torch.tensor([1, 0, 3, 3]), 2, 2) is None
+    left = moved_sentences(torch.tensor([3, 2]), 2, 2)
+    assert left is not None
+    assert left.tolist() == [1]
+    swapped = moved_sentences(torch.tensor([2, 2, 0, 1]), 2, 2)
+    assert swapped is not None, "as many sentences as before, but in another order"
+    assert swapped.tolist() == [1, 0]
+
+
+def test_beams_of_one_sentence_do_not_continue_those_of_another() -> None:
+    with pytest.raises(ValueError, match="moved hypotheses from one sentence to another"):
+        moved_sentences(torch.tensor([0, 2, 2, 3]), 2, 2)
+
+
+def test_slots_grow_in_place() -> None:
+    first = torch.randn(2, 3, 1, 4)
+    slots, expected = Slots(first), first
+    for step in range(50):
+        new = torch.randn(slots.filled.size(0), 3, 2, 4)
+        before = slots.filled.data_ptr()
+        slots.append(new)
+        expected = torch.cat([expected, new], dim=2)
+        assert torch.equal(slots.filled, expected)
+        if 1 <= step < 17:
+            assert slots.filled.data_ptr() == before, "there was room"
+        if step == 20:
+            slots.select(torch.tensor([1]))
+            expected = expected[[1]]
+            assert torch.equal(slots.filled, expected)
