@@ -1,6 +1,6 @@
 """Head-efficient multi-head attention for stock fairseq: pass this folder as ``--user-dir``.
 
-Importing it registers all architectures; nothing else happens.
+Importing it registers all architectures and criterions; nothing else happens.
 """
 
 import fairseq_compat  # first: it lets fairseq be imported at all
@@ -8,6 +8,6 @@ import fairseq_compat  # first: it lets fairseq be imported at all
 fairseq_compat.require_fairseq()
 
 # isort: split
-from fairseq_collab import models  # noqa: E402
+from fairseq_collab import criterions, models  # noqa: E402 (after the check above)
 
-__all__ = ["models"]
+__all__ = ["criterions", "models"]

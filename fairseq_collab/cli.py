@@ -19,12 +19,15 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "average": Command("fairseq_collab.checkpoint_average", "average checkpoints of one training"),
+    "bench": Command("fairseq_collab.evaluation.bench.command", "speed and memory beside fairseq's"),
     "compare": Command("fairseq_collab.evaluation.compare", "significance tests of two runs"),
     "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
+    "prune": Command("fairseq_collab.pruning.command_prune", "take heads out of a trained model"),
     "rank": Command("fairseq_collab.analysis.rank", "spectra and ranks of a model's heads"),
     "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of a run or a translation"),
     "sweep": Command("fairseq_collab.evaluation.sweep", "all runs of a Hydra sweep; resumes"),
     "table": Command("fairseq_collab.evaluation.table", "many runs in a table and a figure"),
+    "vote": Command("fairseq_collab.pruning.command_vote", "which heads stand for their groups"),
 }
 #: Served without a module of their own (``doctor`` by ``fairseq_collab_main``).
 BUILT_IN = {

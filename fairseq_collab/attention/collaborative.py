@@ -33,7 +33,7 @@ from fairseq_collab.attention.concatenated import (
     numbered,
     scaling,
 )
-from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
 
 #: Biases: in both projections (the authors' fork), per-head content vectors (their library), none.
 BIASES = ("projection", "content", "none")
@@ -130,7 +130,7 @@ class CollaborativeAttention(HeadAttention):
 
     def signature_fields(self) -> dict[str, int]:
         return {
-            "kind (1 concatenated, 2 collaborative)": 2,
+            KIND: 2,
             "heads": self.num_heads,
             "key dimension": self.key_dim,
             "value head size": self.head_dim,

@@ -13,7 +13,7 @@ import math
 
 from torch import Tensor, nn
 
-from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
 
 #: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
 SCALES = ("key", "embed")
@@ -99,7 +99,7 @@ class ConcatenatedAttention(HeadAttention):
 
     def signature_fields(self) -> dict[str, int]:
         return {
-            "kind (1 concatenated, 2 collaborative)": 1,
+            KIND: 1,
             "heads": self.num_heads,
             "query/key head size": self.qk_head_size,
             "value head size": self.head_dim,

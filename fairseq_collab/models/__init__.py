@@ -1,5 +1,17 @@
 """The fairseq seams: importing this package registers our architectures."""
 
-from fairseq_collab.models import transformer_collab, transformer_headsize_n
+from fairseq_collab.models import (
+    language_models,
+    masked_lm,
+    transformer_collab,
+    transformer_grouped_heads,
+    transformer_headsize_n,
+)
 
-__all__ = ["transformer_collab", "transformer_headsize_n"]
+__all__ = [
+    "language_models",
+    "masked_lm",
+    "transformer_collab",
+    "transformer_grouped_heads",
+    "transformer_headsize_n",
+]

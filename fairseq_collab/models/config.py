@@ -106,6 +106,44 @@ def nested(options: DictConfig) -> TransformerConfig:
     return TransformerConfig.from_namespace(Namespace(**{str(k): v for k, v in values.items()}))
 
 
+def _key_dim_in(site: str) -> Any:
+    """The option for the shared key dimensions of one attention site."""
+    return field(
+        default=None,
+        metadata={
+            "help": f"key dimension in {site}: a number, or one a layer, joined by commas; 0 for "
+            "ordinary heads in that layer (default: --key-dim)"
+        },
+    )
+
+
+def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
+    """Parse a number for all layers, or one a layer, joined by commas; None stays None.
+
+    Args:
+        option: how the option is called, for messages.
+        least: the smallest number that makes sense.
+
+    Raises:
+        ValueError: not such numbers, or as many as neither one nor the layers.
+    """
+    if text is None:
+        return None
+    try:
+        numbers = [int(number) for number in str(text).split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1:
+        numbers *= layers
+    if len(numbers) != layers or min(numbers, default=least) < least:
+        raise ValueError(
+            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
+            "a layer) joined by commas"
+        )
+    return numbers
+
+
+# mypy cannot follow a base class that make_dataclass makes at run time: hence the ignores below.
 @dataclass
 class CollabOptions(TransformerOptions):  # type: ignore[misc, valid-type]
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -117,6 +155,9 @@ class CollabOptions(TransformerOptions):  # type: ignore[misc, valid-type]
             "(default: a quarter of the model dimension)"
         },
     )
+    key_dim_in_encoder: Optional[str] = _key_dim_in("encoder self-attention")
+    key_dim_in_decoder: Optional[str] = _key_dim_in("decoder self-attention")
+    key_dim_in_cross: Optional[str] = _key_dim_in("decoder-encoder attention")
     collaborative_sites: str = field(
         default="encoder,decoder,cross",
         metadata={

@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import CollabOptions
+from fairseq_collab.models.config import CollabOptions, one_a_layer
 from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
 
 
@@ -23,7 +23,7 @@ class CollabTransformer(HeadTransformer):
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
         sites = collaborative_sites(cfg.collaborative_sites)
-        return partial(build_attention, cfg=cfg, sites=sites)
+        return partial(build_attention, cfg=cfg, sites=sites, key_dims=key_dims(cfg))
 
 
 def build_attention(
@@ -34,12 +34,20 @@ def build_attention(
     *,
     cfg: TransformerConfig,
     sites: frozenset[Site],
+    key_dims: dict[Site, list[int] | None],
     **options: Any,
 ) -> HeadAttention:
-    """Collaborative heads at the chosen ``sites``, ordinary heads of size ``d/H`` elsewhere."""
-    if site not in sites:
+    """Collaborative heads at the chosen ``sites``, ordinary heads of size ``d/H`` elsewhere.
+
+    Also ordinary where ``key_dims`` has 0 for the layer.
+    """
+    chosen = key_dims[site]
+    if chosen is not None:
+        key_dim = chosen[layer]
+    else:
+        key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    if site not in sites or (chosen is not None and key_dim == 0):
         return ConcatenatedAttention(embed_dim, num_heads, **options)
-    key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     return CollaborativeAttention(
         embed_dim,
         num_heads,
@@ -50,6 +58,23 @@ def build_attention(
         value_init=cfg.value_init,
         **options,
     )
+
+
+def key_dims(cfg: TransformerConfig) -> dict[Site, list[int] | None]:
+    """``--key-dim-in-SITE`` of all sites: one key dimension a layer, or None for ``--key-dim``.
+
+    Raises:
+        ValueError: not numbers, or as many as neither one nor the layers.
+    """
+    texts: dict[Site, tuple[str | None, int]] = {
+        "encoder": (cfg.key_dim_in_encoder, cfg.encoder.layers),
+        "decoder": (cfg.key_dim_in_decoder, cfg.decoder.layers),
+        "cross": (cfg.key_dim_in_cross, cfg.decoder.layers),
+    }
+    return {
+        site: one_a_layer(f"--key-dim-in-{site}", text, layers, least=0)
+        for site, (text, layers) in texts.items()
+    }
 
 
 def collaborative_sites(text: str) -> frozenset[Site]:

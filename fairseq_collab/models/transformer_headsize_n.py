@@ -14,7 +14,7 @@ from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import HeadSizeOptions
+from fairseq_collab.models.config import HeadSizeOptions, one_a_layer
 from fairseq_collab.models.layers import AttentionBuilder, Site
 
 
@@ -82,20 +82,7 @@ def head_counts(site: Site, text: str | None, layers: int) -> list[int] | None:
     Raises:
         ValueError: not numbers, or as many as neither one nor the layers.
     """
-    if text is None:
-        return None
-    try:
-        counts = [int(number) for number in str(text).split(",")]
-    except ValueError:
-        counts = []
-    if len(counts) == 1:
-        counts *= layers
-    if len(counts) != layers or min(counts, default=0) < 1:
-        raise ValueError(
-            f"--heads-in-{site} is {text!r}; it must be a number of heads, or {layers} of them "
-            "(one a layer) joined by commas"
-        )
-    return counts
+    return one_a_layer(f"--heads-in-{site}", text, layers, least=1)
 
 
 register_presets("transformer_headsize_n", HeadSizeTransformer, HeadSizeOptions)

@@ -1,0 +1,149 @@
+"""fairseq's losses with the group constraint beside them (Ni et al. 2023, arXiv 2305.14380).
+
+``label_smoothed_cross_entropy_with_head_groups`` for translation,
+``adaptive_loss_with_head_groups`` for language models with adaptive softmax.  The constraint is
+part of the gradient in training only: validation, its loss and decoding know nothing of it, and
+``loss`` in the log is fairseq's own everywhere.
+"""
+
+# No "from __future__ import annotations": fairseq reads the fields' types.
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq import metrics
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions.adaptive_loss import AdaptiveLoss, AdaptiveLossConfig
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor
+
+from fairseq_collab.criterions.head_groups import NORMALISATIONS, constrain, padding_of, watched
+from fairseq_compat.errors import UserError
+
+#: In the log: sums over batches, beside the number of batches.
+LOGGED = ("group_within", "group_between", "group_loss", "groups_changed", "centre_shift")
+COUNT = "group_batches"
+
+
+@dataclass
+class HeadGroupsOptions(FairseqDataclass):
+    """Options of the group constraint."""
+
+    group_alpha: float = field(
+        default=0.5,
+        metadata={"help": "weight of the likeness of heads and the centre of their group"},
+    )
+    group_beta: float = field(
+        default=0.5, metadata={"help": "weight of the unlikeness of the groups' centres"}
+    )
+    group_normalisation: str = field(
+        default="paper",
+        metadata={
+            "help": "paper (a mean over attentions beside the mean loss of a token) or released "
+            "(a sum over attentions beside the sum over tokens, as the paper's released code: the "
+            "weights then mean less the larger a batch is)"
+        },
+    )
+
+
+class WithHeadGroups(FairseqCriterion):
+    """Adds the group constraint to the criterion that comes next in the order of classes."""
+
+    group_alpha: float
+    group_beta: float
+    group_normalisation: str
+
+    def set_groups(self, alpha: float, beta: float, normalisation: str) -> None:
+        """Keep the weights.
+
+        Raises:
+            UserError: a weight below 0, or an unknown normalisation.
+        """
+        for name, weight in (("--group-alpha", alpha), ("--group-beta", beta)):
+            if not weight >= 0:
+                raise UserError(f"is {weight}; it must be 0 or more", where=name)
+        if normalisation not in NORMALISATIONS:
+            raise UserError(
+                f"is {normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}",
+                where="--group-normalisation",
+            )
+        self.group_alpha, self.group_beta = alpha, beta
+        self.group_normalisation = normalisation
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Any, dict[str, Any]]:
+        """fairseq's criterion contract; in training, with the constraint added to the loss."""
+        if not model.training:
+            return super().forward(model, sample, reduce)
+        with watched(model) as attentions:
+            loss, sample_size, logging_output = super().forward(model, sample, reduce)
+        found = constrain(attentions, padding_of(sample["net_input"], self.padding_idx))
+        constraint = self.group_beta * found.between - self.group_alpha * found.within
+        scale = sample_size if self.group_normalisation == "paper" else found.attentions
+        logged = (found.within, found.between, constraint, found.changed, found.shift)
+        values = {name: value.detach() for name, value in zip(LOGGED, logged, strict=True)}
+        return loss + scale * constraint, sample_size, {**logging_output, **values, COUNT: 1}
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
+        """Log what fairseq's criterion logs and, in training, the state of the groups."""
+        super().reduce_metrics(logging_outputs)
+        batches = sum(log.get(COUNT, 0) for log in logging_outputs)
+        if batches:
+            for name in LOGGED:
+                total = sum(log[name] for log in logging_outputs)
+                metrics.log_scalar(name, total / batches, batches, round=4)
+
+
+@dataclass
+class LabelSmoothedWithHeadGroupsConfig(
+    HeadGroupsOptions, LabelSmoothedCrossEntropyCriterionConfig
+):
+    """Options of label smoothing and of the group constraint."""
+
+
+@register_criterion(
+    "label_smoothed_cross_entropy_with_head_groups", dataclass=LabelSmoothedWithHeadGroupsConfig
+)
+class LabelSmoothedCrossEntropyWithHeadGroups(WithHeadGroups, LabelSmoothedCrossEntropyCriterion):
+    """``--criterion label_smoothed_cross_entropy_with_head_groups``."""
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        group_alpha: float,
+        group_beta: float,
+        group_normalisation: str,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+    ):
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        self.set_groups(group_alpha, group_beta, group_normalisation)
+
+
+@dataclass
+class AdaptiveLossWithHeadGroupsConfig(HeadGroupsOptions, AdaptiveLossConfig):
+    """Options of fairseq's adaptive loss and of the group constraint."""
+
+
+@register_criterion("adaptive_loss_with_head_groups", dataclass=AdaptiveLossWithHeadGroupsConfig)
+class AdaptiveLossWithHeadGroups(WithHeadGroups, AdaptiveLoss):
+    """``--criterion adaptive_loss_with_head_groups``."""
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        group_alpha: float,
+        group_beta: float,
+        group_normalisation: str,
+    ):
+        super().__init__(task, sentence_avg)
+        self.set_groups(group_alpha, group_beta, group_normalisation)

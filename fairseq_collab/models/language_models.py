@@ -1,0 +1,304 @@
+"""Decoder-only language models with our heads, each beside fairseq's ``transformer_lm``.
+
+``transformer_lm_collab`` has collaborative heads (arXiv 2006.16362), ``transformer_lm_headsize_n``
+heads of any size and number (arXiv 2002.07028).  Presets, as fairseq's of the same ending:
+``_big``, ``_wiki103``, ``_gbw``, ``_gpt``, ``_gpt2_tiny``, ``_gpt2_small``, ``_gpt2_medium``.
+
+The options are those of fairseq's ``TransformerLanguageModelConfig`` and those that the variant's
+encoder-decoder model adds to fairseq's transformer; a language model has no encoder, so what
+speaks of the encoder or of cross-attention is left out.  One more variant takes one call of
+:func:`register_language_models`.
+"""
+
+# Optional: fairseq reads the fields' types, and knows no other spelling.
+# ruff: noqa: UP045
+from __future__ import annotations
+
+import ast
+from argparse import Namespace
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields, make_dataclass
+from typing import Any, ClassVar, Optional
+
+from fairseq import options as fairseq_options
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import BaseFairseqModel, FairseqLanguageModel, register_model
+from fairseq.models.transformer import Embedding, TransformerConfig
+from fairseq.models.transformer_lm import (
+    DEFAULT_MAX_TARGET_POSITIONS,
+    TransformerLanguageModelConfig,
+)
+from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
+from omegaconf import DictConfig, OmegaConf
+
+from fairseq_collab.models.base import HeadTransformer
+from fairseq_collab.models.config import (
+    CollabOptions,
+    HeadSizeOptions,
+    TransformerOptions,
+    preset,
+)
+from fairseq_collab.models.decoder import Decoder
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.signature import check_weights
+from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
+from fairseq_compat.errors import UserError
+
+#: Options of fairseq's models that reach inside its own attention.
+_UNSUPPORTED = {
+    "quant_noise_pq": "--quant-noise-pq quantises fairseq's own attention modules",
+    "quant_noise_scalar": "--quant-noise-scalar quantises fairseq's own attention modules",
+    "decoder_xformers_att_config": "xFormers replaces fairseq's own attention",
+    "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
+}
+
+
+def _sizes(layers: int, dim: int, inner: int, heads: int, **others: Any) -> dict[str, Any]:
+    return {
+        "decoder_layers": layers,
+        "decoder_embed_dim": dim,
+        "decoder_ffn_embed_dim": inner,
+        "decoder_attention_heads": heads,
+        "decoder_normalize_before": True,
+        "base_shuffle": 0,
+        **others,
+    }
+
+
+_GPT = {"attention_dropout": 0.1, "activation_fn": "gelu"}
+#: fairseq's own presets, by the ending of the architecture's name (``transformer_lm_gpt``, ...).
+#: As in fairseq, all but the first normalise before each block.
+LANGUAGE_MODEL_SIZES: dict[str, dict[str, Any]] = {
+    "": {},
+    "_big": _sizes(12, 1024, 4096, 16),
+    "_wiki103": _sizes(
+        16,
+        1024,
+        4096,
+        8,
+        dropout=0.3,
+        attention_dropout=0.1,
+        activation_dropout=0.1,
+        adaptive_input=True,
+        adaptive_input_cutoff="20000,60000",
+        adaptive_softmax_cutoff="20000,60000",
+        adaptive_softmax_dropout=0.2,
+        tie_adaptive_weights=True,
+        tie_adaptive_proj=True,
+        no_decoder_final_norm=True,
+    ),
+    "_gbw": _sizes(12, 512, 4096, 16, attention_dropout=0.1, no_decoder_final_norm=True),
+    "_gpt": _sizes(12, 768, 3072, 12, **_GPT),
+    "_gpt2_tiny": _sizes(2, 64, 64, 1, **_GPT),
+    "_gpt2_small": _sizes(24, 1024, 4096, 16, **_GPT),
+    "_gpt2_medium": _sizes(36, 1280, 5120, 20, **_GPT),
+}
+
+#: fairseq's options of a language model.  Inputs and outputs have the model's dimension unless
+#: given: fairseq's own default is 512 whatever the model's.
+LanguageModelOptions = make_dataclass(
+    "LanguageModelOptions",
+    [
+        (name, Optional[int], field(default=None, metadata={"help": f"{what} (default: model's)"}))
+        for name, what in (
+            ("decoder_input_dim", "decoder input dimension"),
+            ("decoder_output_dim", "decoder output dimension"),
+        )
+    ],
+    bases=(TransformerLanguageModelConfig,),
+)
+
+
+class VariantModel(BaseFairseqModel):
+    """A model with one stack of layers whose attention is that of an encoder-decoder variant."""
+
+    #: The encoder-decoder model that builds the attention.
+    variant: ClassVar[type[HeadTransformer]]
+    #: The options that the variant adds to fairseq's transformer.
+    variant_options: ClassVar[type]
+    #: The model's options, without the values of a preset.
+    options: ClassVar[type]
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        # Without the preset's values: fairseq makes a flag whose default is true one that switches
+        # it off, and --decoder-normalize-before would do so.
+        gen_parser_from_dataclass(parser, cls.options(), delete_default=True)
+
+    @classmethod
+    def transformer_config(cls, given: Mapping[str, Any]) -> TransformerConfig:
+        """fairseq's nested configuration from flat options, with what builds the attention.
+
+        Raises:
+            ValueError: an option's value makes no sense; the message names it.
+        """
+        left_out = {option.name: option.default for option in added_by(cls.variant_options)}
+        config = TransformerConfig.from_namespace(Namespace(**{**left_out, **given}))
+        config.attention_builder = cls.variant.attention_builder(config)
+        return config
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        *others: Any,
+    ) -> None:
+        # torch calls this for the whole model before it copies the first weight.
+        check_weights(self, state_dict, prefix, strict)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
+
+
+class HeadLanguageModel(VariantModel, FairseqLanguageModel):
+    """A decoder-only transformer whose attention is one of ours."""
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadLanguageModel:
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        given = plain_options(cfg)
+        if given["decoder_layers_to_keep"]:
+            given["decoder_layers"] = len(given["decoder_layers_to_keep"].split(","))
+        if given["max_target_positions"] is None:
+            given["max_target_positions"] = (
+                given["tokens_per_sample"] or DEFAULT_MAX_TARGET_POSITIONS
+            )
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if given[name] is None:
+                given[name] = given["decoder_embed_dim"]
+        try:
+            check_tied(given)
+            config = cls.transformer_config({**given, "no_cross_attention": True})
+            embedding = input_embedding(given, task.source_dictionary)
+            return cls(Decoder(config, task.target_dictionary, embedding))
+        except ValueError as error:
+            raise UserError(f"cannot build the model: {error}") from error
+
+
+def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
+    """What makes tokens ``(B, T)`` vectors ``(B, T, d)``: of words, characters, or adaptive sizes.
+
+    A module with ``embedding_dim`` and ``padding_idx``, as fairseq's decoder wants it.
+    """
+    if given["character_embeddings"]:
+        return CharacterTokenEmbedder(
+            dictionary,
+            ast.literal_eval(given["character_filters"]),
+            given["character_embedding_dim"],
+            given["decoder_embed_dim"],
+            given["char_embedder_highway_layers"],
+        )
+    if given["adaptive_input"]:
+        return AdaptiveInput(
+            len(dictionary),
+            dictionary.pad(),
+            given["decoder_input_dim"],
+            given["adaptive_input_factor"],
+            given["decoder_embed_dim"],
+            fairseq_options.eval_str_list(given["adaptive_input_cutoff"], type=int),
+        )
+    return Embedding(len(dictionary), given["decoder_input_dim"], dictionary.pad())
+
+
+def check_tied(given: Mapping[str, Any]) -> None:
+    """Adaptive inputs and outputs that share weights must agree in all sizes.
+
+    Raises:
+        ValueError: names the two options that differ.
+    """
+    if not given["tie_adaptive_weights"]:
+        return
+    if not given["adaptive_input"]:
+        raise ValueError("--tie-adaptive-weights needs --adaptive-input")
+    for one, other in (
+        ("adaptive_input_factor", "adaptive_softmax_factor"),
+        ("adaptive_input_cutoff", "adaptive_softmax_cutoff"),
+        ("decoder_input_dim", "decoder_output_dim"),
+    ):
+        if given[one] != given[other]:
+            names = " and ".join(f"--{name.replace('_', '-')}" for name in (one, other))
+            raise ValueError(
+                f"--tie-adaptive-weights: {names} must be equal; they are {given[one]!r} and "
+                f"{given[other]!r}"
+            )
+
+
+def plain_options(cfg: DictConfig) -> dict[str, Any]:
+    """The options as plain values, interpolations resolved.
+
+    Raises:
+        UserError: an option that reaches inside fairseq's own attention.
+    """
+    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(values, dict)
+    for option, why in _UNSUPPORTED.items():
+        if values.get(option):
+            raise UserError(f"{why}; this model has its own: leave the option out")
+    return {str(name): value for name, value in values.items()}
+
+
+def added_by(variant_options: type) -> list[Any]:
+    """The fields that a variant's option class adds to fairseq's transformer."""
+    known = {option.name for option in fields(TransformerOptions)}
+    return [option for option in fields(variant_options) if option.name not in known]
+
+
+def with_variant(
+    base: type, variant_options: type, absent: Collection[Site], replaced: Collection[str] = ()
+) -> type:
+    """The option class ``base`` with what ``variant_options`` adds.
+
+    Args:
+        absent: attention sites that the model lacks; options of theirs alone are left out.
+        replaced: options that would have no effect, left out, too.
+    """
+    endings = tuple(f"_in_{site}" for site in absent)
+    added = [
+        (option.name, option.type, field(default=option.default, metadata=dict(option.metadata)))
+        for option in added_by(variant_options)
+        if not option.name.endswith(endings)
+        and option.name != "collaborative_sites"  # there is one
+        and option.name not in replaced
+    ]
+    return make_dataclass(f"{base.__name__}{variant_options.__name__}", added, bases=(base,))
+
+
+def register_variant(
+    arch: str,
+    model: type[VariantModel],
+    variant: type[HeadTransformer],
+    variant_options: type,
+    options: type,
+    presets: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Register ``model`` with the attention of ``variant`` once for each preset.
+
+    Args:
+        arch: the architecture's name, to which a preset adds its ending.
+        options: all options; see :func:`with_variant`.
+    """
+    for ending, values in presets.items():
+        name = f"{arch}{ending}"
+        members = {"variant": variant, "variant_options": variant_options, "options": options}
+        register_model(name, dataclass=preset(options, f"Options_{name}", **values))(
+            type(f"{model.__name__}_{name}", (model,), members)
+        )
+
+
+def register_language_models(
+    arch: str, variant: type[HeadTransformer], variant_options: type
+) -> None:
+    """Register language models with the attention of ``variant``, one a preset, under ``arch``."""
+    options = with_variant(LanguageModelOptions, variant_options, absent=("encoder", "cross"))
+    register_variant(
+        arch, HeadLanguageModel, variant, variant_options, options, LANGUAGE_MODEL_SIZES
+    )
+
+
+register_language_models("transformer_lm_collab", CollabTransformer, CollabOptions)
+register_language_models("transformer_lm_headsize_n", HeadSizeTransformer, HeadSizeOptions)

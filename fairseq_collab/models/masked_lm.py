@@ -1,0 +1,178 @@
+"""Encoder-only masked language models with our heads, each beside fairseq's ``roberta``.
+
+``roberta_collab`` has collaborative heads (arXiv 2006.16362), ``roberta_headsize_n`` heads of any
+size and number (arXiv 2002.07028).  Presets, as fairseq's of the same ending: ``_base``,
+``_prenorm``, ``_large``.
+
+BERT's initialisation (all projections normal with standard deviation 0.02) replaces the
+variants' own, so ``--value-init`` and ``--key-init`` are left out; ``--mixing-init`` holds.  One
+more variant takes one call of :func:`register_masked_language_models`.
+"""
+
+# Optional: fairseq reads the fields' types, and knows no other spelling.
+# ruff: noqa: UP045
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import field, fields, make_dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from omegaconf import DictConfig
+from torch import nn
+
+from fairseq_collab.models.base import HeadTransformer
+from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, TransformerOptions
+from fairseq_collab.models.language_models import (
+    VariantModel,
+    plain_options,
+    register_variant,
+    with_variant,
+)
+from fairseq_collab.models.layers import Encoder
+from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
+from fairseq_compat.errors import UserError
+
+#: Options that fairseq's RoBERTa has in common with its transformer, and RoBERTa's base values.
+_SHARED: dict[str, Any] = {
+    "encoder_layers": 12,
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_attention_heads": 12,
+    "encoder_normalize_before": False,
+    "encoder_layerdrop": 0.0,
+    "encoder_layers_to_keep": None,
+    "activation_fn": "gelu",
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "layernorm_embedding": False,
+    "checkpoint_activations": False,
+    "offload_activations": False,
+    "quant_noise_pq": 0.0,
+    "quant_noise_pq_block_size": 8,
+    "quant_noise_scalar": 0.0,
+    "min_params_to_wrap": int(1e8),
+}
+_KNOWN = {option.name: option for option in fields(TransformerOptions)}
+_OWN: list[tuple[str, Any, Any, str]] = [
+    ("pooler_activation_fn", _KNOWN["activation_fn"].type, "tanh", "activation of the pooler"),
+    ("pooler_dropout", float, 0.0, "dropout probability in the pooler"),
+    (
+        "max_positions",
+        Optional[int],
+        None,
+        "number of positions to learn (default: the task's tokens per sample)",
+    ),
+    ("load_checkpoint_heads", bool, False, "(re-)register and load heads with a checkpoint"),
+    ("untie_weights_roberta", bool, False, "untie the output layer from the embeddings"),
+    ("spectral_norm_classification_head", bool, False, "normalise heads by their spectrum"),
+]
+
+#: fairseq's options of RoBERTa, but for those that prune its own attention while it trains.
+MaskedLanguageModelOptions = make_dataclass(
+    "MaskedLanguageModelOptions",
+    [
+        (name, _KNOWN[name].type, field(default=value, metadata=dict(_KNOWN[name].metadata)))
+        for name, value in _SHARED.items()
+    ]
+    + [
+        (name, kind, field(default=value, metadata={"help": what}))
+        for name, kind, value, what in _OWN
+    ],
+    bases=(FairseqDataclass,),
+)
+
+#: fairseq's own sizes, by the ending of the architecture's name (``roberta_large``, ...).
+MASKED_LANGUAGE_MODEL_SIZES: dict[str, dict[str, Any]] = {
+    "": {"layernorm_embedding": True},
+    "_base": {"layernorm_embedding": True},
+    "_prenorm": {"encoder_normalize_before": True},
+    "_large": {
+        "layernorm_embedding": True,
+        "encoder_layers": 24,
+        "encoder_embed_dim": 1024,
+        "encoder_ffn_embed_dim": 4096,
+        "encoder_attention_heads": 16,
+    },
+}
+
+
+class HeadRobertaEncoder(RobertaEncoder):
+    """RoBERTa's encoder around our stack of layers."""
+
+    def __init__(self, args: Namespace, dictionary: Any, config: TransformerConfig):
+        self.config = config  # before the parent, which builds the stack
+        super().__init__(args, dictionary)
+
+    def build_encoder(
+        self, args: Namespace, dictionary: Any, embed_tokens: nn.Embedding
+    ) -> Encoder:
+        encoder = Encoder(self.config, dictionary, embed_tokens)
+        encoder.apply(init_bert_params)
+        return encoder
+
+
+class HeadRoberta(VariantModel, RobertaModel):
+    """RoBERTa whose attention is one of ours."""
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadRoberta:
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        given = plain_options(cfg)
+        if given["encoder_layers_to_keep"]:
+            given["encoder_layers"] = len(given["encoder_layers_to_keep"].split(","))
+        if given["max_positions"] is None:
+            given["max_positions"] = positions_of(task)
+        # What fairseq's RoBERTa sets and gives no option for.
+        fixed = {
+            "max_source_positions": given["max_positions"],
+            "encoder_learned_pos": True,
+            "no_scale_embedding": True,
+        }
+        try:
+            config = cls.transformer_config({**given, **fixed})
+            arguments = Namespace(**given)
+            return cls(arguments, HeadRobertaEncoder(arguments, task.source_dictionary, config))
+        except ValueError as error:
+            raise UserError(f"cannot build the model: {error}") from error
+
+
+def positions_of(task: Any) -> int:
+    """The length that a task cuts its samples to.
+
+    Raises:
+        UserError: it has none.
+    """
+    for name in ("tokens_per_sample", "max_positions"):
+        length = getattr(task.cfg, name, None)
+        if length is not None:
+            return length
+    raise UserError("the task says no length of its samples", todo="give --max-positions")
+
+
+def register_masked_language_models(
+    arch: str, variant: type[HeadTransformer], variant_options: type
+) -> None:
+    """Register RoBERTa with the attention of ``variant``, one a preset, under ``arch``."""
+    options = with_variant(
+        MaskedLanguageModelOptions,
+        variant_options,
+        absent=("decoder", "cross"),
+        replaced=("value_init", "key_init"),
+    )
+    register_variant(
+        arch, HeadRoberta, variant, variant_options, options, MASKED_LANGUAGE_MODEL_SIZES
+    )
+
+
+register_masked_language_models("roberta_collab", CollabTransformer, CollabOptions)
+register_masked_language_models("roberta_headsize_n", HeadSizeTransformer, HeadSizeOptions)

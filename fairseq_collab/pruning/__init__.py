@@ -1,0 +1,1 @@
+"""Votes and choices become a smaller checkpoint."""

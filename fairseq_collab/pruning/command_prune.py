@@ -1,0 +1,132 @@
+"""``fairseq-collab prune``: a trained model becomes a smaller one, its heads really gone."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fairseq import utils
+
+from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.transformer_grouped_heads import per_site
+from fairseq_collab.pruning import votes_file
+from fairseq_collab.pruning.choices import all_heads, named_heads, random_heads
+from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
+from fairseq_collab.pruning.trained import Trained, load
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab prune",
+        description="Takes heads out of a trained transformer (stock fairseq's or ours with "
+        "concatenated heads). The result is a transformer_headsize_n: it translates like any "
+        "checkpoint; to fine-tune it, give fairseq-train the --arch and the options that are "
+        "printed, and --finetune-from-model.",
+        epilog="example: fairseq-collab prune average.pt --votes average.pt.votes.json "
+        "--output pruned.pt",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument(
+        "--votes", type=Path, metavar="FILE", help="the heads that fairseq-collab vote has found"
+    )
+    who.add_argument(
+        "--keep-heads", nargs="+", metavar="SITE:HEADS",
+        help="these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of the "
+        "second), decoder:0 (the first of each layer), cross:...; a site without keeps all",
+    )  # fmt: skip
+    who.add_argument(
+        "--random", type=int, metavar="SEED", help="--keep heads of each attention by chance"
+    )
+    parser.add_argument(
+        "--keep", metavar="C",
+        help="how many heads stay: a number, or three joined by commas, for encoder, decoder and "
+        "decoder-encoder attention (default with --votes: one a group)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ffn-dim", type=int, metavar="N",
+        help="keep N units of each feed-forward layer, those with the largest weights",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="the data folder (default: where it was in training); its dictionaries are read",
+    )  # fmt: skip
+    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
+    )
+    return parser
+
+
+def choose(args: argparse.Namespace, trained: Trained) -> Kept:
+    """The heads that stay, by whichever option says so.
+
+    Raises:
+        UserError: the option does not fit the model.
+    """
+    keep = numbers(args.keep)
+    if args.votes is not None:
+        return votes_file.read(args.votes).kept(trained.heads, keep)
+    if args.random is not None:
+        if keep is None:
+            raise UserError("say how many heads stay", where="--keep")
+        return random_heads(trained.heads, keep, args.random)
+    if keep is not None:
+        raise UserError("which heads stay?", where="--keep", todo="add --votes or --random")
+    if args.keep_heads is not None:
+        return named_heads(args.keep_heads, trained.heads)
+    return all_heads(trained.heads)
+
+
+def numbers(text: str | None) -> Mapping[Site, int] | None:
+    """The value of ``--keep``.
+
+    Raises:
+        UserError: it is neither one number nor three.
+    """
+    try:
+        return None if text is None else per_site("--keep", text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def options_for_training(kept: Kept, checkpoint: dict) -> str:
+    """What ``fairseq-train`` must be told to build the pruned model."""
+    model = checkpoint["cfg"]["model"]
+    options = [f"--arch {model['_name']}"]
+    for site in SITES:
+        if kept[site]:
+            options.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
+    for name in ("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"):
+        options.append(f"--{name.replace('_', '-')} {model[name]}")
+    return " ".join(options)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: the checkpoint cannot be used, the choice does not fit it, or the result cannot
+            be written.
+    """
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.ffn_dim is not None and args.ffn_dim < 1:
+        parser.error(f"argument --ffn-dim: must be at least 1, not {args.ffn_dim}")
+    if not (args.keep_heads or args.votes or args.keep or args.ffn_dim or args.random is not None):
+        parser.error("one of --votes, --keep-heads, --random, --ffn-dim says what goes")
+    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    trained = load(args.checkpoint, args.data)
+    kept = choose(args, trained)
+    result = pruned_checkpoint(trained, kept, args.ffn_dim)
+    checkpoints.save(result, args.output)
+    for site, counts in trained.heads.items():
+        stay = [" ".join(map(str, sorted(heads))) for heads in kept[site]]
+        print(f"{site}: {sum(map(len, kept[site]))} of {sum(counts)} heads: {' / '.join(stay)}")
+    print(f"{args.output}: {options_for_training(kept, result)}")
+    return 0

@@ -1,0 +1,187 @@
+"""A trained model whose heads can be taken out, and models like it with other weights.
+
+Accepted are fairseq's own transformer and ours with concatenated heads (``transformer_headsize_n``,
+``transformer_grouped_heads``): every head has projections of its own, and so can go alone.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.modules import MultiheadAttention
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.layers import SITES, EncoderLayer, Site
+from fairseq_compat.errors import UserError
+
+HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
+#: The decoder, or encoder, and the attribute of its layers, that is a site.
+_PLACES: dict[Site, tuple[str, str]] = {
+    "encoder": ("encoder", "self_attn"),
+    "decoder": ("decoder", "self_attn"),
+    "cross": ("decoder", "encoder_attn"),
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model in eval mode on the CPU, with what is needed to write another like it.
+
+    Attributes:
+        state: the checkpoint, ``cfg`` included.
+        attentions: by site; name in the state dict and module of each layer.
+    """
+
+    path: Path
+    state: dict[str, Any]
+    model: Any
+    task: Any
+    attentions: dict[Site, dict[str, Any]]
+
+    @property
+    def cfg(self) -> DictConfig:
+        return self.state["cfg"]
+
+    @property
+    def heads(self) -> dict[Site, list[int]]:
+        """How many heads each layer has, by site."""
+        return {
+            site: [attention.num_heads for attention in layers.values()]
+            for site, layers in self.attentions.items()
+        }
+
+    def head_size(self, projection: str) -> int:
+        """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers.
+
+        Raises:
+            UserError: it differs.
+        """
+        sizes = {
+            getattr(attention, projection).out_features // attention.num_heads
+            for layers in self.attentions.values()
+            for attention in layers.values()
+        }
+        if len(sizes) > 1:
+            raise UserError(
+                f"its heads have different sizes ({', '.join(map(str, sorted(sizes)))} in "
+                f"{projection}), which {HEADSIZE} has no options for",
+                where=self.path,
+                todo="give a model that was trained with --head-size",
+            )
+        return sizes.pop()
+
+
+def load(path: Path, data: Path | None = None) -> Trained:
+    """Load a checkpoint; its data folder is the one it was trained on, unless another is given.
+
+    Raises:
+        UserError: it cannot be read, its data folder is gone, or its heads cannot go alone.
+    """
+    state = load_checkpoint_to_cpu(str(path), {} if data is None else {"data": str(data)})
+    for folder in utils.split_paths(str(state["cfg"].task.data)):
+        if not Path(folder).is_dir():
+            todo = "give the folder that fairseq-preprocess has written with --data"
+            raise UserError("there is no such data folder", where=folder, todo=todo)
+    (model,), _, task = load_model_ensemble_and_task([str(path)], state=state)
+    return Trained(path, state, model.eval(), task, find_attentions(model, path))
+
+
+def find_attentions(model: Any, path: Path) -> dict[Site, dict[str, Any]]:
+    """The attentions of an encoder-decoder transformer, by site and name.
+
+    Raises:
+        UserError: the model is none, or has heads that share something.
+    """
+    found: dict[Site, dict[str, Any]] = {site: {} for site in SITES}
+    for site, (side, attribute) in _PLACES.items():
+        layers = getattr(getattr(model, side, None), "layers", None)
+        if layers is None:
+            todo = "give a checkpoint of a translation model"
+            raise UserError("not an encoder-decoder transformer", where=path, todo=todo)
+        for number, layer in enumerate(layers):
+            attention = getattr(layer, attribute)
+            if attention is None:
+                continue
+            if not isinstance(attention, (MultiheadAttention, ConcatenatedAttention)):
+                raise UserError(
+                    f"has heads of the kind {type(attention).__name__}, of which none can be "
+                    "taken out alone",
+                    where=path,
+                    todo="give a transformer, transformer_headsize_n or transformer_grouped_heads",
+                )
+            found[site][f"{side}.layers.{number}.{attribute}"] = attention
+    return found
+
+
+def weights_of(trained: Trained) -> dict[str, Tensor]:
+    """The weights by name, without what is said anew of every model: signatures and groups."""
+    return {
+        name: weight
+        for name, weight in trained.model.state_dict().items()
+        if not name.endswith(("signature", ".membership")) and not _is_copy(name)
+    }
+
+
+def _is_copy(name: str) -> bool:
+    """Whether it is one of the copies that fairseq's encoder layers keep of their weights."""
+    side, _, rest = name.partition(".layers.")
+    return side == "encoder" and rest.partition(".")[2] in EncoderLayer.COPIES
+
+
+def options_of(trained: Trained, arch: str, **changed: Any) -> DictConfig:
+    """The model's options, as those of ``arch``, with some of them ``changed``."""
+    given = trained.cfg.model
+    values: Any = vars(given) if isinstance(given, Namespace) else OmegaConf.to_container(given)
+    defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    kept = {name: value for name, value in values.items() if name in defaults}
+    chosen: dict[Any, Any] = {**kept, **changed, "_name": arch}
+    merged = OmegaConf.merge(defaults, chosen)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def sized_options(trained: Trained, arch: str, heads: dict[Site, list[int]]) -> DictConfig:
+    """Options of ``arch`` with the sizes of the trained heads, and as many heads as given.
+
+    Scores are scaled by the size of the heads alone: in a model that has lost some, the model size
+    per head would be another one.
+    """
+    counts = {
+        f"heads_in_{site}": ",".join(map(str, found)) if found else None
+        for site, found in heads.items()
+    }
+    return options_of(
+        trained,
+        arch,
+        head_size=None,
+        qk_head_size=trained.head_size("q_proj"),
+        v_head_size=trained.head_size("v_proj"),
+        key_dim=None,
+        attention_scale="key",
+        **counts,
+    )
+
+
+def build(trained: Trained, options: DictConfig, weights: Mapping[str, Tensor]) -> Any:
+    """A model with these options and ``weights``, in eval mode.
+
+    Raises:
+        UserError: the weights do not fit.
+    """
+    model = trained.task.build_model(options)
+    own = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name.endswith(("signature", ".membership"))
+    }
+    model.load_state_dict({**own, **weights}, strict=True)
+    return model.eval()

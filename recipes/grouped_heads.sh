@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Grouped head attention (Ni et al. 2023, arXiv 2305.14380): heads are trained in groups, each group
+# votes for one of its heads, the others are taken out, and what is left is fine-tuned.
+#
+#   bash recipes/grouped_heads.sh DATASET    embedded or multi30k
+#   FROM=DIR      where Multi30k's raw text is (downloaded without it)
+#   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
+#   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
+#   SEEDS=1,2     of all trainings
+#   SWEEP='...'   further overrides of all trainings
+#
+# Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
+# disagreement regularisation of Li et al. 2018; ordinary heads in smaller models. 2 vote and prune
+# (OUT/pruned): the heads of the groups that were elected, and as many by chance, of ordinary heads.
+# 3 fine-tune (OUT/tuned): those, and the ordinary models for as long. 4 tables of 1 and 3.
+#
+# Interrupt it whenever you like: given again, it goes on; what is done is not done again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
+
+DATASET=${1:-}
+data=data/$DATASET
+OUT=${OUT:-runs/grouped_heads_$DATASET}
+SEEDS=${SEEDS:-1,2}
+heads=8
+kept=(4 2)   # a half and a quarter
+
+case $DATASET in
+    embedded)
+        vocabulary=2000 width=48
+        ;;
+    multi30k)
+        vocabulary=4000 width=96
+        ;;
+    *)
+        echo "grouped_heads: DATASET is '$DATASET'; it must be embedded or multi30k" >&2
+        exit 2
+        ;;
+esac
+
+# Ordinary heads in smaller models, with about the parameters, outside the embeddings, that a quarter
+# of the heads leaves: fewer layers, or narrower ones.
+shallow=(model.encoder_layers="choice(1)")
+narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
+
+activate
+set_variables
+
+if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    device=() jobs=1 cpu=()
+else
+    device=(common.cpu=true) jobs=$(nproc) cpu=(--cpu)
+fi
+
+prepare "$DATASET" "$vocabulary" "$data"
+
+failed=0
+
+# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
+sweep() {
+    local status=0
+    # shellcheck disable=SC2086  # SWEEP is several words
+    fairseq-collab sweep "configs/experiment/grouped_$1_$DATASET.yaml" --out "$OUT/$2" \
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
+    [ "$status" -le 1 ] || exit "$status"   # interrupted
+    [ "$status" -eq 0 ] || failed=1
+}
+
+ordinary=model="choice(concatenated)"
+lite=model="choice(grouped_lite)"
+seeds=common.seed="choice($SEEDS)"
+counts=$(IFS=,; echo "${kept[*]}")
+few=model.heads_in_encoder="choice($counts)"
+
+echo "== 1 train"
+sweep heads trained "$ordinary" "$seeds"
+sweep heads trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
+sweep heads trained "$lite" "${shallow[@]}" "$seeds"
+sweep heads trained "$lite" "${narrow[@]}" "$seeds"
+
+echo "== 2 vote and prune"
+pruned=$(realpath -m "$OUT/pruned")
+trained=$(realpath -m "$OUT/trained")
+mkdir -p "$pruned"
+for seed in ${SEEDS//,/ }; do
+    for count in "${kept[@]}"; do
+        name=$count-$seed
+        grouped=$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt
+        if [ ! -e "$pruned/votes-$name.json" ]; then
+            fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$name.json"
+        fi
+        if [ ! -e "$pruned/voted-$name.pt" ]; then
+            fairseq-collab prune "$grouped" --votes "$pruned/votes-$name.json" \
+                --output "$pruned/voted-$name.pt"
+        fi
+        if [ ! -e "$pruned/random-$name.pt" ]; then
+            fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
+                --random "$seed" --keep "$count" --output "$pruned/random-$name.pt"
+        fi
+    done
+done
+
+echo "== 3 fine-tune"
+# Each run takes the checkpoint of its own seed and number of heads.
+from=checkpoint.finetune_from_model
+# shellcheck disable=SC2016  # Hydra expands these
+seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
+sweep finetune tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
+sweep finetune tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
+tune_whole() {   # NAME OVERRIDES...
+    sweep finetune tuned "${@:2}" model.head_size=null "$seeds" \
+        "$from=$trained/model-$1_seed-$seed/average.pt"
+}
+tune_whole concatenated "$ordinary"
+tune_whole grouped_lite_encoder_layers-1 "$lite" "${shallow[@]}"
+tune_whole "grouped_lite_encoder_embed_dim-$width" "$lite" "${narrow[@]}"
+
+echo "== 4 tables"
+for folder in trained tuned; do
+    fairseq-collab table "$OUT/$folder" --x subset --against concatenated --out "$OUT/$folder/table"
+done
+exit "$failed"

@@ -1,0 +1,167 @@
+"""From training in groups to a fine-tuned smaller model, through the real commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import SHORT, SIZES
+from commands import USER_DIR, run_command, succeed, train_log
+
+from fairseq_collab.attention.grouped import FEATURES
+from fairseq_collab.criterions.with_head_groups import LOGGED
+from fairseq_collab.pruning import command_prune, command_vote
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+
+GROUPED = [
+    "--arch=transformer_grouped_heads", *SIZES, "--head-groups=2", "--share-all-embeddings",
+]  # fmt: skip
+CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_groups", "--group-alpha=0.3"]
+TRAINING = [option for option in SHORT if not option.startswith("--criterion")]
+
+
+@pytest.fixture(scope="module")
+def trained_in_groups(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A checkpoint after an update and its resumption up to the third, and the second's log."""
+    folder = tmp_path_factory.mktemp("grouped")
+    command = ["fairseq-train", data, *USER_DIR, *GROUPED, *CRITERION, *TRAINING]
+    succeed(*command, "--max-update=1", "--save-dir", folder)
+    log = succeed(*command, "--max-update=3", "--save-dir", folder)
+    return folder / "checkpoint_last.pt", log
+
+
+def test_training_logs_the_groups_and_resumes_with_them(
+    trained_in_groups: tuple[Path, str],
+) -> None:
+    entries = train_log(trained_in_groups[1])
+    assert len(entries) == 2
+    for entry in entries:
+        assert set(LOGGED) <= entry.keys()
+    assert float(entries[0]["groups_changed"]) < 0.5  # 1, had they been forgotten
+    weights = checkpoints.read(trained_in_groups[0])["model"]
+    membership = weights["decoder.layers.0.encoder_attn.membership"]
+    assert membership.shape == (4, 2)
+    assert membership.sum(dim=1).tolist() == [1] * 4
+
+
+@pytest.fixture(scope="module")
+def voted(data: Path, trained_in_groups: tuple[Path, str]) -> Path:
+    checkpoint = trained_in_groups[0]
+    assert command_vote.main([str(checkpoint), str(data), "--subset=valid", "--cpu"]) == 0
+    return checkpoint.with_name("checkpoint_last.pt.votes.json")
+
+
+def test_vote_prune_translate_and_tune(
+    data: Path, trained_in_groups: tuple[Path, str], voted: Path, tmp_path: Path
+) -> None:
+    """The options that prune prints are those that fairseq-train needs."""
+    votes: dict[str, Any] = json.loads(voted.read_text())
+    assert votes["rule"] == "group"
+    assert votes["feature"] == "value"
+    for layers in votes["votes"].values():
+        assert [[sum(row) for row in layer] for layer in layers] == [[votes["batches"]] * 2]
+    pruned = tmp_path / "pruned.pt"
+    command = [str(trained_in_groups[0]), "--votes", str(voted), "--output", str(pruned)]
+    done = run_command("python", "-c", PRUNE, *command)
+    assert done.returncode == 0, done.stderr
+    *sites, last = done.stdout.splitlines()[-4:]
+    assert [line.partition(":")[0] for line in sites] == ["encoder", "decoder", "cross"]
+    assert all("2 of 4 heads" in line for line in sites)
+    options = last.partition(": ")[2].split()
+    output = succeed("fairseq-generate", data, *USER_DIR, "--path", pruned, "--cpu")
+    assert output.count("\nH-") == 50
+    log = succeed(
+        "fairseq-train", data, *USER_DIR, *SIZES, *options, "--share-all-embeddings",
+        *SHORT, "--finetune-from-model", pruned, "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
+    assert "loading pretrained model from" in log
+    assert len(train_log(log)) == 3
+
+
+PRUNE = "import sys; from fairseq_collab.pruning import command_prune as c; c.main(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_votes_by_other_features_and_rules(
+    feature: str, data: Path, trained: Path, trained_in_groups: tuple[Path, str], tmp_path: Path
+) -> None:
+    checkpoint, out = str(trained_in_groups[0]), tmp_path / "votes.json"
+    command = [checkpoint, str(data), "--subset=test", "--cpu", "--rule=top", "--groups=1,2,3"]
+    assert command_vote.main([*command, f"--feature={feature}", f"--output={out}"]) == 0
+    votes = json.loads(out.read_text())
+    assert (votes["rule"], votes["feature"]) == ("top", feature)
+    assert [len(layers[0]) for layers in votes["votes"].values()] == [1, 2, 3]
+
+
+def prune(*arguments: object) -> str:
+    """What the command refuses with, in a line."""
+    with pytest.raises(UserError) as refusal:
+        command_prune.main([*map(str, arguments)])
+    return str(refusal.value)
+
+
+def test_prune_by_chance_by_name_and_lite(
+    trained_in_groups: tuple[Path, str], tmp_path: Path
+) -> None:
+    checkpoint, out = trained_in_groups[0], tmp_path / "out.pt"
+    options = ["--random=3", "--keep=1,2,3", "--ffn-dim=16"]
+    assert command_prune.main([str(checkpoint), *options, f"--output={out}"]) == 0
+    state = checkpoints.read(out)
+    model, weights = state["cfg"]["model"], state["model"]
+    assert [model[f"heads_in_{site}"] for site in ("encoder", "decoder", "cross")] == [*"123"]
+    assert weights["decoder.layers.0.fc2.weight"].shape == (32, 16)
+    options = ["--keep-heads", "cross:2", "encoder:0,1"]
+    assert command_prune.main([str(checkpoint), f"--output={out}", *options]) == 0
+    whole = checkpoints.read(checkpoint)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
+    kept = checkpoints.read(out)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
+    assert kept.equal(whole[:16])
+
+
+def test_what_prune_refuses(
+    trained: Path, trained_in_groups: tuple[Path, str], voted: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.pt"
+    grouped = [trained_in_groups[0], "--output", out]
+    assert "--keep: say how many heads stay" in prune(*grouped, "--random=1")
+    assert "--keep: which heads stay?; add --votes or --random" in prune(*grouped, "--keep=1")
+    assert "--keep is 'x'; it must be a number above 0" in prune(*grouped, "--keep=x")
+    assert "3 heads of encoder attention cannot stay" in prune(
+        *grouped, "--votes", voted, "--keep=3"
+    )
+    assert "has heads of the kind CollaborativeAttention" in prune(
+        trained, "--output", out, "--ffn-dim=3"
+    )
+    line = prune(*grouped, "--ffn-dim=3", "--data", tmp_path / "no")
+    assert "no: there is no such data folder; give the folder" in line
+    assert not out.exists()
+
+
+def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
+    out = tmp_path / "votes.json"
+    command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--output={out}"]
+    with pytest.raises(UserError, match="5 head groups are more than the 4 heads"):
+        command_vote.main([*command, "--groups=5"])
+    with pytest.raises(UserError, match=r"its groups are not stable.*more than --rho -1\.0"):
+        command_vote.main([*command, "--rho=-1"])
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        (command_vote, ["c.pt", "data", "--groups=a"], "argument --groups: --groups is 'a'"),
+        (command_vote, ["c.pt", "data", "--rule=all"], "argument --rule: invalid choice"),
+        (command_prune, ["c.pt", "--output=o"], "says what goes"),
+        (command_prune, ["c.pt", "--output=o", "--ffn-dim=0"], "argument --ffn-dim: must be at"),
+    ],
+)
+def test_usage(
+    command: Any, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(arguments)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,288 @@
+"""``transformer_grouped_heads`` and its criterion: what is compared, added, logged and refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import toy
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+from torch import Tensor, nn
+from unit.test_groups import naive_loss
+
+from fairseq_collab.attention import groups
+from fairseq_collab.attention.grouped import FEATURES, GroupedAttention, grouped_attentions
+from fairseq_collab.criterions.head_groups import padding_of, watched
+from fairseq_collab.criterions.with_head_groups import (
+    LOGGED,
+    LabelSmoothedCrossEntropyWithHeadGroups,
+)
+from fairseq_compat.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+GROUPED = "transformer_grouped_heads"
+ALPHA, BETA = 0.7, 0.3
+
+
+def model(**options: Any) -> nn.Module:
+    return toy.model(GROUPED, **{"dropout": 0.0, "head_groups": "2", **options}).train()
+
+
+def sample() -> dict[str, Any]:
+    net_input = toy.batch()
+    target = torch.tensor([[9, 8, 7, 2], [5, 2, 1, 1], [6, 12, 2, 1]])
+    return {"net_input": net_input, "target": target, "ntokens": 9}
+
+
+def criterion(normalisation: str = "paper", alpha: float = ALPHA, beta: float = BETA) -> Any:
+    task = SimpleNamespace(target_dictionary=toy.dictionary())
+    return LabelSmoothedCrossEntropyWithHeadGroups(task, False, 0.1, alpha, beta, normalisation)
+
+
+def plain_criterion() -> Any:
+    task = SimpleNamespace(target_dictionary=toy.dictionary())
+    return LabelSmoothedCrossEntropyCriterion(task, False, 0.1)
+
+
+def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
+    """The features of each attention without its padding, flattened: ``(H, D)`` each."""
+    pad = toy.dictionary().pad()
+    source, target = (net_input[name].eq(pad) for name in ("src_tokens", "prev_output_tokens"))
+    with watched(net) as attentions:
+        net(**net_input)
+    found = []
+    for attention in attentions:
+        along_keys = attention.feature == "value"
+        if attention.site == "encoder" or (attention.site == "cross" and along_keys):
+            padding = source
+        else:
+            padding = target
+        maps = attention.features  # (B, H, N, e)
+        heads = [maps[:, head][~padding].flatten() for head in range(maps.size(1))]
+        found.append(torch.stack(heads))
+        attention.features = None
+    return found
+
+
+# ---- the loss ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(("normalisation", "scale"), [("paper", 9), ("released", 6)])
+def test_training_adds_the_constraint(feature: str, normalisation: str, scale: int) -> None:
+    """9 target tokens and 6 attentions: the paper's mean, or the released code's sum."""
+    net = model(group_feature=feature)
+    total, size, _ = criterion(normalisation)(net, sample())
+    total.backward()
+    gradient = {name: p.grad.clone() for name, p in net.named_parameters()}
+    net.zero_grad()
+    expected, expected_size, _ = plain_criterion()(net, sample())
+    for attention, flat in zip(
+        grouped_attentions(net), flat_features(net, sample()["net_input"]), strict=True
+    ):
+        labels = [attention.membership.argmax(dim=1).tolist()]
+        expected = expected + scale / 6 * naive_loss(flat[None], labels, 2, ALPHA, BETA)
+    expected.backward()
+    assert size == expected_size == 9
+    torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
+    for name, parameter in net.named_parameters():
+        torch.testing.assert_close(gradient[name], parameter.grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features_are_what_they_are_called(feature: str) -> None:
+    """Of the first encoder layer, against the attention's own weights and projections."""
+    net = model(group_feature=feature, encoder_normalize_before=True)
+    attention = net.encoder.layers[0].self_attn
+    x = torch.randn(5, 3, 16)
+    handle = attention.watch()
+    _, weights = attention(x, x, x, need_head_weights=True)  # (H, B, T, S)
+    handle.remove()
+    value = attention.project_value(x)  # (B, H, S, h_v)
+    expected = {"value": value, "attention": weights.transpose(0, 1)}
+    expected["output"] = expected["attention"] @ value
+    torch.testing.assert_close(attention.features, expected[feature])
+
+
+def test_what_stands_in_padding_does_not_matter() -> None:
+    """The same sentences, padded further: the same groups and the same constraint."""
+    found = []
+    for extra in (0, 3):
+        torch.manual_seed(1)
+        net, data = model(), sample()
+        pad = torch.full((3, extra), 1)
+        data["net_input"]["src_tokens"] = torch.cat([pad, data["net_input"]["src_tokens"]], 1)
+        data["net_input"]["prev_output_tokens"] = torch.cat(
+            [data["net_input"]["prev_output_tokens"], pad], 1
+        )
+        data["target"] = torch.cat([data["target"], pad], 1)
+        found.append(criterion()(net, data)[2])
+    for name in ("loss", *LOGGED):
+        torch.testing.assert_close(found[0][name], found[1][name])
+
+
+def test_training_on_the_constraint_alone_groups_the_heads() -> None:
+    net, constraint = model(), criterion("paper", 1000.0, 1000.0)
+    optimiser = torch.optim.SGD(net.parameters(), lr=1e-5)
+    logs = []
+    for _ in range(30):
+        optimiser.zero_grad()
+        loss, _, log = constraint(net, sample())
+        loss.backward()
+        optimiser.step()
+        logs.append(log)
+    assert logs[-1]["group_within"] > logs[0]["group_within"] + 0.02
+    assert logs[-1]["group_between"] < logs[0]["group_between"] - 0.02
+    assert logs[0]["groups_changed"] == 1
+    assert logs[-1]["groups_changed"] == 0
+    assert logs[-1]["centre_shift"] == pytest.approx(0, abs=1e-6)
+
+
+# ---- validation and decoding ---------------------------------------------------------------------
+
+
+def test_validation_knows_nothing_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model().eval()
+    monkeypatch.setattr(groups, "gram_matrix", pytest.fail)
+    loss, _, log = criterion()(net, sample())
+    expected, _, expected_log = plain_criterion()(net, sample())
+    assert loss == expected
+    assert log.keys() == expected_log.keys()
+    assert all(attention.features is None for attention in grouped_attentions(net))
+    assert not any(attention.membership.any() for attention in grouped_attentions(net))
+
+
+def test_nothing_is_kept_after_an_update() -> None:
+    net = model()
+    criterion()(net, sample())
+    for attention in grouped_attentions(net):
+        assert attention.features is None
+        assert attention.membership.sum(dim=1).tolist() == [1] * 4
+        for module in attention.modules():
+            assert not module._forward_hooks
+            assert not module._forward_pre_hooks
+
+
+def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, starts = model(), []
+    cluster = groups.cluster
+    monkeypatch.setattr(
+        groups, "cluster", lambda gram, start: starts.append(start) or cluster(gram, start)
+    )
+    constraint = criterion()
+    constraint(net, sample())
+    left = torch.stack([attention.membership.clone() for attention in grouped_attentions(net)])
+    constraint(net, sample())
+    assert not starts[0].any()
+    assert torch.equal(starts[1], left)
+
+
+def test_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, constraint = model(), criterion()
+    logs = [constraint(net, sample())[2] for _ in range(2)]
+    with metrics.aggregate(new_root=True) as meters:
+        constraint.reduce_metrics(logs)
+    values = meters.get_smoothed_values()
+    for name in LOGGED:
+        assert values[name] == pytest.approx(float(logs[0][name] + logs[1][name]) / 2, abs=1e-3)
+    expected = BETA * values["group_between"] - ALPHA * values["group_within"]
+    assert values["group_loss"] == pytest.approx(float(expected), abs=1e-3)
+    net.eval()
+    with metrics.aggregate(new_root=True) as meters:
+        constraint.reduce_metrics([constraint(net, sample())[2]])
+    assert not set(LOGGED) & set(meters.get_smoothed_values())
+
+
+def test_sites_may_have_different_numbers_of_heads_and_groups() -> None:
+    net = model(head_groups="4,2,1", heads_in_decoder="4,2", head_size=4)
+    _, _, log = criterion()(net, sample())
+    assert log["group_within"].isfinite()
+    found = [(a.site, a.num_heads, a.groups) for a in grouped_attentions(net)]
+    assert found == [
+        *[("encoder", 4, 4)] * 2,
+        *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
+    ]
+
+
+def test_padding_of_a_language_model() -> None:
+    tokens = torch.tensor([[5, 6, 1]])
+    padding = padding_of({"src_tokens": tokens, "src_lengths": torch.tensor([2])}, 1)
+    assert padding.target.tolist() == [[False, False, True]]
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_groups": "5"}, "5 head groups are more than the 4 heads"),
+        ({"head_groups": "2,2"}, "--head-groups is '2,2'; it must be a number above 0, or three"),
+        ({"head_groups": "0"}, "--head-groups is '0'; it must be a number above 0"),
+        ({"group_feature": "key"}, "group feature is 'key'; it must be one of value, attention"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        model(**options)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("paper", -1.0, 0.5), "--group-alpha: is -1.0; it must be 0 or more"),
+        (("paper", 0.5, float("nan")), "--group-beta: is nan; it must be 0 or more"),
+        (("mean", 0.5, 0.5), "--group-normalisation: is 'mean'; it must be one of paper, released"),
+    ],
+)
+def test_wrong_weights(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        criterion(*arguments)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda: toy.model("transformer_headsize_n").train(), "give --arch transformer_grouped"),
+        (lambda: model(encoder_layerdrop=1.0), "without --encoder-layerdrop"),
+        (lambda: model(checkpoint_activations=True), "without --checkpoint-activations"),
+    ],
+)
+def test_models_that_cannot_be_grouped(net: Any, message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        criterion()(net(), sample())
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_groups": "1"}, "encoder.layers.0.self_attn: groups is 2 in it, 1 here"),
+        (
+            {"group_feature": "output"},
+            "group feature (0 value, 1 attention, 2 output) is 0 in it, 2 here",
+        ),
+    ],
+)
+def test_other_groups_do_not_load(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        model(**options).load_state_dict(model().state_dict())
+    assert message in str(refusal.value)
+
+
+def test_concatenated_heads_do_not_load_as_grouped() -> None:
+    with pytest.raises(UserError, match=r"3 grouped.* is 1 in it, 3 here"):
+        model().load_state_dict(toy.model("transformer_headsize_n").state_dict())
+
+
+def test_default_is_a_quarter_of_the_heads() -> None:
+    found = GroupedAttention(16, 8, groups=2)
+    assert found.groups == 2
+    net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
+    assert {a.num_heads: a.groups for a in grouped_attentions(net)} == {8: 2, 2: 1}

@@ -1,0 +1,257 @@
+"""Groups of heads: k-means and cosines in the space of Gram matrices, against the naive way."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fairseq_collab.attention import groups
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+TOLERANCE = 1e-10
+
+
+def features(layers: int, heads: int, size: int = 30) -> Tensor:
+    """Random features ``(L, H, D)``, flattened."""
+    return torch.randn(layers, heads, size)
+
+
+def gram_of(flat: Tensor) -> Tensor:
+    return flat @ flat.transpose(1, 2)
+
+
+def one_hot(labels: list[list[int]], classes: int) -> Tensor:
+    return functional.one_hot(torch.tensor(labels), classes).double()
+
+
+def centres(flat: Tensor, labels: list[int], classes: int) -> list[Tensor]:
+    """The means of one attention's groups."""
+    return [
+        torch.stack([f for f, label in zip(flat, labels, strict=True) if label == c]).mean(dim=0)
+        for c in range(classes)
+    ]
+
+
+def naive_loss(
+    flat: Tensor, labels: list[list[int]], classes: int, alpha: float, beta: float
+) -> Tensor:
+    """Lz of arXiv 2305.14380 as written, with the sign that its text means, head by head."""
+    total = flat.new_zeros(())
+    layers, heads, _ = flat.shape
+    for layer, own in zip(flat, labels, strict=True):
+        middle = centres(layer, own, classes)
+        for feature, label in zip(layer, own, strict=True):
+            cosine = functional.cosine_similarity(feature, middle[label], dim=0)
+            total = total - alpha / (heads * layers) * cosine
+        pairs = list(itertools.combinations(middle, 2))
+        for one, other in pairs:
+            cosine = functional.cosine_similarity(one, other, dim=0)
+            total = total + beta / (len(pairs) * layers) * cosine
+    return total
+
+
+LABELS = [[0, 0, 1, 2, 1], [2, 1, 0, 0, 2]]
+
+
+def test_loss_and_gradient_equal_the_naive_ones() -> None:
+    flat = features(2, 5)
+    naive_input = flat.clone().requires_grad_()
+    naive = naive_loss(naive_input, LABELS, 3, 0.7, 0.3)
+    naive.backward()
+    fast_input = flat.clone().requires_grad_()
+    within, between = groups.similarity(gram_of(fast_input), one_hot(LABELS, 3))
+    fast = 0.3 * between.mean() - 0.7 * within.mean()
+    fast.backward()
+    torch.testing.assert_close(fast, naive, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(fast_input.grad, naive_input.grad, rtol=0, atol=TOLERANCE)
+
+
+def test_the_push_has_its_gradient_through_the_centres() -> None:
+    flat = features(1, 4).requires_grad_()
+    groups.similarity(gram_of(flat), one_hot([[0, 0, 1, 1]], 2)).between.sum().backward()
+    assert flat.grad.norm() > 1e-3
+
+
+def test_following_the_gradient_pulls_together_and_pushes_apart() -> None:
+    flat = features(1, 6).requires_grad_()
+    membership = one_hot([[0, 0, 0, 1, 1, 1]], 2)
+    optimiser = torch.optim.SGD([flat], lr=1.0)
+    first = groups.similarity(gram_of(flat), membership)
+    for _ in range(20):
+        optimiser.zero_grad()
+        within, between = groups.similarity(gram_of(flat), membership)
+        (between - within).sum().backward()
+        optimiser.step()
+    assert within > first.within + 0.05
+    assert between < first.between - 0.05
+
+
+def test_one_group_a_head_is_disagreement() -> None:
+    """C = H: every head is its own centre, and what is left is the mean cosine of all pairs."""
+    flat = features(2, 4)
+    membership = torch.eye(4).expand(2, 4, 4)
+    within, between = groups.similarity(gram_of(flat), membership)
+    unit = functional.normalize(flat, dim=2)
+    cosines = unit @ unit.transpose(1, 2)
+    pairs = torch.stack([cosines[:, i, j] for i, j in itertools.combinations(range(4), 2)])
+    torch.testing.assert_close(within, torch.ones(2))
+    torch.testing.assert_close(between, pairs.mean(dim=0))
+
+
+def test_one_group_in_all_has_nothing_to_push_apart() -> None:
+    flat = features(2, 4).requires_grad_()
+    within, between = groups.similarity(gram_of(flat), torch.ones(2, 4, 1))
+    middle = flat.mean(dim=1, keepdim=True)
+    expected = functional.cosine_similarity(flat, middle, dim=2).mean(dim=1)
+    torch.testing.assert_close(within, expected)
+    assert between.tolist() == [0, 0]
+    (between - within).sum().backward()
+    assert flat.grad.isfinite().all()
+
+
+def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
+    flat = features(1, 3)
+    flat[0, 1] = 0
+    flat.requires_grad_()
+    within, between = groups.similarity(gram_of(flat), one_hot([[0, 1, 0]], 2))
+    (within + between).sum().backward()
+    assert within.isfinite().all()
+    assert flat.grad.isfinite().all()
+
+
+# ---- features ------------------------------------------------------------------------------------
+
+
+def test_gram_matrix_is_that_of_the_flattened_features() -> None:
+    maps = torch.randn(3, 4, 5, 2)  # (B, H, N, e)
+    flat = maps.transpose(0, 1).flatten(1)
+    torch.testing.assert_close(groups.gram_matrix(maps), flat @ flat.T)
+
+
+def test_padding_counts_for_nothing_whatever_it_holds() -> None:
+    maps = torch.randn(2, 3, 4, 5)
+    padding = torch.tensor([[False, False, True, True], [True, False, False, False]])
+    kept = maps.transpose(1, 2)[~padding].transpose(0, 1).flatten(1)  # (H, positions * e)
+    spoilt = maps.masked_fill(padding[:, None, :, None], 1e4)
+    torch.testing.assert_close(groups.gram_matrix(spoilt, padding), kept @ kept.T)
+
+
+def test_half_precision_does_not_overflow() -> None:
+    maps = torch.full((2, 2, 100, 64), 30.0, dtype=torch.float16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gram = groups.gram_matrix(maps)
+    assert gram.dtype == torch.float32
+    assert gram.tolist() == [[2 * 100 * 64 * 900.0] * 2] * 2
+
+
+# ---- k-means -------------------------------------------------------------------------------------
+
+
+def naive_k_means(flat: Tensor, labels: list[int], classes: int, iterations: int) -> list[int]:
+    for _ in range(iterations):
+        middle = torch.stack(centres(flat, labels, classes))
+        labels = torch.cdist(flat, middle).argmin(dim=1).tolist()
+    return labels
+
+
+def test_groups_equal_those_of_naive_k_means() -> None:
+    flat = features(20, 8, size=3)
+    start = [[i % 3 for i in range(8)]] * 20
+    found = groups.cluster(gram_of(flat), one_hot(start, 3), iterations=4).argmax(dim=2)
+    compared = 0
+    for layer, labels in zip(flat, found.tolist(), strict=True):
+        states = [naive_k_means(layer, start[0], 3, n) for n in range(1)]
+        current = states[0]
+        for _ in range(4):
+            current = naive_k_means(layer, current, 3, 1)
+            if len(set(current)) < 3:
+                break
+        else:
+            compared += 1
+            assert labels == current
+    assert compared >= 10  # the others met an empty group
+
+
+def test_clear_groups_are_found_from_nothing() -> None:
+    """Three bundles of heads, in another order in each attention."""
+    bundles = torch.eye(3).repeat_interleave(3, dim=0)  # (9, 3)
+    orders = torch.stack([torch.randperm(9) for _ in range(5)])
+    flat = 10 * bundles[orders] + 0.01 * torch.randn(5, 9, 3)
+    found = groups.cluster(gram_of(flat), torch.zeros(5, 9, 3))
+    same = found @ found.transpose(1, 2)
+    expected = bundles[orders] @ bundles[orders].transpose(1, 2)
+    assert torch.equal(same, expected)
+
+
+def test_the_start_is_kept_where_it_is_stable() -> None:
+    flat = 10 * torch.eye(2).repeat_interleave(2, dim=0)[None] + 0.01 * torch.randn(1, 4, 2)
+    for labels in ([0, 0, 1, 1], [1, 1, 0, 0]):
+        found = groups.cluster(gram_of(flat), one_hot([labels], 2))
+        assert found.argmax(dim=2).tolist() == [labels]
+
+
+def test_only_unknown_groups_are_made_anew() -> None:
+    flat = features(1, 6).expand(2, -1, -1)
+    start = torch.stack([one_hot([[0, 0, 0, 1, 1, 1]], 2)[0], torch.zeros(6, 2)])
+    both = groups.cluster(gram_of(flat), start, iterations=0)
+    assert torch.equal(both[0], start[0])
+    assert torch.equal(both[1], groups.first_groups(gram_of(flat[1:]), 2)[0])
+
+
+@pytest.mark.parametrize("classes", [2, 4, 8])
+def test_no_group_is_ever_empty(classes: int) -> None:
+    """From a start with all heads in one group, with distinct heads and with equal ones."""
+    flat = torch.cat([features(10, 8, size=2), torch.ones(1, 8, 2), torch.zeros(1, 8, 2)])
+    start = one_hot([[classes - 1] * 8] * 12, classes)
+    found = groups.cluster(gram_of(flat), start, iterations=10)
+    assert found.sum(dim=1).min() >= 1
+    assert (found.sum(dim=2) == 1).all()
+
+
+def test_filling_moves_the_farthest_heads_and_leaves_the_nearest() -> None:
+    positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0]]])
+    filled = groups.fill_empty(gram_of(positions), one_hot([[0, 0, 0, 0]], 3))
+    # The centre is 3.75: head 2 is nearest and stays, heads 3 and 0 are farthest and leave.
+    assert filled.argmax(dim=2).tolist() == [[2, 0, 0, 1]]
+
+
+def test_groups_are_the_same_every_time() -> None:
+    gram = gram_of(features(6, 8))
+    nothing = torch.zeros(6, 8, 4)
+    assert torch.equal(groups.cluster(gram, nothing), groups.cluster(gram, nothing))
+
+
+# ---- stability, names, votes ---------------------------------------------------------------------
+
+
+def test_movement_is_that_of_the_centres() -> None:
+    flat = features(1, 4)
+    before, after = [0, 0, 1, 1], [0, 1, 1, 1]
+    old, new = (torch.stack(centres(flat[0], labels, 2)) for labels in (before, after))
+    found = groups.movement(gram_of(flat), one_hot([before], 2), one_hot([after], 2))
+    assert found.changed.tolist() == [0.25]
+    torch.testing.assert_close(found.shift[0], (new - old).norm() / new.norm())
+
+
+def test_nothing_moves_or_all_does() -> None:
+    gram, membership = gram_of(features(1, 4)), one_hot([[0, 0, 1, 1]], 2)
+    assert [float(x) for x in groups.movement(gram, membership, membership)] == [0, 0]
+    first = groups.movement(gram, torch.zeros(1, 4, 2), membership)
+    assert [float(x) for x in first] == pytest.approx([1, 1])
+
+
+def test_groups_keep_their_numbers() -> None:
+    reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
+    renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved
+    assert groups.match(renamed, reference).argmax(dim=2).tolist() == [[0, 0, 1, 1, 2, 1]]
+
+
+def test_the_typical_head_is_nearest_to_the_centre() -> None:
+    positions = torch.tensor([[[0.0], [1.0], [5.0], [100.0], [101.0], [109.0]]])
+    membership = one_hot([[0, 0, 0, 1, 1, 1]], 2)
+    assert groups.typical_heads(gram_of(positions), membership).tolist() == [[1, 4]]

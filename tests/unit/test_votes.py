@@ -1,0 +1,210 @@
+"""Votes for heads: of a model whose typical heads are known, and how they are counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from parity.test_prune_parity import trained
+
+from fairseq_collab.attention.grouped import grouped_attentions
+from fairseq_collab.pruning import votes_file
+from fairseq_collab.pruning.choices import elected, named_heads, random_heads
+from fairseq_collab.pruning.trained import Trained
+from fairseq_collab.pruning.votes import Count, count_votes, grouped_model
+from fairseq_compat.errors import UserError
+
+CPU = torch.device("cpu")
+HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
+
+
+def known(arch: str = "transformer") -> Trained:
+    """Heads 0, 1 and 3 have values 0.9, 1 and 1.2 times the same; head 2 has others."""
+    source = trained(arch)
+    for layers in source.attentions.values():
+        for attention in layers.values():
+            weight, bias = attention.v_proj.weight.data, attention.v_proj.bias.data
+            for one in (weight.unflatten(0, (4, -1)), bias.unflatten(0, (4, -1))):
+                for head, factor in ((0, 0.9), (3, 1.2)):
+                    one[head] = factor * one[1]
+                one[2] *= -1
+    return source
+
+
+def votes(source: Trained, batches: int = 3, groups: str | None = "2") -> Count:
+    model = grouped_model(source, groups, None)
+    sample = {"net_input": toy.batch()}
+    return count_votes(model, [sample] * batches, toy.dictionary().pad(), CPU)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+def test_the_typical_head_of_each_group_is_voted_for(arch: str) -> None:
+    """The centre of 0.9, 1 and 1.2 is 1.03: head 1 is nearest."""
+    count = votes(known(arch))
+    assert count.batches == 3
+    assert (count.changed, count.shift) == (0, pytest.approx(0, abs=1e-3))
+    for layers in count.votes.values():
+        assert len(layers) == 2
+        for layer in layers:
+            assert sorted(layer) == [[0, 0, 3, 0], [0, 3, 0, 0]]
+            assert elected(layer, "group", 2) == elected(layer, "top", 2) == [1, 2]
+
+
+def test_trained_groups_keep_their_numbers() -> None:
+    source = known("transformer_grouped_heads")
+    for attention in grouped_attentions(source.model):
+        attention.groups = 2
+        attention.membership = torch.tensor([[0.0, 1], [0, 1], [1, 0], [0, 1]])
+    source.cfg.model.head_groups = "2"
+    count = votes(source, groups=None)
+    for layers in count.votes.values():
+        assert layers == [[[0, 0, 3, 0], [0, 3, 0, 0]]] * 2
+
+
+def test_an_average_of_groups_votes_by_majority() -> None:
+    """Also when one checkpoint of five had a head elsewhere."""
+    source = known("transformer_grouped_heads")
+    for attention in grouped_attentions(source.model):
+        attention.membership = torch.tensor([[0.2, 0.8], [0, 1], [1, 0], [0, 1]])
+        attention.groups = 2
+    source.cfg.model.head_groups = "2"
+    model = grouped_model(source, None, None)
+    for attention in grouped_attentions(model):
+        assert attention.membership.tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
+
+
+def test_the_model_stays_as_it_is() -> None:
+    """Voting trains nothing: the same votes, however often."""
+    source = known()
+    before = {name: value.clone() for name, value in source.model.state_dict().items()}
+    assert votes(source).votes == votes(source).votes
+    for name, value in source.model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_a_model_without_groups_must_be_told() -> None:
+    with pytest.raises(UserError, match=r"has no groups of heads; say how many with --groups"):
+        grouped_model(known(), None, None)
+
+
+def test_nothing_to_read() -> None:
+    with pytest.raises(UserError, match="there is nothing to vote on"):
+        votes(known(), batches=0)
+
+
+# ---- counting ------------------------------------------------------------------------------------
+
+
+def test_rules() -> None:
+    """The second group has two strong heads, the first none: a head a group, or the two strong."""
+    ballots = [[3, 0, 2, 0], [0, 9, 0, 8]]
+    assert elected(ballots, "group", 2) == [0, 1]
+    assert elected(ballots, "top", 2) == [1, 3]
+    assert elected(ballots, "top", 3) == [0, 1, 3]
+
+
+def test_a_head_that_two_groups_elect_stays_once() -> None:
+    assert elected([[0, 5, 1], [0, 7, 2]], "group", 2) == [1, 2]
+    assert elected([[0, 7, 1], [0, 5, 0]], "group", 2) == [0, 1]  # of equals the first
+
+
+def test_chance_is_the_seed() -> None:
+    keep: Any = {"encoder": 2, "decoder": 1, "cross": 3}
+    kept = random_heads(HEADS, keep, 1)
+    assert kept == random_heads(HEADS, keep, 1) != random_heads(HEADS, keep, 2)
+    assert {site: [len(heads) for heads in layers] for site, layers in kept.items()} == {
+        "encoder": [2, 2],
+        "decoder": [1, 1],
+        "cross": [3, 3],
+    }
+
+
+def test_named_heads() -> None:
+    kept = named_heads(["encoder:0,3/1", "cross:2"], HEADS)
+    assert kept == {"encoder": [[0, 3], [1]], "decoder": [[0, 1, 2, 3]] * 2, "cross": [[2], [2]]}
+
+
+@pytest.mark.parametrize("part", ["encoder", "encoder:", "encoder:a", "side:1", "encoder:1//2"])
+def test_named_heads_that_are_none(part: str) -> None:
+    with pytest.raises(UserError, match=r"--keep-heads: .* is not understood; give each of"):
+        named_heads([part], HEADS)
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+CONTENT: dict[str, Any] = {
+    "rule": "group",
+    "votes": {site: [[[3, 0, 2, 0], [0, 9, 0, 8]]] * 2 for site in HEADS},
+}
+UNEVEN = {site: [[[1], [1, 2]]] for site in HEADS}
+
+
+def write(folder: Path, **changed: Any) -> Path:
+    path = folder / "votes.json"
+    votes_file.write(path, {**CONTENT, **changed})
+    return path
+
+
+def test_votes_are_read_back(tmp_path: Path) -> None:
+    found = votes_file.read(write(tmp_path))
+    assert found.kept(HEADS, None) == {site: [[0, 1], [0, 1]] for site in HEADS}
+    top = votes_file.read(write(tmp_path, rule="top"))
+    keep: Any = {"encoder": 1, "decoder": 2, "cross": 3}
+    kept = top.kept(HEADS, keep)
+    assert [kept[site][0] for site in HEADS] == [[1], [1, 3], [0, 1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("no", "not JSON"),
+        ("[]", "no votes of version 1; give a file that fairseq-collab vote has written"),
+        (json.dumps({**CONTENT, "version": 2}), "no votes of version 1"),
+        (json.dumps({**CONTENT, "version": 1, "rule": "all"}), "its votes are damaged"),
+        (json.dumps({**CONTENT, "version": 1, "votes": {"encoder": []}}), "votes are damaged"),
+        (
+            json.dumps({"version": 1, "rule": "top", "votes": UNEVEN}),
+            "its votes are damaged",
+        ),
+    ],
+)
+def test_files_that_are_no_votes(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "votes.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as refusal:
+        votes_file.read(path)
+    assert message in str(refusal.value)
+    assert str(path) in str(refusal.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"votes\.json: cannot be read: No such file"):
+        votes_file.read(tmp_path / "votes.json")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written: No such file"):
+        votes_file.write(tmp_path / "no" / "votes.json", CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("rule", "keep", "heads", "message"),
+    [
+        ("group", 3, HEADS, "3 heads of encoder attention cannot stay, one for each of its 2 gr"),
+        ("top", None, HEADS, "--keep: say how many heads stay"),
+        ("top", 5, HEADS, "--keep: 5 heads cannot stay in encoder attention, which has 4"),
+        ("top", 2, {**HEADS, "cross": [4, 2]}, "in cross attention are [4, 4] in it, [4, 2] in"),
+    ],
+)
+def test_votes_that_do_not_fit(
+    rule: str, keep: int | None, heads: Any, message: str, tmp_path: Path
+) -> None:
+    found = votes_file.read(write(tmp_path, rule=rule))
+    numbers: Any = None if keep is None else dict.fromkeys(HEADS, keep)
+    with pytest.raises(UserError) as refusal:
+        found.kept(heads, numbers)
+    assert message in str(refusal.value)
