@@ -30,6 +30,8 @@ class Mutant(NamedTuple):
 
 PARITY = "tests/parity/test_attention_parity.py"
 INCREMENTAL = "tests/parity/test_incremental.py"
+BEAM_TESTS = "tests/unit/test_beams.py"
+LINEAR_TESTS = "tests/parity/test_linear.py"
 MODELS = "tests/parity/test_model_parity.py"
 COUNTS = "tests/parity/test_counts.py"
 SIGNATURE = "tests/unit/test_signature.py"
@@ -38,6 +40,9 @@ HEADS = "fairseq_collab/attention/heads.py"
 COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
 CONCATENATED = "fairseq_collab/attention/concatenated.py"
 LAYERS = "fairseq_collab/models/layers.py"
+DECODER = "fairseq_collab/models/decoder.py"
+BEAMS = "fairseq_collab/attention/beams.py"
+LINEAR = "fairseq_collab/attention/linear.py"
 HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
 RUN, WORKER = "fairseq_collab/evaluation/run.py", "fairseq_collab/evaluation/worker.py"
@@ -89,14 +94,14 @@ MUTANTS = [
     Mutant(
         "padding mask",
         HEADS,
-        "if padding is not None:\n        scores",
-        "if False:\n        scores",
+        "return None if padding is None else padding[:, None, None, :].to(torch.bool)",
+        "return None",
         (PARITY, "-k", "limit_equals"),
     ),
     Mutant(
         "causal mask",
         HEADS,
-        "scores = scores + attn_mask",
+        "scores = scores + mask",
         "scores = scores",
         (PARITY, "-k", "limit_equals"),
     ),
@@ -108,31 +113,87 @@ MUTANTS = [
         (INCREMENTAL, "-k", "one_key"),
     ),
     Mutant(
-        "self-attention cache follows the beams",
+        "self-attention cache follows its rows",
         HEADS,
-        "buffer[name] = buffer[name].index_select(0, new_order)",
-        "pass",
+        "moved = own.moved",
+        "moved = None",
         (INCREMENTAL, "-k", "self_attention"),
+    ),
+    Mutant(
+        "beams see what they descend from",
+        BEAMS,
+        "rows = self._mask.flatten(0, 1).index_select(0, new_order)",
+        "rows = self._mask.flatten(0, 1)[: len(new_order)]",
+        (INCREMENTAL, "-k", "in_common"),
+    ),
+    Mutant(
+        "sentences may change places",
+        BEAMS,
+        "return None if torch.equal(before, stay) else before",
+        "return None if len(before) == sentences else before",
+        (INCREMENTAL, "-k", "in_common"),
+    ),
+    Mutant(
+        "beams stay in their sentence",
+        BEAMS,
+        "if not bool((parents == before[:, None]).all()):",
+        "if False:",
+        (BEAM_TESTS,),
+    ),
+    Mutant(
+        "a cache that grows keeps what it has",
+        BEAMS,
+        "larger[:, :, : self._filled] = self.filled",
+        "larger.zero_()",
+        (INCREMENTAL, "-k", "in_common"),
+    ),
+    Mutant(
+        "gradients of oneDNN's product",
+        LINEAR,
+        "rows.sum(0) if for_bias",
+        "rows.mean(0) if for_bias",
+        (LINEAR_TESTS,),
+    ),
+    Mutant(
+        "packed weights are those of now",
+        LINEAR,
+        "if version == self.weight._version and ",
+        "if ",
+        (LINEAR_TESTS,),
+    ),
+    Mutant(
+        "oneDNN is for float32",
+        LINEAR,
+        "x.dtype == weight.dtype == torch.float32",
+        "x.dtype == weight.dtype",
+        (LINEAR_TESTS,),
+    ),
+    Mutant(
+        "attention weights on request only",
+        DECODER,
+        "wanted = self.need_attn and not self.training",
+        "wanted = True",
+        (MODELS, "-k", "on_request or limit_equals"),
     ),
     Mutant(
         "cross-attention cache follows the sentences",
         HEADS,
-        '.div(beam, rounding_mode="floor")',
-        "",
+        'moved = moved_sentences(new_order, buffer["beam"], sentences)',
+        "moved = None",
         (INCREMENTAL, "-k", "cross_attention"),
     ),
     Mutant(
         "beams are folded and unfolded alike",
-        HEADS,
+        BEAMS,
         "return x.unflatten(0, (steps, -1)).transpose(1, 2).flatten(1, 2)",
         "return x.unflatten(0, (steps, -1)).flatten(1, 2)",
         (INCREMENTAL, "-k", "beams"),
     ),
     Mutant(
         "padding of cached keys",
-        HEADS,
-        "return k, v, append_padding(",
-        "return k, v, None and append_padding(",
+        BEAMS,
+        'new = new.masked_fill(hidden.flatten(1).unsqueeze(1), float("-inf"))',
+        "new = new.clone()",
         (INCREMENTAL, "-k", "self_attention"),
     ),
     Mutant(
@@ -209,8 +270,8 @@ MUTANTS = [
     Mutant(
         "multiply-adds inside fused kernels are counted",
         "fairseq_collab/evaluation/multiply_adds.py",
-        "with torch.no_grad(), plain, FlopCounterMode",
-        "with torch.no_grad(), FlopCounterMode",
+        "with torch.no_grad(), plain, counter:",
+        "with torch.no_grad(), counter:",
         (COUNTS, "-k", "multiply_adds"),
     ),
     Mutant(

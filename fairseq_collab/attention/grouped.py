@@ -61,6 +61,7 @@ class GroupedAttention(ConcatenatedAttention):
         self.groups, self.feature, self.site = groups, feature, site
         super().__init__(embed_dim, num_heads, **options)
         self.register_buffer("membership", torch.zeros(num_heads, groups))
+        self.may_fuse = feature != "attention"
         #: ``(B, H, N, e)`` of the last forward that was watched.
         self.features: Tensor | None = None
 

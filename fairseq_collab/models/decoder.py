@@ -37,6 +37,7 @@ class Decoder(TransformerDecoderBase):
     layers_built = 0
     #: Whether to return attention weights in evaluation.
     need_attn = True
+    output_projection: nn.Module
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
@@ -48,7 +49,7 @@ class Decoder(TransformerDecoderBase):
         self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding
     ) -> None:
         super().build_output_projection(cfg, dictionary, embed_tokens)
-        plain = self.output_projection
+        plain: Any = self.output_projection
         if type(plain) is nn.Linear:  # not that of an adaptive softmax
             # On the meta device: no random number is drawn for a weight that is there already.
             self.output_projection = Linear(

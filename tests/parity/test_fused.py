@@ -1,0 +1,76 @@
+"""torch's fused kernel against our explicit product, and where it must not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import heads as module
+from fairseq_collab.attention.grouped import GroupedAttention
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+D, H, T, B = 12, 3, 6, 2
+TOLERANCE = 1e-10
+Variant = Callable[..., HeadAttention]
+VARIANTS: dict[str, Variant] = {
+    "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
+    "collaborative": lambda **o: CollaborativeAttention(D, H, 5, **o),
+    "content": lambda **o: CollaborativeAttention(D, H, 5, bias="content", **o),
+}
+CAUSAL = torch.ones(T, T, dtype=torch.bool).triu(1)
+MASKS: dict[str, Tensor | None] = {
+    "none": None,
+    "boolean": CAUSAL,
+    "added": torch.zeros(T, T, dtype=torch.float64).masked_fill(CAUSAL, float("-inf")),
+}
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The fused kernel at these small sizes; the list grows with each of its calls."""
+    monkeypatch.setattr(module, "FUSE_QUERIES", 2)
+    monkeypatch.setattr(module, "FUSE_KEYS", 2)
+    calls: list[int] = []
+    kernel = module.fused_heads
+    monkeypatch.setattr(module, "fused_heads", lambda *a: calls.append(1) or kernel(*a))
+    return calls
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_output_and_gradients(fused: list[int], name: str, mask: str, padded: bool) -> None:
+    attention = VARIANTS[name](self_attention=True)
+    x = torch.randn(T, B, D, requires_grad=True)
+    padding = torch.zeros(B, T, dtype=torch.bool)
+    padding[1, -2:] = True
+    options = {"attn_mask": MASKS[mask], "key_padding_mask": padding if padded else None}
+    found = []
+    for weights in (False, True):  # the explicit product, where weights are wanted
+        output, _ = attention(x, x, x, need_weights=weights, **options)
+        leaves = [x, *attention.parameters()]
+        found.append([output, *torch.autograd.grad((output**2).sum(), leaves)])
+    assert len(fused) == 1
+    torch.testing.assert_close(*found, rtol=0, atol=TOLERANCE)
+
+
+def test_where_it_is_not_used(fused: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(T, B, D)
+    plain = VARIANTS["concatenated"](self_attention=True)
+    dropping = VARIANTS["concatenated"](self_attention=True, dropout=0.5)
+    watched = GroupedAttention(D, H, groups=1, feature="attention", self_attention=True)
+    for attention in (dropping, watched):
+        attention(x, x, x, need_weights=False)
+    plain(x[:1], x, x, need_weights=False)  # as in a step of decoding
+    plain(x, x, x, need_weights=False, before_softmax=True)
+    assert not fused
+    dropping.eval()(x, x, x, need_weights=False)
+    assert len(fused) == 1, "no dropout in evaluation"
+    monkeypatch.setattr(dropping.dropout_module, "apply_during_inference", True, raising=False)
+    dropping(x, x, x, need_weights=False)
+    assert len(fused) == 1, "--retain-dropout"
