@@ -22,8 +22,12 @@ COMMANDS = {
     "bench": Command("fairseq_collab.evaluation.bench.command", "speed and memory beside fairseq's"),
     "compare": Command("fairseq_collab.evaluation.compare", "significance tests of two runs"),
     "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
+    "export": Command("fairseq_collab.reparametrize.export", "a model for other engines, exactly"),
     "prune": Command("fairseq_collab.pruning.command_prune", "take heads out of a trained model"),
     "rank": Command("fairseq_collab.analysis.rank", "spectra and ranks of a model's heads"),
+    "reparametrize": Command(
+        "fairseq_collab.reparametrize.command", "collaborative heads from a trained model's"
+    ),
     "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of a run or a translation"),
     "sweep": Command("fairseq_collab.evaluation.sweep", "all runs of a Hydra sweep; resumes"),
     "table": Command("fairseq_collab.evaluation.table", "many runs in a table and a figure"),
@@ -58,5 +62,5 @@ def main(argv: list[str]) -> int:
 def usage() -> str:
     """All commands, a line each."""
     summaries = {name: command.summary for name, command in COMMANDS.items()} | BUILT_IN
-    lines = [f"  {name:10} {summary}" for name, summary in sorted(summaries.items())]
+    lines = [f"  {name:13} {summary}" for name, summary in sorted(summaries.items())]
     return "\n".join(["usage: fairseq-collab COMMAND [OPTIONS]", "", *lines])

@@ -33,12 +33,12 @@ class Linear(nn.Linear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
     #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
-    _packed: tuple[Tensor, int] | None = None
+    packed: tuple[Tensor, int] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in) -> (..., out)``."""
-        if self._packed is not None and not torch.is_grad_enabled():
-            packed, version = self._packed
+        if self.packed is not None and not torch.is_grad_enabled():
+            packed, version = self.packed
             if version == self.weight._version and _is_for_onednn(x, self.weight):
                 return _product(x, packed, self.bias)
         return linear(x, self.weight, self.bias)
@@ -48,7 +48,7 @@ class Linear(nn.Linear):
         weight = self.weight
         if matrix_library() == "onednn" and _is_for_onednn(weight, weight):
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-            self._packed = (packed, weight._version)
+            self.packed = (packed, weight._version)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

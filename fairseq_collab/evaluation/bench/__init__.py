@@ -1,0 +1,1 @@
+"""``fairseq-collab bench``: our models beside fairseq's, in one process, in turn."""
