@@ -1,0 +1,100 @@
+"""Collaborative heads in place of a trained model's own."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fairseq_collab.adapters import timm_attention
+from fairseq_collab.adapters.core import collaborative_core
+from fairseq_collab.reparametrize.factorise import MAX_STEPS
+from fairseq_compat.errors import UserError
+
+
+def swap_attention(
+    model: Any,
+    key_dim: int,
+    *,
+    select: Callable[[str], bool] = lambda name: True,
+    max_steps: int = MAX_STEPS,
+    seed: int = 1,
+) -> list[str]:
+    """Swap attentions for collaborative heads that compute the same, or nearly so; in place.
+
+    Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
+    ALBERT, Marian (all three), ViT and DeiT, and those with the interface of timm's.  At the
+    model's own dimension the result is exact; below it the heads' weights are factorised.
+
+    The model can be used, trained and saved as before.  To load what was saved, make the model from
+    its configuration, swap (``max_steps=0`` is fast), then load the state dict.
+
+    Args:
+        model: any ``torch.nn.Module`` that holds such attentions.
+        key_dim: ``K``, from 1 to the model's dimension.
+        select: says by its name in ``model`` which attention to swap; all unless given.
+        max_steps: of the factorisation; see :func:`fairseq_collab.reparametrize.factorise`.
+        seed: of the factorisation.
+
+    Returns:
+        The names of the attentions that were swapped.
+
+    Raises:
+        UserError: there is none, or one cannot be swapped; the model is then unchanged.
+    """
+    swapped: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if select(name):
+            adapter = _adapter(name, module, key_dim=key_dim, max_steps=max_steps, seed=seed)
+            if adapter is not None:
+                swapped[name] = adapter
+    if not swapped:
+        raise UserError(
+            f"no attention of a known kind in a {type(model).__name__}",
+            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT, "
+            "and attention like timm's",
+        )
+    for name, adapter in swapped.items():
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, adapter)
+    if hasattr(model, "set_attn_implementation"):
+        model.set_attn_implementation("eager")  # whose masks the adapters understand
+    return list(swapped)
+
+
+def _adapter(name: str, module: Any, **search: int) -> nn.Module | None:
+    """What to put in place of ``module``; None if it is no attention that is known."""
+    if timm_attention.is_timm(module):
+        projections = timm_attention.split_projections(name, module)
+        heads, dropout, adapter = module.num_heads, module.attn_drop, timm_attention.TimmHeads
+        scaling = (projections[0].out_features // heads) ** -0.5
+    else:
+        kind = _hugging_face_kind(module)
+        if kind is None:
+            return None
+        projections = tuple(getattr(module, projection) for projection in kind.projections)
+        heads, dropout, adapter = (
+            getattr(module, kind.heads),
+            getattr(module, kind.dropout),
+            kind.adapter,
+        )
+        scaling = module.scaling
+    core = collaborative_core(
+        name,
+        projections,
+        num_heads=heads,
+        scaling=scaling,
+        dropout=dropout.p if isinstance(dropout, nn.Dropout) else dropout,
+        **search,
+    )
+    return adapter(module, core)
+
+
+def _hugging_face_kind(module: nn.Module) -> Any:
+    if importlib.util.find_spec("transformers") is None:  # then the model holds none of these
+        return None
+    from fairseq_collab.adapters.hugging_face import KINDS
+
+    return KINDS.get(type(module))

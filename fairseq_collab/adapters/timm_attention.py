@@ -1,0 +1,73 @@
+"""Attention with the interface of timm's ``Attention`` (also DeiT's original code).
+
+There is no class to import: whatever has a fused projection ``qkv``, an output projection ``proj``
+with dropout, ``num_heads`` and dropout of weights is taken, and called as ``attention(x)``,
+``attention(x, attn_mask=..., is_causal=...)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_collab.adapters.core import attend
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_compat.errors import UserError
+
+_PARTS = ("qkv", "proj", "num_heads", "attn_drop", "proj_drop")
+#: Parts of some of timm's attentions that change queries, keys or outputs.
+_OTHERS = ("q_norm", "k_norm", "norm", "gate")
+
+
+class TimmHeads(nn.Module):
+    """In place of timm's ``Attention``."""
+
+    def __init__(self, original: Any, core: CollaborativeAttention):
+        super().__init__()
+        self.core = core
+        self.proj, self.proj_drop = original.proj, original.proj_drop
+        self.train(original.training)
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """``x (B, T, d)``; the mask is added to the scores, or true where a query may look."""
+        if is_causal:
+            if attn_mask is not None:
+                raise ValueError("give attn_mask or is_causal, not both")
+            length = x.size(1)
+            attn_mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        heads, _ = attend(self.core, x, x, attn_mask)
+        return self.proj_drop(self.proj(heads))
+
+
+def is_timm(module: nn.Module) -> bool:
+    """Whether ``module`` has the parts of timm's attention."""
+    return all(hasattr(module, part) for part in _PARTS)
+
+
+def split_projections(name: str, module: Any) -> tuple[nn.Linear, ...]:
+    """The fused projection as three.
+
+    Raises:
+        UserError: the attention has parts beyond queries, keys and values.
+    """
+    for part in _OTHERS:
+        if not isinstance(getattr(module, part, None), nn.Identity | None):
+            raise UserError(f"it has a {part}, which collaborative heads have not", name)
+    weights = module.qkv.weight.detach().chunk(3)  # (d, d) each
+    biases = [None] * 3 if module.qkv.bias is None else module.qkv.bias.detach().chunk(3)
+    return tuple(
+        _linear(weight, bias, module.training) for weight, bias in zip(weights, biases, strict=True)
+    )
+
+
+def _linear(weight: Tensor, bias: Tensor | None, training: bool) -> nn.Linear:
+    linear = nn.Linear(weight.size(1), weight.size(0), bias=bias is not None).to(weight)
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        if bias is not None:
+            linear.bias.copy_(bias)
+    return linear.train(training)

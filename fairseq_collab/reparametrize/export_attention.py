@@ -1,0 +1,234 @@
+"""When one of our attentions is one of fairseq's, and with which weights.
+
+fairseq's heads are all of one size h and score
+
+    score_i(x, y) = h^-0.5 (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T,      Wq_i, Wk_i (h, d)
+
+Every attention here is bilinear in x and y, too, and can be written so as soon as none of its heads
+needs more than h dimensions:
+
+* Collaborative heads (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) diag(m_i) (y Wk^T + bk)^T``.
+  Only the dimensions count that ``m_i`` does not switch off: all K, or head i's own block.  Mixing
+  and scale go into ``Wq_i``, each head gets a copy of the keys it looks at, and what is left of h
+  is filled with zeros.
+* A content score ``s y c_i`` is one more dimension, with a query that is constant.  Where no
+  dimension is left it can still be a query bias: if ``c_i = b Wk_i`` has a solution b.
+* Smaller heads (arXiv 2002.07028) are filled up with zeros, queries, keys and values alike.
+
+So at h = d/H collaborative heads qualify for K <= d/H.  An engine whose heads may have any size can
+take every attention: :func:`smallest_size`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+
+#: A content vector counts as a combination of keys if what is left of it is below this share: a few
+#: roundings of single precision, in which weights are stored.
+RESIDUAL = 1e-6
+
+
+class NotExactError(ValueError):
+    """These heads are no heads of the wanted size; the message says why."""
+
+
+@dataclass
+class Head:
+    """What one head scores by: ``(x q^T + q_bias)(y k^T + k_bias)^T + y content``, scale included.
+
+    Shapes: ``q (n, d)``, ``q_bias (n)``, ``k (n, d_y)``, ``k_bias (n)``, ``content (d_y)``.
+    """
+
+    q: Tensor
+    q_bias: Tensor
+    k: Tensor
+    k_bias: Tensor
+    content: Tensor
+
+
+def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
+    """Weights with which fairseq's attention with heads of ``size`` h computes the same.
+
+    Returns:
+        ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
+        ``.weight (d, H h)`` and ``.bias (d)``, in the precision of ``attention``.
+
+    Raises:
+        NotExactError: there are none.
+    """
+    heads = [fit(head, size) for head in scoring_heads(known(attention))]
+    scale = size**0.5  # fairseq multiplies by h^-0.5
+    weights = {
+        "q_proj.weight": scale * torch.cat([head.q for head in heads]),
+        "q_proj.bias": scale * torch.cat([head.q_bias for head in heads]),
+        "k_proj.weight": torch.cat([head.k for head in heads]),
+        "k_proj.bias": torch.cat([head.k_bias for head in heads]),
+        **values(known(attention), size),
+    }
+    dtype = attention.out_proj.weight.dtype
+    return {name: weight.to(dtype) for name, weight in weights.items()}
+
+
+def smallest_size(attention: HeadAttention) -> int:
+    """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike.
+
+    Raises:
+        NotExactError: an attention of unknown kind.
+    """
+    heads = scoring_heads(known(attention))
+    return max(attention.head_dim, *(needed_size(head) for head in heads))
+
+
+def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
+    """``attention`` itself.
+
+    Raises:
+        NotExactError: it is of a kind that is not known here.
+    """
+    if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
+        raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
+    return attention
+
+
+def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> list[Head]:
+    """How each head of ``attention`` scores, in double precision."""
+    if isinstance(attention, CollaborativeAttention):
+        return [_collaborative_head(attention, i) for i in range(attention.num_heads)]
+    return [_concatenated_head(attention, i) for i in range(attention.num_heads)]
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.float64)
+
+
+def _collaborative_head(attention: CollaborativeAttention, i: int) -> Head:
+    mixing = _double(attention.mixing[i])  # (K)
+    used = mixing.nonzero().squeeze(1)  # (n)
+    factor = attention.scaling * mixing[used]
+    q, k = attention.q_proj, attention.k_proj
+    weight = _double(k.weight)[used]
+    content = weight.new_zeros(weight.size(1))
+    if attention.bias == "content":
+        content = attention.scaling * _double(attention.content_bias[i])
+    return Head(
+        q=factor[:, None] * _double(q.weight)[used],
+        q_bias=factor * _double(q.bias)[used],
+        k=weight,
+        k_bias=_double(k.bias)[used],
+        content=content,
+    )
+
+
+def _concatenated_head(attention: ConcatenatedAttention, i: int) -> Head:
+    own = slice(i * attention.qk_head_size, (i + 1) * attention.qk_head_size)
+    k = _double(attention.k_proj.weight)[own]
+    return Head(
+        q=attention.scaling * _double(attention.q_proj.weight)[own],
+        q_bias=attention.scaling * _double(attention.q_proj.bias)[own],
+        k=k,
+        k_bias=_double(attention.k_proj.bias)[own],
+        content=k.new_zeros(k.size(1)),
+    )
+
+
+def fit(head: Head, size: int) -> Head:
+    """The same head with exactly ``size`` dimensions and no content score.
+
+    Raises:
+        NotExactError: it needs more.
+    """
+    needed = head.q.size(0)
+    if needed > size:
+        raise NotExactError(
+            f"a head scores by {needed} dimensions; ordinary heads here have {size}"
+        )
+    if head.content.any():
+        head = _with_content_dimension(head) if needed < size else _with_content_in_bias(head)
+    missing = size - head.q.size(0)
+    return Head(
+        q=_filled(head.q, missing),
+        q_bias=_filled(head.q_bias, missing),
+        k=_filled(head.k, missing),
+        k_bias=_filled(head.k_bias, missing),
+        content=torch.zeros_like(head.content),
+    )
+
+
+def _with_content_dimension(head: Head) -> Head:
+    """One more dimension, with the content vector as key and a query that is always one."""
+    one = head.q_bias.new_ones(1)
+    return Head(
+        q=_filled(head.q, 1),
+        q_bias=torch.cat([head.q_bias, one]),
+        k=torch.cat([head.k, head.content[None]]),
+        k_bias=_filled(head.k_bias, 1),
+        content=torch.zeros_like(head.content),
+    )
+
+
+def needed_size(head: Head) -> int:
+    """How many dimensions a head scores by, its content score included."""
+    dimensions = head.q.size(0)
+    return dimensions if content_as_bias(head) is not None else dimensions + 1
+
+
+def content_as_bias(head: Head) -> Tensor | None:
+    """Query bias ``b (n)`` that scores as the content does, ``b k = content``; None without one."""
+    size = torch.linalg.vector_norm(head.content)
+    bias = torch.linalg.lstsq(head.k.T, head.content[:, None]).solution.squeeze(1)  # (n)
+    rest = torch.linalg.vector_norm(bias @ head.k - head.content)
+    return bias if rest <= RESIDUAL * size else None
+
+
+def _with_content_in_bias(head: Head) -> Head:
+    """The content vector as a combination ``b k`` of the keys: ``y c = b (y k^T)^T``.
+
+    (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
+
+    Raises:
+        NotExactError: it is none.
+    """
+    bias = content_as_bias(head)
+    if bias is None:
+        raise NotExactError(
+            f"a head scores by {head.q.size(0)} dimensions and by content, which is one more; "
+            f"ordinary heads here have {head.q.size(0)}"
+        )
+    return Head(head.q, head.q_bias + bias, head.k, head.k_bias, torch.zeros_like(head.content))
+
+
+def values(
+    attention: CollaborativeAttention | ConcatenatedAttention, size: int
+) -> dict[str, Tensor]:
+    """Values and output projection, with heads filled up to ``size``.
+
+    Raises:
+        NotExactError: values are larger.
+    """
+    heads, own = attention.num_heads, attention.head_dim
+    if own > size:
+        raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
+    missing = size - own
+    weight = _double(attention.v_proj.weight).unflatten(0, (heads, own))  # (H, h_v, d)
+    bias = _double(attention.v_proj.bias).unflatten(0, (heads, own))  # (H, h_v)
+    out = _double(attention.out_proj.weight).T.unflatten(0, (heads, own))  # (H, h_v, d)
+
+    def filled(x: Tensor) -> Tensor:
+        return _filled(x.transpose(0, 1), missing).transpose(0, 1).flatten(0, 1)
+
+    return {
+        "v_proj.weight": filled(weight),
+        "v_proj.bias": filled(bias),
+        "out_proj.weight": filled(out).T,
+        "out_proj.bias": _double(attention.out_proj.bias),
+    }
+
+
+def _filled(x: Tensor, missing: int) -> Tensor:
+    """``missing`` rows of zeros after the rows of ``x``."""
+    return torch.cat([x, x.new_zeros(missing, *x.shape[1:])])

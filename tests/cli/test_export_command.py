@@ -1,0 +1,57 @@
+"""``fairseq-collab export``: fairseq's own commands read the result without ``--user-dir``."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+from commands import REPOSITORY, USER_DIR, refuse, succeed
+
+STORED = REPOSITORY / "tests" / "stored" / "transformer_collab_1"
+CHANCE = random.Random(5)
+SENTENCES = [" ".join(f"w{CHANCE.randrange(12)}" for _ in range(n % 9 + 1)) for n in range(60)]
+
+
+def translate(checkpoint: Path, *options: object) -> list[tuple[str, str]]:
+    output = succeed(
+        "fairseq-interactive", STORED, *options, "--path", checkpoint, "--source-lang=en",
+        "--target-lang=de", "--cpu", "--beam=5", "--buffer-size=60", "--batch-size=20",
+        stdin="".join(f"{sentence}\n" for sentence in SENTENCES),
+    )  # fmt: skip
+    return re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", output, re.MULTILINE)
+
+
+def test_the_exported_model_translates_alike_without_the_plug_in(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.pt"
+    export = ["fairseq-collab", "export", STORED / "checkpoint.pt", "--format=fairseq"]
+    output = succeed(*export, "--out", plain)
+    assert f"{plain}: a checkpoint of fairseq's own transformer, from " in output
+    expected = translate(STORED / "checkpoint.pt", *USER_DIR)
+    assert len(expected) == len(SENTENCES)
+    assert len({text for _, text in expected}) > 40
+    assert translate(plain) == expected
+    line = refuse(*export, "--out", plain)
+    assert line == (
+        f"fairseq-collab export: error: {plain}: exists already; give another --out, or replace it "
+        "with --force"
+    )
+
+
+def test_inexact_exports_are_refused_in_a_line(data: Path, tmp_path: Path) -> None:
+    """Ten key dimensions where ordinary heads have eight; CTranslate2 takes them all the same."""
+    from cli.conftest import MODEL, SHORT
+
+    model = [option for option in MODEL if not option.startswith("--key-dim")]
+    folder = tmp_path / "run"
+    succeed("fairseq-train", data, *USER_DIR, *model, *SHORT, "--key-dim=10", "--save-dir", folder)
+    checkpoint = folder / "checkpoint_last.pt"
+    line = refuse("fairseq-collab", "export", checkpoint, "--format=hf", "--out", tmp_path / "hf")
+    assert line == (
+        f"fairseq-collab export: error: {checkpoint}: no exact export: encoder.layers.0.self_attn: "
+        "a head scores by 10 dimensions; ordinary heads here have 8; --format safetensors takes "
+        "every model, --format ct2 heads of every size"
+    )
+    succeed("fairseq-collab", "export", checkpoint, "--format=ct2", "--out", tmp_path / "ct2")
+    assert (tmp_path / "ct2" / "model.bin").stat().st_size > 10_000
+    assert not (tmp_path / "hf").exists()

@@ -1,0 +1,339 @@
+"""Collaborative heads in other libraries' models: at full dimension they compute the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    BertModel,
+    DeiTConfig,
+    DeiTModel,
+    DistilBertConfig,
+    DistilBertModel,
+    MarianConfig,
+    MarianMTModel,
+    RobertaConfig,
+    RobertaModel,
+    ViTConfig,
+    ViTModel,
+)
+
+from fairseq_collab.adapters import swap_attention
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_compat.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+TOLERANCE = 1e-10
+D, H = 12, 3
+TEXT = {
+    "vocab_size": 30,
+    "hidden_size": D,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "attn_implementation": "eager",
+}
+IMAGE = {**TEXT, "image_size": 8, "patch_size": 4, "num_channels": 1}
+MODELS: dict[str, Any] = {
+    "bert": lambda: BertModel(BertConfig(**TEXT)),
+    "bert, sdpa": lambda: BertModel(BertConfig(**TEXT | {"attn_implementation": "sdpa"})),
+    "roberta": lambda: RobertaModel(RobertaConfig(**TEXT)),
+    "albert": lambda: AlbertModel(AlbertConfig(**TEXT, embedding_size=8)),
+    "distilbert": lambda: DistilBertModel(
+        DistilBertConfig(
+            vocab_size=30,
+            dim=D,
+            n_layers=2,
+            n_heads=H,
+            hidden_dim=20,
+            max_position_embeddings=16,
+            attn_implementation="eager",
+        )
+    ),
+    "vit": lambda: ViTModel(ViTConfig(**IMAGE)),
+    "deit": lambda: DeiTModel(DeiTConfig(**IMAGE)),
+}
+
+
+def randomised(model: nn.Module) -> Any:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model.double().eval()
+
+
+def inputs(name: str) -> dict[str, Tensor]:
+    if name in ("vit", "deit"):
+        return {"pixel_values": torch.randn(2, 1, 8, 8)}
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    return {"input_ids": torch.randint(5, 30, (2, 5)), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_full_dimension_is_exact(name: str) -> None:
+    model, batch = randomised(MODELS[name]()), inputs(name)
+    # The softmax of these two is in single precision, whatever the model's.
+    tolerance = 1e-6 if name in ("vit", "deit") else TOLERANCE
+    expected = model(**batch, output_attentions="sdpa" not in name)
+    swapped = swap_attention(model, key_dim=D)
+    assert len(swapped) == (1 if name == "albert" else 2)
+    found = model(**batch, output_attentions=True)
+    for output in ("last_hidden_state", "pooler_output"):
+        if expected.get(output) is not None:
+            torch.testing.assert_close(found[output], expected[output], rtol=0, atol=tolerance)
+    assert len(found.attentions) == 2
+    for weights, wanted in zip(found.attentions, expected.attentions or (), strict=False):
+        torch.testing.assert_close(weights, wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_reach_all_weights(name: str) -> None:
+    model = randomised(MODELS[name]())
+    swap_attention(model, key_dim=7)
+    model(**inputs(name)).last_hidden_state.square().sum().backward()
+    for module in model.modules():
+        if isinstance(module, CollaborativeAttention):
+            for parameter, weight in module.named_parameters():
+                assert weight.grad is not None, parameter
+
+
+def test_errors_fall_with_the_dimension() -> None:
+    outputs = {}
+    for key_dim in (0, 3, 6, 9, 12):
+        torch.manual_seed(3)
+        model = randomised(MODELS["bert"]())
+        if key_dim:
+            swap_attention(model, key_dim)
+        outputs[key_dim] = model(torch.arange(5, 10)[None]).last_hidden_state
+    errors = [(outputs[k] - outputs[0]).norm().item() for k in (3, 6, 9, 12)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 1e-4
+    assert errors[-1] < TOLERANCE
+
+
+def test_weights_are_recorded_as_before_when_they_were_asked_for_earlier() -> None:
+    """transformers hooks up attentions once a model, at the first call that asks for weights."""
+    model = randomised(MODELS["bert"]())
+    batch = inputs("bert")
+    before = model(**batch, output_attentions=True, output_hidden_states=True)
+    swap_attention(model, key_dim=D)
+    after = model(**batch, output_attentions=True, output_hidden_states=True)
+    assert len(after.hidden_states) == len(before.hidden_states) == 3
+    torch.testing.assert_close(after.attentions, before.attentions, rtol=0, atol=TOLERANCE)
+
+
+def marian() -> Any:
+    return randomised(
+        MarianMTModel(
+            MarianConfig(
+                vocab_size=30, d_model=D, encoder_layers=2, decoder_layers=2, pad_token_id=1,
+                encoder_attention_heads=H, decoder_attention_heads=H, encoder_ffn_dim=20,
+                decoder_ffn_dim=20, max_position_embeddings=16, decoder_start_token_id=2,
+                eos_token_id=2, forced_eos_token_id=2, attn_implementation="eager",
+            )
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key_dim", [D, 7])
+def test_marian_translates_step_by_step_as_at_once(key_dim: int) -> None:
+    """With beams: the cache of transformers holds one key for all heads."""
+    model, batch = marian(), inputs("marian")
+    batch["decoder_input_ids"] = torch.randint(5, 30, (2, 4))
+    before = model(**batch, output_attentions=True)
+    search = {"num_beams": 3, "max_new_tokens": 6, "do_sample": False}
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    hypotheses = model.generate(**source, **search)
+    assert len(swap_attention(model, key_dim)) == 6
+    after = model(**batch, output_attentions=True)
+    if key_dim == D:
+        torch.testing.assert_close(after.logits, before.logits, rtol=0, atol=TOLERANCE)
+        for kind in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
+            torch.testing.assert_close(after[kind], before[kind], rtol=0, atol=TOLERANCE)
+        assert torch.equal(model.generate(**source, **search), hypotheses)
+    cached = model.generate(**source, **search)
+    assert torch.equal(cached, model.generate(**source, **search, use_cache=False))
+    cache = model(**batch, use_cache=True).past_key_values
+    assert cache.self_attention_cache.layers[0].keys.shape == (2, 1, 4, key_dim + H)
+    assert cache.cross_attention_cache.layers[0].keys.shape == (2, 1, 5, key_dim + H)
+
+
+def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
+    model = randomised(BertLMHeadModel(BertConfig(**TEXT, is_decoder=True)))
+    tokens = torch.randint(5, 30, (1, 6))
+    expected = model(tokens).logits
+    swap_attention(model, key_dim=D)
+    torch.testing.assert_close(model(tokens).logits, expected, rtol=0, atol=TOLERANCE)
+    past = model(tokens[:, :4], use_cache=True).past_key_values
+    last = model(tokens[:, 4:], past_key_values=past, use_cache=True).logits
+    torch.testing.assert_close(last, expected[:, 4:], rtol=0, atol=TOLERANCE)
+
+
+def test_a_small_trained_model() -> None:
+    """BERT that has learnt to tell a masked word from its neighbours."""
+    torch.manual_seed(0)
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForMaskedLM(BertConfig(**TEXT, **dropout))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    mask = 4
+    for _ in range(250):
+        start = torch.randint(5, 20, (32, 1))
+        labels = start + torch.arange(6)  # each word is its neighbour's successor
+        tokens = labels.masked_fill(F.one_hot(torch.randint(6, (32,)), 6).bool(), mask)
+        loss = model(input_ids=tokens, labels=labels.masked_fill(tokens != mask, -100)).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    model.eval()
+
+    def right() -> float:
+        labels = torch.arange(5, 20)[:, None] + torch.arange(6)
+        tokens = labels.clone()
+        tokens[:, 3] = mask
+        return (model(tokens).logits[:, 3].argmax(-1) == labels[:, 3]).double().mean().item()
+
+    tokens = torch.arange(5, 11)[None]
+    expected = model(tokens).logits
+    assert right() > 0.9
+    swap_attention(model, key_dim=D)
+    torch.testing.assert_close(model(tokens).logits, expected, rtol=0, atol=TOLERANCE)
+    assert right() > 0.9
+
+
+class TimmAttention(nn.Module):
+    """The interface of timm 1.0's ``Attention``, written from its documentation."""
+
+    def __init__(self, dim: int, num_heads: int, qkv_bias: bool = True):
+        super().__init__()
+        self.num_heads, self.head_dim = num_heads, dim // num_heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.q_norm, self.k_norm, self.norm, self.gate = *(nn.Identity() for _ in range(3)), None
+        self.attn_drop, self.proj, self.proj_drop = nn.Dropout(), nn.Linear(dim, dim), nn.Dropout()
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        heads = F.scaled_dot_product_attention(*qkv, attn_mask=attn_mask, is_causal=is_causal)
+        return self.proj_drop(self.proj(heads.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_like_timms(bias: bool) -> None:
+    model = randomised(nn.Sequential(TimmAttention(D, H, bias), TimmAttention(D, H, bias)))
+    x = torch.randn(2, 5, D)
+    masks: list[dict[str, Any]] = [
+        {},
+        {"is_causal": True},
+        {"attn_mask": torch.randn(2, 1, 5, 5)},
+        {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu()},
+    ]
+    expected = [model[0](x, **mask) for mask in masks]
+    assert swap_attention(model, key_dim=D) == ["0", "1"]
+    for mask, wanted in zip(masks, expected, strict=True):
+        torch.testing.assert_close(model[0](x, **mask), wanted, rtol=0, atol=TOLERANCE)
+    with pytest.raises(ValueError, match="give attn_mask or is_causal, not both"):
+        model[0](x, attn_mask=torch.zeros(5, 5), is_causal=True)
+
+
+# ---- choices and refusals -----------------------------------------------------------------------
+
+
+def test_some_attentions_can_be_chosen() -> None:
+    model = marian()
+    swapped = swap_attention(model, 5, select=lambda name: "encoder_attn" in name)
+    assert swapped == [f"model.decoder.layers.{i}.encoder_attn" for i in range(2)]
+
+
+def test_a_saved_model_is_loaded_into_a_swapped_one() -> None:
+    saved, given = randomised(MODELS["bert"]()), randomised(MODELS["bert"]())
+    swap_attention(saved, 5)
+    swap_attention(given, 5, max_steps=0)
+    given.load_state_dict(saved.state_dict())
+    batch = inputs("bert")
+    outputs = [model(**batch).last_hidden_state for model in (saved, given)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
+def test_precision_and_training_mode_are_kept() -> None:
+    model = MODELS["bert"]().float().train()
+    swap_attention(model, 5)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert all(module.training for module in model.modules())
+    dropouts = [m.core.dropout_module.p for m in model.modules() if hasattr(m, "core")]
+    assert dropouts == [0.1, 0.1]
+
+
+def refused(model: nn.Module, key_dim: int = 5) -> str:
+    before = {name: type(module) for name, module in model.named_modules()}
+    with pytest.raises(UserError) as refusal:
+        swap_attention(model, key_dim)
+    assert {name: type(module) for name, module in model.named_modules()} == before
+    return str(refusal.value)
+
+
+def test_a_model_without_known_attention() -> None:
+    message = refused(nn.TransformerEncoderLayer(D, H))
+    assert message.startswith(
+        "no attention of a known kind in a TransformerEncoderLayer; known are"
+    )
+
+
+@pytest.mark.parametrize("key_dim", [0, 13])
+def test_key_dimensions_out_of_range(key_dim: int) -> None:
+    message = refused(MODELS["bert"](), key_dim)
+    assert message == (
+        f"encoder.layer.0.attention.self: key dimension {key_dim} is not within 1 and 12"
+    )
+
+
+def test_weights_that_are_no_numbers() -> None:
+    model = MODELS["bert"]()
+    model.encoder.layer[1].attention.self.key.bias.data[0] = float("nan")
+    message = refused(model)
+    assert message == (
+        "encoder.layer.1.attention.self: its weights hold NaN or infinity; load an intact model"
+    )
+
+
+def test_pruned_heads() -> None:
+    model = MODELS["bert"]()
+    heads = model.encoder.layer[0].attention.self
+    heads.query, heads.key, heads.value = (nn.Linear(D, 8) for _ in range(3))
+    heads.num_attention_heads = 2
+    message = refused(model)
+    assert message.startswith(
+        "encoder.layer.0.attention.self: 2 heads have queries, keys and values of sizes 8, 8, 8 in "
+        "all, not of the model's size 12; heads that were pruned or resized"
+    )
+
+
+@pytest.mark.parametrize("part", ["q_norm", "gate"])
+def test_timm_attention_with_more_parts(part: str) -> None:
+    attention = TimmAttention(D, H)
+    setattr(attention, part, nn.Linear(4, 4))
+    assert refused(nn.Sequential(attention)) == (
+        f"0: it has a {part}, which collaborative heads have not"
+    )
+
+
+def test_head_masks_and_other_implementations_are_refused() -> None:
+    model = randomised(MODELS["bert"]())
+    swap_attention(model, 5)
+    heads = model.encoder.layer[0].attention.self
+    with pytest.raises(ValueError, match="head_mask is not supported by collaborative heads"):
+        heads(torch.randn(1, 3, D), head_mask=torch.ones(H))
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match=r"implementation is 'sdpa': .*set_attn_implementation"):
+        model(torch.arange(5)[None])

@@ -1,0 +1,295 @@
+"""Exported models compute what the originals compute, in double precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+import toy_language_models
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.modules import MultiheadAttention
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.reparametrize.export_attention import (
+    NotExactError,
+    plain_weights,
+    smallest_size,
+)
+from fairseq_collab.reparametrize.export_model import Trained, plain
+from fairseq_collab.reparametrize.factorise import Problem, factorise
+from fairseq_compat.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+TOLERANCE = 1e-10
+D, H, S, T, B = 12, 3, 7, 5, 2  # ordinary heads have size 4
+#: Attentions that are ordinary ones: ``(d, H, ...)``.
+EXACT = {
+    "fewer key dimensions": {"key_dim": 2},
+    "as many key dimensions as an ordinary head": {"key_dim": 4},
+    "the other scale": {"key_dim": 3, "scale": "key"},
+    "no bias": {"key_dim": 3, "bias": "none"},
+    "content scores in a dimension of their own": {"key_dim": 3, "bias": "content"},
+    "all key dimensions, dealt out": {"key_dim": 12, "mixing_init": "block"},
+    "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block", "bias": "content"},
+    "d/H": {},
+    "small heads": {"qk_head_size": 3, "v_head_size": 2},
+    "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
+}
+NOT_EXACT = {
+    "a head scores by 5 dimensions; ordinary heads here have 4": {"key_dim": 5},
+    "a head scores by 4 dimensions and by content, which is one more; ordinary heads here have 4": {
+        "key_dim": 4,
+        "bias": "content",
+    },
+    "a head scores by 6 dimensions; ordinary heads here have 4": {"qk_head_size": 6},
+    "values have size 5; ordinary heads here have 4": {"v_head_size": 5},
+}
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """Random weights; what mixing switches off stays off."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn_like(parameter) * 0.5
+            parameter.copy_(torch.where(parameter == 0, 0, noise) if parameter.ndim > 1 else noise)
+        for name, parameter in module.named_parameters():
+            if "content_bias" in name:
+                parameter.normal_()
+    return module.eval()
+
+
+def attention(options: dict[str, Any]) -> HeadAttention:
+    kind = CollaborativeAttention if "key_dim" in options else ConcatenatedAttention
+    return randomised(kind(D, H, encoder_decoder_attention=True, **options))
+
+
+def attend(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    padding = torch.zeros(B, S, dtype=torch.bool)
+    padding[1, 5:] = True
+    causal = torch.full((T, S), float("-inf")).triu(3)
+    return module(x, y, y, key_padding_mask=padding, attn_mask=causal)[0]
+
+
+def check_same(ours: HeadAttention) -> None:
+    stock = MultiheadAttention(D, H, encoder_decoder_attention=True).eval()
+    stock.load_state_dict(plain_weights(ours, D // H))
+    x, y = torch.randn(T, B, D), torch.randn(S, B, D)
+    torch.testing.assert_close(attend(stock, x, y), attend(ours, x, y), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_an_attention_becomes_fairseqs(case: str) -> None:
+    check_same(attention(EXACT[case]))
+
+
+def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
+    """As many key dimensions as an ordinary head has: the content score is a query bias then."""
+    ours = attention({"key_dim": 4, "bias": "content"})
+    with torch.no_grad():
+        combinations = torch.randn(H, 4)
+        ours.content_bias.copy_((combinations * ours.mixing) @ ours.k_proj.weight)
+    check_same(ours)
+
+
+def test_re_parametrised_heads_and_back() -> None:
+    """At K = d nothing is lost, not even in weights that are stored in single precision."""
+    source = attention({}).float()
+    wq, wk, _ = head_weights(source)
+    problem = Problem(wq, wk)
+    weights = collaborative_weights(source, problem, factorise(problem, D))
+    ours = CollaborativeAttention(D, H, D, bias="content", encoder_decoder_attention=True)
+    ours.load_state_dict({**weights, "signature": ours.signature})
+    plain_again = plain_weights(ours.float(), D // H)
+    for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight", "v_proj.weight"):
+        torch.testing.assert_close(
+            plain_again[name], source.state_dict()[name], rtol=0, atol=1e-5, msg=name
+        )
+
+
+@pytest.mark.parametrize("reason", NOT_EXACT)
+def test_an_attention_that_is_none_of_fairseqs_is_refused(reason: str) -> None:
+    with pytest.raises(NotExactError) as refusal:
+        plain_weights(attention(NOT_EXACT[reason]), D // H)
+    assert str(refusal.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"key_dim": 2}, 4),  # values
+        ({"key_dim": 9}, 9),
+        ({"key_dim": 9, "bias": "content"}, 10),
+        ({"key_dim": 12, "mixing_init": "block"}, 4),
+        ({"qk_head_size": 6, "v_head_size": 2}, 6),
+        ({"qk_head_size": 2, "v_head_size": 3}, 3),
+    ],
+    ids=str,
+)
+def test_the_smallest_size_that_does(options: dict[str, Any], size: int) -> None:
+    """Where heads may have any size, as in CTranslate2, every attention can be had."""
+    ours = attention(options)
+    assert smallest_size(ours) == size
+    weights = plain_weights(ours, size)
+    same = ConcatenatedAttention(
+        D, H, qk_head_size=size, v_head_size=size, encoder_decoder_attention=True
+    )
+    same.load_state_dict({**weights, "signature": same.signature})
+    x, y = torch.randn(T, B, D), torch.randn(S, B, D)
+    torch.testing.assert_close(attend(same, x, y), attend(ours, x, y), rtol=0, atol=TOLERANCE)
+
+
+def test_an_unknown_attention_is_refused() -> None:
+    with pytest.raises(NotExactError, match="HeadAttention is neither collaborative nor concat"):
+        plain_weights(HeadAttention(D), 4)
+
+
+def test_precision_is_kept() -> None:
+    weights = plain_weights(attention({"key_dim": 3}).float(), 4)
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+# ---- whole models -------------------------------------------------------------------------------
+
+
+def trained(arch: str, sizes: dict[str, Any], symbols: Any, **options: Any) -> Trained:
+    """A model with random weights, as :func:`export_model.load` returns one."""
+    values = {**sizes, **options}
+    cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), values)
+    cfg._name = arch
+    module = {
+        "transformer_collab": toy.model,
+        "transformer_headsize_n": toy.model,
+        "transformer_lm_collab": toy_language_models.language_model,
+        "roberta_collab": toy_language_models.roberta,
+    }[arch](arch, symbols, **values)
+    state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
+    return Trained(Path("model.pt"), state, randomised(module))
+
+
+def translation(arch: str, **options: Any) -> Trained:
+    return trained(arch, toy.SIZES, toy.task(), **options)
+
+
+LM_PARTS = {"tokens_per_sample": 12, "max_target_positions": 12, "add_bos_token": False}
+LM_SIZES = {
+    **{f"decoder_{name}": size for name, size in toy_language_models.SIZES.items()},
+    **LM_PARTS,
+    "tpu": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_collab", {"key_dim": 4}),
+        ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
+        ("transformer_collab", {"key_dim": 2, "collaborative_sites": "cross"}),
+        (
+            "transformer_collab",
+            {"key_dim": 16, "mixing_init": "block", "share_all_embeddings": True},
+        ),
+        (
+            "transformer_headsize_n",
+            {"head_size": 3, "encoder_normalize_before": True, "decoder_normalize_before": True},
+        ),
+        ("transformer_headsize_n", {"heads_in_encoder": "2", "layernorm_embedding": True}),
+        ("transformer_headsize_n", {"decoder_input_dim": 8, "decoder_output_dim": 12}),
+    ],
+    ids=str,
+)
+def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -> None:
+    ours = translation(arch, **options)
+    stock = plain(ours).model
+    assert type(stock) is TransformerModel
+    batch = toy.batch()
+    torch.testing.assert_close(stock(**batch)[0], ours.model(**batch)[0], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key_dim": 4, "share_decoder_input_output_embed": True},
+        {"key_dim": 3, "decoder_normalize_before": True, "attention_bias": "content"},
+        {
+            "key_dim": 4,
+            "adaptive_input": True,
+            "adaptive_input_cutoff": "8",
+            "adaptive_softmax_cutoff": "8",
+            "tie_adaptive_weights": True,
+        },
+    ],
+    ids=str,
+)
+def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
+    ours = trained("transformer_lm_collab", LM_SIZES, toy_language_models.task(), **options)
+    stock = plain(ours).model
+    assert type(stock) is TransformerLanguageModel
+    tokens = toy.batch()["prev_output_tokens"]
+    outputs = [model.double()(tokens)[0] for model in (stock, ours.model)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=TOLERANCE)
+
+
+def test_a_masked_language_model_becomes_fairseqs() -> None:
+    sizes = {f"encoder_{name}": size for name, size in toy_language_models.SIZES.items()}
+    options = {"max_positions": 12, "key_dim": 4}
+    ours = trained("roberta_collab", sizes, toy_language_models.task(), **options)
+    ours.model.register_classification_head("topic", num_classes=3)
+    stock = plain(ours).model
+    assert type(stock) is RobertaModel
+    tokens = toy.batch()["prev_output_tokens"]
+    torch.testing.assert_close(stock(tokens)[0], ours.model(tokens)[0], rtol=0, atol=TOLERANCE)
+    head = {"classification_head_name": "topic"}
+    torch.testing.assert_close(
+        stock(tokens, **head)[0], ours.model(tokens, **head)[0], rtol=0, atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "message"),
+    [
+        (
+            "transformer_collab",
+            {"key_dim": 5},
+            "model.pt: no exact export: encoder.layers.0.self_attn: a head scores by 5 dimensions; "
+            "ordinary heads here have 4; --format safetensors takes every model, --format ct2 "
+            "heads of every size",
+        ),
+        (
+            "transformer_headsize_n",
+            {"head_size": 2, "heads_in_encoder": "4,2"},
+            "encoder.layers.1.self_attn has 2 heads, encoder.layers.0.self_attn has 4; elsewhere "
+            "all layers of the encoder have as many",
+        ),
+        (
+            "transformer_headsize_n",
+            {"head_size": 2, "heads_in_cross": "2"},
+            "decoder.layers.0.encoder_attn has 2 heads, decoder.layers.0.self_attn has 4",
+        ),
+        (
+            "transformer_headsize_n",
+            {"head_size": 2, "heads_in_encoder": "3"},
+            "3 heads in the encoder do not divide the model's size 16",
+        ),
+    ],
+)
+def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        plain(translation(arch, **options))
+    assert message in str(refusal.value)
+
+
+def test_what_fairseqs_language_model_ignores_is_refused() -> None:
+    options = {"key_dim": 4, "scale_attn": True}
+    ours = trained("transformer_lm_collab", LM_SIZES, toy_language_models.task(), **options)
+    with pytest.raises(UserError, match="fairseq's own language model ignores --scale-attn"):
+        plain(ours)

@@ -1,0 +1,50 @@
+"""Toy language models and masked ones, ours and fairseq's, built in memory."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import toy
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
+from omegaconf import OmegaConf
+from torch import nn
+
+LENGTH = 12
+SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
+
+
+def task() -> Namespace:
+    """What the builders read of a language modelling task."""
+    symbols = toy.task()
+    symbols.cfg = Namespace(tokens_per_sample=LENGTH)
+    return symbols
+
+
+def language_model(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
+    """A decoder of size 16; fairseq's own wants the sizes of inputs and outputs spelt out."""
+    sizes = {f"decoder_{name}": value for name, value in SIZES.items()}
+    if arch == "transformer_lm":
+        sizes |= {"decoder_input_dim": 16, "decoder_output_dim": 16}
+    # What a whole configuration would give from its other parts.
+    elsewhere = {
+        "tokens_per_sample": LENGTH,
+        "max_target_positions": LENGTH,
+        "add_bos_token": False,
+        "tpu": False,
+    }
+    return _build(arch, symbols or task(), {**sizes, **elsewhere, **options})
+
+
+def roberta(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
+    """An encoder of size 16."""
+    sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
+    return _build(arch, symbols or task(), {"max_positions": LENGTH, **sizes, **options})
+
+
+def _build(arch: str, symbols: Namespace, options: dict[str, Any]) -> nn.Module:
+    if arch not in MODEL_DATACLASS_REGISTRY:
+        return ARCH_MODEL_REGISTRY[arch].build_model(Namespace(arch=arch, **options), symbols)
+    cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
+    cfg._name = arch
+    return build_model(cfg, symbols)

@@ -1,0 +1,224 @@
+"""Options, presets, refusals and signatures of language models and masked ones."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from toy_language_models import language_model, roberta, task
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES, register_language_models
+from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL_SIZES
+from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_compat.errors import UserError
+
+LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
+
+
+def defaults(arch: str) -> dict[str, Any]:
+    return {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
+
+
+@pytest.mark.parametrize("variant", ["collab", "headsize_n"])
+@pytest.mark.parametrize("ending", LANGUAGE_MODEL_SIZES)
+def test_presets_of_language_models_are_fairseqs(ending: str, variant: str) -> None:
+    stock = Namespace()
+    if ending:  # the first is fairseq's dataclass as it is
+        ARCH_CONFIG_REGISTRY[f"transformer_lm{ending}"](stock)
+    expected = {**defaults("transformer_lm"), **vars(stock)}
+    ours = defaults(f"transformer_lm_{variant}{ending}")
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        assert ours.pop(name) is None  # the model's own
+        assert expected.pop(name) == expected["decoder_embed_dim"]
+    # Of the task, whose value the function repeats.
+    for name in expected.keys() - {"_name", "add_bos_token"}:
+        assert ours[name] == expected[name], name
+
+
+@pytest.mark.parametrize("variant", ["collab", "headsize_n"])
+@pytest.mark.parametrize("ending", MASKED_LANGUAGE_MODEL_SIZES)
+def test_presets_of_roberta_are_fairseqs(ending: str, variant: str) -> None:
+    stock = Namespace()
+    ARCH_CONFIG_REGISTRY[f"roberta{ending}"](stock)
+    ours = defaults(f"roberta_{variant}{ending}")
+    # no options there, but fixed
+    fixed = {"max_source_positions", "encoder_learned_pos", "no_scale_embedding"}
+    fixed |= {"no_token_positional_embeddings", "adaptive_input"}
+    for name in vars(stock).keys() - fixed:
+        assert ours[name] == getattr(stock, name), name
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm_collab_gpt", "roberta_collab_base"])
+def test_a_flag_that_a_preset_sets_does_not_switch_it_off(arch: str) -> None:
+    flags = {
+        "transformer_lm_collab_gpt": ("--decoder-normalize-before", "decoder_normalize_before"),
+        "roberta_collab_base": ("--layernorm-embedding", "layernorm_embedding"),
+    }
+    flag, name = flags[arch]
+    parser = ArgumentParser()
+    group = parser.add_argument_group("model")
+    ARCH_MODEL_REGISTRY[arch].add_args(group)
+    assert defaults(arch)[name] is True
+    assert getattr(parser.parse_args([flag]), name) is True
+
+
+def test_options_of_absent_sites_are_left_out() -> None:
+    for variant in ("collab", "headsize_n"):
+        names = defaults(f"transformer_lm_{variant}").keys()
+        assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]
+        assert "collaborative_sites" not in names
+        names = defaults(f"roberta_{variant}").keys()
+        assert not [name for name in names if name.endswith(("_in_decoder", "_in_cross"))]
+        assert not {"collaborative_sites", "value_init", "key_init"} & names
+
+
+def test_the_attention_is_ours_and_there_is_no_other() -> None:
+    kinds = {
+        language_model: {LM: CollaborativeAttention, "transformer_lm_headsize_n": None},
+        roberta: {ROBERTA: CollaborativeAttention, "roberta_headsize_n": None},
+    }
+    for build, archs in kinds.items():
+        for arch, kind in archs.items():
+            found = [m for n, m in build(arch).named_modules() if n.endswith("_attn")]
+            assert [type(m) for m in found if m is not None] == [kind or ConcatenatedAttention] * 2
+
+
+def test_sizes_of_heads() -> None:
+    model = language_model("transformer_lm_headsize_n", head_size=6, heads_in_decoder="5,3")
+    found = [(la.self_attn.num_heads, la.self_attn.qk_head_size) for la in model.decoder.layers]
+    assert found == [(5, 6), (3, 6)]
+    model = roberta("roberta_headsize_n", v_head_size=7, heads_in_encoder="2")
+    stack = model.encoder.sentence_encoder.layers
+    assert [(la.self_attn.num_heads, la.self_attn.head_dim) for la in stack] == [(2, 7), (2, 7)]
+
+
+def test_key_dim_is_a_quarter_of_the_model_unless_given() -> None:
+    assert language_model(LM).decoder.layers[0].self_attn.key_dim == 4
+    assert roberta(ROBERTA).encoder.sentence_encoder.layers[0].self_attn.key_dim == 4
+
+
+def test_extra_norms_are_there_when_asked_for() -> None:
+    layer = language_model(LM, scale_attn=True, scale_fc=True).decoder.layers[0]
+    assert layer.attn_ln is not None
+    assert layer.ffn_layernorm is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_dim": 0}, "cannot build the model: key_dim is 0; it must be at least 1"),
+        ({"decoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
+        ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
+        ({"scale_heads": True}, "--scale-heads wants heads of size (model dimension/heads)"),
+        ({"tie_adaptive_weights": True}, "--tie-adaptive-weights needs --adaptive-input"),
+        (
+            {
+                "tie_adaptive_weights": True,
+                "adaptive_input": True,
+                "adaptive_input_cutoff": "8",
+                "adaptive_softmax_cutoff": "9",
+            },
+            "--adaptive-input-cutoff and --adaptive-softmax-cutoff must be equal; they are '8' "
+            "and '9'",
+        ),
+    ],
+)
+def test_refusals_of_language_models(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        language_model(LM, **options)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixing_init": "block", "key_dim": 2}, "block mixing deals 2 key dimensions out to 4"),
+        ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
+    ],
+)
+def test_refusals_of_roberta(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        roberta(ROBERTA, **options)
+    assert message in str(refusal.value)
+
+
+def test_positions_are_the_tasks_unless_given() -> None:
+    assert roberta(ROBERTA, max_positions=None).max_positions() == 12
+    assert roberta(ROBERTA, max_positions=9).max_positions() == 9
+    symbols = task()
+    symbols.cfg = Namespace(max_positions=7)
+    assert roberta(ROBERTA, symbols, max_positions=None).max_positions() == 7
+    symbols.cfg = Namespace()
+    with pytest.raises(UserError, match=r"says no length of its samples; give --max-positions"):
+        roberta(ROBERTA, symbols, max_positions=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads is 4 in it, 2 here"),
+        ({"attention_scale": "key"}, "self_attn: scale (0 key, 1 embed) is 1 in it, 0 here"),
+        ({"key_dim": 8}, "decoder.layers.0.self_attn: key dimension is 4 in it, 8 here"),
+    ],
+)
+def test_language_models_refuse_weights_of_another_meaning(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        language_model(LM, **options).load_state_dict(language_model(LM).state_dict())
+    assert message in str(refusal.value)
+
+
+def test_roberta_refuses_weights_of_another_meaning() -> None:
+    saved = roberta(ROBERTA).state_dict()
+    with pytest.raises(UserError, match=r"layers\.0\.self_attn: heads is 4 in it, 2 here"):
+        roberta(ROBERTA, encoder_attention_heads=2).load_state_dict(saved)
+    symbols = task()
+    words = symbols.target_dictionary
+    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
+    with pytest.raises(UserError, match=r"sentence_encoder's dictionary has the same size \(24\)"):
+        roberta(ROBERTA, symbols).load_state_dict(saved)
+
+
+def test_stock_weights_are_recognised() -> None:
+    with pytest.raises(UserError, match="carries no signatures"):
+        language_model(LM).load_state_dict(language_model("transformer_lm").state_dict())
+    with pytest.raises(UserError, match="carries no signatures"):
+        roberta(ROBERTA).load_state_dict(roberta("roberta").state_dict())
+
+
+def test_classification_heads_are_loaded_with_a_checkpoint() -> None:
+    saved = roberta(ROBERTA)
+    saved.register_classification_head("topic", num_classes=3)
+    given = roberta(ROBERTA, load_checkpoint_heads=True)
+    given.load_state_dict(saved.state_dict())
+    saved.eval(), given.eval()
+    features = [
+        model(torch.tensor([[2, 5, 6]]), classification_head_name="topic")[0]
+        for model in (saved, given)
+    ]
+    torch.testing.assert_close(*features, rtol=0, atol=0)
+
+
+def test_layers_to_keep_prunes_a_loaded_model() -> None:
+    full = language_model(LM)
+    short = language_model(LM, decoder_layers_to_keep="1")
+    assert len(short.decoder.layers) == 1
+    kept = Namespace(arch=LM, decoder_layers_to_keep="1", encoder_layers_to_keep=None)
+    short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
+    weight = full.decoder.layers[1].self_attn.mixing
+    assert torch.equal(short.decoder.layers[0].self_attn.mixing, weight)
+
+
+def test_another_variant_takes_one_call() -> None:
+    from fairseq_collab.models.config import CollabOptions
+
+    register_language_models("transformer_lm_another", CollabTransformer, CollabOptions)
+    model = language_model("transformer_lm_another", key_dim=3)
+    assert model.decoder.layers[0].self_attn.key_dim == 3
