@@ -19,7 +19,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "average": Command("fairseq_collab.checkpoint_average", "average checkpoints of one training"),
-    "bench": Command("fairseq_collab.evaluation.bench.command", "speed and memory beside fairseq's"),
+    "bench": Command("fairseq_collab.evaluation.bench.command", "speed beside stock fairseq"),
     "compare": Command("fairseq_collab.evaluation.compare", "significance tests of two runs"),
     "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
     "export": Command("fairseq_collab.reparametrize.export", "a model for other engines, exactly"),

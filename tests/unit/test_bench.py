@@ -75,14 +75,14 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     theirs.load_state_dict({name: ours.state_dict()[name] for name in theirs.state_dict()})
     x = torch.randn(6, 10, 16)
     future = torch.full((6, 6), float("-inf")).triu(1)
-    outputs = [core.forward_backward(module, x, future) for module in (ours, theirs)]
+    outputs = [core.forward_backward(module, future, x) for module in (ours, theirs)]
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-10)
     own = dict(ours.named_parameters())
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=1e-10, msg=name)
     orders = core.beam_orders(10, 6, SETTINGS)
     assert orders.unique(dim=0).size(0) > 1
-    decoded = [core.decode(module.eval(), x, orders) for module in (ours, theirs)]
+    decoded = [core.decode_steps(module.eval(), x, orders, len(x)) for module in (ours, theirs)]
     torch.testing.assert_close(*decoded, rtol=0, atol=1e-10)
 
 

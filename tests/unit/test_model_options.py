@@ -57,7 +57,10 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
         ({"key_dim": 6}, "--key-dim 6 does not deal out evenly to 4 heads"),
         ({"key_dim": 0}, "--key-dim 0 does not deal out evenly to 4 heads"),
         ({"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
-        ({"heads_in_encoder": "4,2,1"}, "--heads-in-encoder is '4,2,1'; it must be a number from 1 up, or 2"),
+        (
+            {"heads_in_encoder": "4,2,1"},
+            "--heads-in-encoder is '4,2,1'; it must be a number from 1 up, or 2",
+        ),
         (
             {"heads_in_cross": "4,0"},
             "--heads-in-cross is '4,0'; it must be a number from 1 up, or 2",

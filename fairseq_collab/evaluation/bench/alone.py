@@ -85,10 +85,11 @@ def compared(
     """
     without = Translator(copy.deepcopy(model), task, case, settings)
     undo(without.model)
-    programs = [without, Translator(copy.deepcopy(model), task, case, settings)]
+    whole = Translator(copy.deepcopy(model), task, case, settings)
+    programs = [without, whole]
     found = batches(task, "test", settings, max_sentences=case.batch)
     found = spread(found, -(-case.sentences // case.batch))
-    ties = sum(check_alike(*(p(batch) for p in programs), TIE[settings.dtype]) for batch in found)
+    ties = sum(check_alike(without(b), whole(b), TIE[settings.dtype]) for b in found)
     times = in_turn(programs, found, case.seconds / 2, case.least, settings.device)
     sizes = sorted(len(batch["id"]) for batch in found)
     return {

@@ -39,6 +39,8 @@ from fairseq_compat.errors import UserError
 _TRANSLATED = re.compile(r"Translated ([\d,]+) sentences .*?\(([\d.]+) sentences/s")
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3
+#: How often each model of a pair is run by the real command.
+COMMAND_TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def flat(options: Any) -> dict[str, Any]:
 
 
 def commands(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """``fairseq-generate`` itself, start to end, once with each model of a pair.
+    """``fairseq-generate`` itself, start to end, with both models of a pair in turn.
 
     Raises:
         UserError: a command failed, or the two translations differ.
@@ -120,9 +122,10 @@ def commands(settings: Settings, say: Callable[[str], None]) -> list[dict[str, A
             write_twin(pair, twin)
             stock, ours = (twin, pair.path) if pair.twin_is_stock else (pair.path, twin)
             runs: dict[Path, list[Finished]] = {stock: [], ours: []}
-            for path in (stock, ours):
-                say(f"fairseq-generate: {STOCK if path == stock else pair.name}")
-                runs[path].append(fairseq_generate(path, settings))
+            for turn in range(1 if settings.quick else COMMAND_TURNS):
+                for path in (stock, ours) if turn % 2 == 0 else (ours, stock):
+                    say(f"fairseq-generate: {STOCK if path == stock else pair.name}")
+                    runs[path].append(fairseq_generate(path, settings))
         for one, other in zip(runs[stock], runs[ours], strict=True):
             check_files(one.lines, other.lines)
         common: dict[str, Any] = {

@@ -12,6 +12,7 @@ Shapes: ``d`` 512, ``H`` 8, beam 5, ``rows`` sentences times beams, time first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,8 +98,7 @@ def decoding(cores: Core, case: DecodeCase, settings: Settings) -> list[dict[str
     x = inputs(case.steps, case.rows, settings)
     orders = beam_orders(case.rows, case.steps, settings)
     programs: dict[str, Callable[[int], Tensor]] = {
-        name: lambda steps, core=core: decode(core, x[:steps], orders)  # type: ignore[misc]
-        for name, core in cores.items()
+        name: partial(decode_steps, core, x, orders) for name, core in cores.items()
     }
     with torch.no_grad():
         few = min(case.steps, 6)
@@ -124,8 +124,9 @@ def beam_orders(rows: int, steps: int, settings: Settings) -> Tensor:
     return (first + torch.randint(BEAM, (steps, rows), generator=chance)).to(settings.device)
 
 
-def decode(core: nn.Module, x: Tensor, orders: Tensor) -> Tensor:
-    """Outputs of all steps ``(steps, rows, d)``, each attending to the steps so far."""
+def decode_steps(core: nn.Module, x: Tensor, orders: Tensor, steps: int) -> Tensor:
+    """Outputs of so many steps ``(steps, rows, d)``, each attending to the steps so far."""
+    x = x[:steps]
     step = step_of_authors(core) if isinstance(core, authors.AuthorsAttention) else None
     step = step or (step_of_stock(core) if isinstance(core, MultiheadAttention) else None)
     step = step or step_of_ours(core, sentences=x.size(1) // BEAM, like=x)
@@ -181,8 +182,7 @@ def training(cores: Core, case: LengthCase, settings: Settings) -> list[dict[str
     future = torch.full((case.length, case.length), float("-inf"), dtype=x.dtype, device=x.device)
     future = future.triu(1)
     programs: dict[str, Callable[[Tensor], Tensor]] = {
-        name: lambda batch, core=core: forward_backward(core, batch, future)  # type: ignore[misc]
-        for name, core in cores.items()
+        name: partial(forward_backward, core, future) for name, core in cores.items()
     }
     check_outputs({name: program(x) for name, program in programs.items()}, settings.dtype)
     times = in_turn(list(programs.values()), [x], case.seconds, case.least, settings.device)
@@ -190,7 +190,7 @@ def training(cores: Core, case: LengthCase, settings: Settings) -> list[dict[str
     return _records(list(cores), times, described, case.length * case.batch, "tokens")
 
 
-def forward_backward(core: nn.Module, x: Tensor, future: Tensor) -> Tensor:
+def forward_backward(core: nn.Module, future: Tensor, x: Tensor) -> Tensor:
     """One pass there and back; the output ``(T, B, d)``."""
     core.train()
     core.zero_grad()

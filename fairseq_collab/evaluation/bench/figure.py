@@ -1,4 +1,7 @@
-"""The figure of a benchmark: bars of ratios with their spread, a panel a part."""
+"""The figure of a benchmark: bars of ratios with their spread, a panel a part.
+
+Attention alone has too many cases for bars that anyone would look at; its table has them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7")
 TITLES = {
     "generate": "translation",
     "train": "training",
-    "core": "attention alone",
 }
 INCHES_A_BAR, WIDTH = 0.14, 13.0
 
