@@ -1,0 +1,91 @@
+"""A short distillation: the result learns to predict what the trained model predicts.
+
+    L = mean over tokens of KL(p(. | trained) || p(. | result))
+
+Only what scores is trained (shared projections, mixing, content biases), on inputs alone: no
+reference is needed.  Of the whole model, not layer by layer: errors of early layers are then made
+up for by later ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from fairseq import utils
+from torch import Tensor, nn
+
+from fairseq_collab.attention import CollaborativeAttention
+
+#: Parts of a collaborative attention that score.
+_SCORING = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")
+#: Peak learning rate of Adam; it falls to zero linearly.
+LEARNING_RATE = 3e-4
+#: Gradients are cut to this norm.
+CLIP = 1.0
+
+
+def distil(
+    trained: Any,
+    result: Any,
+    inputs: Sequence[dict[str, Any]],
+    pad: int,
+    updates: int,
+    *,
+    learning_rate: float = LEARNING_RATE,
+    seed: int = 1,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = lambda items: items,
+) -> list[float]:
+    """Train ``result`` in place for ``updates`` batches of ``inputs``; the loss of each.
+
+    Both models are in eval mode: no dropout.
+
+    Args:
+        inputs: batches, as :func:`.calibrate.sentences` makes them; they are shuffled, and go
+            round.
+        pad: the padding symbol; nothing is learnt where the model reads padding.
+    """
+    trained.eval(), result.eval()
+    parameters = scoring_parameters(result)
+    optimiser = torch.optim.Adam(parameters, lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=updates)
+    order = list(inputs)
+    random.Random(seed).shuffle(order)
+    device = parameters[0].device
+    losses = []
+    for net_input in progress(itertools.islice(itertools.cycle(order), updates)):
+        if device.type == "cuda":
+            net_input = utils.move_to_cuda(net_input)
+        read = net_input.get("prev_output_tokens", net_input["src_tokens"])
+        loss = divergence(trained, result, net_input, read.ne(pad))
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+        optimiser.step()
+        schedule.step()
+        losses.append(float(loss))
+    optimiser.zero_grad()
+    return losses
+
+
+def divergence(trained: Any, result: Any, net_input: dict[str, Any], real: Tensor) -> Tensor:
+    """Mean KL divergence (nats a token) where ``real (B, T)`` is true."""
+    with torch.no_grad():
+        wanted = trained(**net_input)[0][real].float().log_softmax(-1)  # (N, vocabulary)
+    found = result(**net_input)[0][real].float().log_softmax(-1)
+    return nn.functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
+
+
+def scoring_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """What scores in all collaborative attentions of ``model``."""
+    return [
+        parameter
+        for module in model.modules()
+        if isinstance(module, CollaborativeAttention)
+        for name, parameter in module.named_parameters()
+        if name in _SCORING
+    ]

@@ -1,0 +1,269 @@
+"""``fairseq-collab reparametrize``: real checkpoints, what comes out of them, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli.conftest import MODEL, OPTIMISER, SHORT
+from commands import USER_DIR, refuse, succeed, write_copy_task
+
+from fairseq_collab.reparametrize import command
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+
+STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
+SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
+
+
+@pytest.fixture(scope="module")
+def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fairseq's own transformer (d = 32, 4 heads), trained until it copies most words."""
+    folder = tmp_path_factory.mktemp("stock")
+    succeed(
+        "fairseq-train", data, "--arch=transformer", *STOCK, *OPTIMISER, "--max-tokens=1000",
+        "--max-update=120", "--disable-validation", "--no-epoch-checkpoints", "--save-dir", folder,
+    )  # fmt: skip
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("monolingual")
+    write_copy_task(folder / "text", train=300)
+    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid")]
+    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+def run(*arguments: object) -> dict[str, Any]:
+    """The command, in this process; its report."""
+    args = command.build_parser().parse_args([*map(str, arguments), "--device=cpu"])
+    return command.reparametrize(args)
+
+
+def translations(checkpoint: Path, data: Path) -> list[str]:
+    output = succeed(
+        "fairseq-generate", data, *USER_DIR, "--path", checkpoint, "--beam=3", "--cpu",
+        "--max-tokens=2000",
+    )  # fmt: skip
+    return sorted(re.findall(r"^H-\d+\t.*", output, re.MULTILINE))
+
+
+def rewrite(checkpoint: Path, out: Path, change: Any) -> Path:
+    """A copy of a checkpoint whose state ``change`` has changed."""
+    state = checkpoints.read(checkpoint)
+    change(state)
+    torch.save(state, out)
+    return out
+
+
+def test_full_dimension_translates_alike_and_trains_on(
+    stock: Path, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "collab.pt"
+    report = run(stock, "--key-dim=32", "--out", out)
+    assert report["arch"] == "transformer_collab"
+    assert [fit["error"] for fit in report["attentions"]] == [0, 0, 0]
+    words = [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(out, data)]
+    assert words == [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(stock, data)]
+    succeed(
+        "fairseq-train", data, *USER_DIR, "--arch=transformer_collab", *STOCK, *SHORT,
+        "--key-dim=32", "--attention-bias=content", "--finetune-from-model", out,
+        "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
+
+
+def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
+    report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--sites=encoder,cross",
+                 "--out", tmp_path / "out.pt")  # fmt: skip
+    assert [(fit["site"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
+    weights = checkpoints.read(tmp_path / "out.pt")["model"]
+    assert weights["decoder.layers.0.encoder_attn.mixing"].shape == (4, 9)
+    assert weights["decoder.layers.0.self_attn.k_proj.weight"].shape == (32, 32)
+    state = checkpoints.read(tmp_path / "out.pt")
+    assert "last_optimizer_state" not in state
+    assert state["cfg"]["model"]["key_dim_in_cross"] == "9"
+
+
+def test_the_report_and_the_seed(stock: Path, tmp_path: Path) -> None:
+    """From the shell: weighted by sentences, restarted, distilled; and the same weights again."""
+    options = ["--key-dim=12", "--calibration=200", "--distil=5", "--restarts=1", "--steps=5"]
+    one, two = tmp_path / "one.pt", tmp_path / "two.pt"
+    output = succeed("fairseq-collab", "reparametrize", stock, *options, "--out", one)
+    assert re.search(r"^cross 0 +12( +0\.\d{4}){3} +\d+$", output, re.MULTILINE)
+    assert re.search(r"distillation: KL [\d.]+ at first, [\d.]+ at last", output)
+    run(stock, *options, "--out", two)
+    first, second = (checkpoints.read(path)["model"] for path in (one, two))
+    for name in first:
+        assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
+
+
+def test_an_error_budget(stock: Path, tmp_path: Path) -> None:
+    command_line = (
+        "--calibration=200",
+        "--weighting=scores",
+        "--steps=5",
+        "--out",
+        tmp_path / "out.pt",
+    )
+    loose = run(stock, "--max-logit-error=0.3", *command_line)
+    tight = run(stock, "--max-logit-error=0.05", *command_line)
+    for report, budget in ((loose, 0.3), (tight, 0.05)):
+        for fit in report["attentions"]:
+            assert fit["logit_error"] <= budget
+            less = run(
+                stock, f"--key-dim-in-{fit['site']}={fit['key_dim'] - 1}", "--sites", fit["site"],
+                *command_line,
+            )  # fmt: skip
+            assert less["attentions"][0]["logit_error"] > budget
+    dims = [[fit["key_dim"] for fit in report["attentions"]] for report in (loose, tight)]
+    assert all(a < b for a, b in zip(*dims, strict=True))
+
+
+def test_a_bleu_budget(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(stock, "--max-bleu-drop=1", "--calibration=200", "--out", tmp_path / "out.pt")
+    lines = capsys.readouterr().err
+    asked = {
+        int(d): float(x) for d, x in re.findall(r"dimension (\d+): .* BLEU, ([-+.\d]+)", lines)
+    }
+    key_dim = report["attentions"][0]["key_dim"]
+    assert {fit["key_dim"] for fit in report["attentions"]} == {key_dim}
+    assert 1 <= key_dim <= 32
+    assert all((drop >= -1) == (dim >= key_dim) for dim, drop in asked.items())
+
+
+def test_tensorly_for_comparison(stock: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorly", reason="an optional dependency")
+    common = ("--key-dim=12", "--calibration=0", "--out", tmp_path / "out.pt")
+    theirs, ours = run(stock, *common, "--method=tensorly"), run(stock, *common)
+    for a, b in zip(theirs["attentions"], ours["attentions"], strict=True):
+        assert 0 < b["error"] <= 1.02 * a["error"] < 1
+
+
+@pytest.mark.parametrize("kind", ["transformer_lm", "roberta"])
+def test_language_models(kind: str, monolingual: Path, tmp_path: Path) -> None:
+    side, task = ("decoder", "language_modeling") if kind != "roberta" else ("encoder", "masked_lm")
+    criterion = "masked_lm" if kind == "roberta" else "cross_entropy"
+    train = ["fairseq-train", monolingual, f"--task={task}", "--tokens-per-sample=16"]
+    train += [*(o for o in SHORT if "criterion" not in o), f"--criterion={criterion}"]
+    train += [f"--{side}-{size}" for size in SIZES]
+    if side == "decoder":
+        train += ["--decoder-input-dim=16", "--decoder-output-dim=16"]
+    succeed(*train, f"--arch={kind}", "--save-dir", tmp_path)
+    checkpoint, out = tmp_path / "checkpoint_last.pt", tmp_path / "out.pt"
+    report = run(checkpoint, "--key-dim=16", "--calibration=50", "--out", out)
+    assert report["arch"] == f"{kind}_collab"
+    with pytest.raises(UserError, match="does not translate, so that it has no BLEU"):
+        run(checkpoint, "--max-bleu-drop=1", "--out", tmp_path / "none.pt")
+    if side == "decoder":
+        read = ["fairseq-eval-lm", monolingual, *USER_DIR, "--cpu", "--gen-subset=valid", "--path"]
+        before, after = (
+            re.search(r"Perplexity: [\d.]+", succeed(*read, path))[0] for path in (checkpoint, out)
+        )
+        assert before == after
+    else:
+        succeed(
+            *train, *USER_DIR, "--arch=roberta_collab", "--key-dim=16", "--attention-bias=content",
+            "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
+        )  # fmt: skip
+
+
+def _nan(state: dict[str, Any]) -> None:
+    state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
+
+
+def _pruned(state: dict[str, Any]) -> None:
+    name = "encoder.layers.0.self_attn.q_proj.weight"
+    state["model"][name] = state["model"][name][:16].clone()
+
+
+def _tied(state: dict[str, Any]) -> None:
+    model = state["model"]
+    model["decoder.layers.0.self_attn.k_proj.weight"] = model[
+        "decoder.layers.0.self_attn.q_proj.weight"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_nan, "decoder.layers.0.fc1.weight holds NaN or infinity; give an intact checkpoint"),
+        (_pruned, "encoder.layers.0.self_attn.q_proj.weight has 16 of 32 rows: heads were pruned"),
+        (_tied, "self_attn.q_proj.weight is tied to decoder.layers.0.self_attn.k_proj.weight"),
+    ],
+)
+def test_weights_that_are_refused(stock: Path, tmp_path: Path, change: Any, message: str) -> None:
+    broken = rewrite(stock, tmp_path / "broken.pt", change)
+    with pytest.raises(UserError) as refusal:
+        run(broken, "--key-dim=8", "--out", tmp_path / "out.pt")
+    assert message in str(refusal.value)
+    assert str(broken) in str(refusal.value)
+    assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--key-dim=33"], "encoder 0: key dimension 33 is out of range; give one from 1 to 32"),
+        (["--key-dim=0"], "encoder 0: key dimension 0 is out of range"),
+        (["--key-dim-in-cross=4,4"], "--key-dim-in-cross is '4,4'; it must be a number from 0"),
+        (["--key-dim-in-cross=4"], "no key dimension for encoder 0; give --key-dim-in-encoder or"),
+        (["--key-dim-in-cross=0", "--sites=cross"], "no attention is left to re-parametrise"),
+        (["--key-dim=4", "--sites=middle"], "--sites is 'middle'; it must name some of encoder"),
+        (["--key-dim=4", "--sites=none"], "--sites none: the model has no such attention"),
+        (["--key-dim=4", "--data=nowhere"], "nowhere: there is no such data folder; name the"),
+        (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
+    ],
+)
+def test_options_that_are_refused(
+    stock: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises((UserError, FileNotFoundError)) as refusal:
+        run(stock, *options, "--out", tmp_path / "out.pt")
+    assert message in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or"),
+        (["--key-dim=4", "--max-bleu-drop=1"], "give key dimensions"),
+        (["--max-logit-error=0.1", "--calibration=0"], "need sentences: --calibration above 0"),
+        (["--key-dim=4", "--distil=1", "--calibration=0"], "need sentences"),
+        (["--max-logit-error=2"], "must be above 0 and below 1, not '2'"),
+        (["--max-bleu-drop=-1"], "must be a number from 0 up, not '-1'"),
+        (["--key-dim=4", "--steps=few"], "must be a whole number from 0 up, not 'few'"),
+        (["--key-dim=4", "--method=als"], "invalid choice: 'als'"),
+    ],
+)
+def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["model.pt", "--out=out.pt", *options])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its heads are collaborative already"):
+        run(trained, "--key-dim=4", "--out", tmp_path / "out.pt")
+    line = refuse(
+        "fairseq-collab", "reparametrize", tmp_path / "no.pt", "--key-dim=4",
+        "--out", tmp_path / "out.pt",
+    )  # fmt: skip
+    assert f"{tmp_path / 'no.pt'}: there is no such checkpoint" in line
+    with pytest.raises(UserError, match="there is no such folder; make it, or change --out"):
+        run(trained, "--key-dim=4", "--out", tmp_path / "no" / "out.pt")
+
+
+def test_json(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [stock, "--key-dim=8", "--calibration=0", "--out", tmp_path / "out.pt", "--json"]
+    assert command.main([*map(str, arguments)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["weighting"] == "weights"
+    assert report["attentions"][0]["logit_error"] is None

@@ -1,0 +1,138 @@
+"""A re-parametrised model is the model that it was made from: exactly at K = H h, in double
+precision, with padding and causal masks; and below, its attention is what the factors say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toy
+from toy_reparametrize import converted, full, inputs, trained
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention.heads import mask_scores
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer", {}),
+    ("transformer", {"encoder_normalize_before": True, "decoder_normalize_before": True}),
+    ("transformer", {"encoder_attention_heads": 2}),
+    ("transformer", {"share_all_embeddings": True}),
+    ("transformer_headsize_n", {}),
+    ("transformer_headsize_n", {"qk_head_size": 6}),
+    ("transformer_headsize_n", {"qk_head_size": 3, "attention_scale": "embed"}),
+    ("transformer_headsize_n", {"heads_in_encoder": "8", "heads_in_cross": "4,4"}),
+    ("transformer_lm", {}),
+    ("transformer_lm_headsize_n", {"qk_head_size": 6}),
+    ("roberta", {}),
+    ("roberta_headsize_n", {"qk_head_size": 6}),
+]
+
+
+@pytest.mark.parametrize(("arch", "options"), MODELS)
+def test_full_dimension_reproduces_the_logits(arch: str, options: dict[str, Any]) -> None:
+    found = trained(arch, **options)
+    model, _ = converted(found, full(found))
+    attentions = [m for m in model.modules() if isinstance(m, CollaborativeAttention)]
+    assert len(attentions) == len(found.attentions)
+    expected, *_ = found.model(**inputs(found))
+    logits, *_ = model(**inputs(found))
+    assert logits.dtype == torch.float64
+    real = expected.isfinite()
+    assert (logits - expected)[real].abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+def test_reduced_dimensions_score_as_the_factors_say(arch: str) -> None:
+    """Each attention against ``scale (x A~_i y^T + x bq ...)``, written out with the factors."""
+    found = trained(arch, **({"qk_head_size": 6} if "headsize" in arch else {}))
+    dims = dict.fromkeys(found.attentions, 7)
+    model, factors = converted(found, dims)
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(5, 2, 16, generator=generator).double()
+    y = torch.randn(6, 2, 16, generator=generator).double()
+    for place, trained_attention in found.attentions.items():
+        attention = model.get_submodule(place.name)
+        maps = torch.einsum(
+            "kd,hk,ke->hde", factors[place].query, factors[place].mixing, factors[place].key
+        )
+        heads = trained_attention.num_heads
+        wk = trained_attention.k_proj.weight.unflatten(0, (heads, -1))
+        bq = trained_attention.q_proj.bias.unflatten(0, (heads, -1))
+        source = x if place.site != "cross" else y
+        expected = torch.einsum("tbd,hde,sbe->bhts", x, maps, source)
+        expected = expected + torch.einsum("hk,hke,sbe->bhs", bq, wk, source).unsqueeze(2)
+        expected = expected * trained_attention.scaling
+        q, k = attention.project_query(x), attention.project_key(source)
+        assert (q @ k.transpose(2, 3) - expected).abs().max() < 1e-10
+
+
+def test_the_key_bias_cancels_and_nothing_else_does() -> None:
+    """Weights of fairseq's attention with a large key bias, against the converted attention."""
+    found = trained("transformer")
+    with torch.no_grad():
+        for module in found.attentions.values():
+            module.k_proj.bias.mul_(50)
+    model, _ = converted(found, full(found))
+    x = torch.randn(5, 2, 16, generator=torch.Generator().manual_seed(2)).double()
+    for place, module in found.attentions.items():
+        _, expected = module(x, x, x, need_head_weights=True)
+        _, weights = model.get_submodule(place.name)(x, x, x, need_head_weights=True)
+        assert (weights - expected).abs().max() < 1e-10
+
+
+def test_mean_correction_moves_lost_scores_into_the_content_bias() -> None:
+    """A query at the mean of the inputs attends exactly as before, at any key dimension."""
+    found = trained("transformer")
+    mean = torch.randn(16, generator=torch.Generator().manual_seed(3)).double()
+    dims = dict.fromkeys(found.attentions, 5)
+    model, _ = converted(found, dims, mean)
+    y = torch.randn(6, 1, 16, generator=torch.Generator().manual_seed(4)).double()
+    for place, module in found.attentions.items():
+        if place.site != "cross":
+            continue
+        x = mean.view(1, 1, -1)
+        _, expected = module(x, y, y, need_head_weights=True)
+        _, weights = model.get_submodule(place.name)(x, y, y, need_head_weights=True)
+        assert (weights - expected).abs().max() < 1e-10
+        other = 2 * x
+        _, expected = module(other, y, y, need_head_weights=True)
+        _, weights = model.get_submodule(place.name)(other, y, y, need_head_weights=True)
+        assert (weights - expected).abs().max() > 1e-4
+
+
+def test_layers_that_are_left_alone_stay_as_they_are() -> None:
+    found = trained("transformer")
+    dims = {p: 16 for p in found.attentions if p.site == "cross" or p.layer == 1}
+    model, _ = converted(found, dims)
+    for place in found.attentions:
+        kind = CollaborativeAttention if place in dims else ConcatenatedAttention
+        assert isinstance(model.get_submodule(place.name), kind)
+    expected, _ = found.model(**toy.batch())
+    logits, _ = model(**toy.batch())
+    assert (logits - expected).abs().max() < 1e-10
+
+
+def test_single_precision() -> None:
+    found = trained("transformer")
+    model, _ = converted(found, full(found))
+    found.model.float(), model.float()
+    expected, _ = found.model(**toy.batch())
+    logits, _ = model(**toy.batch())
+    assert (logits - expected).abs().max() < 1e-5
+
+
+def test_masked_scores_are_untouched() -> None:
+    """What the masks forbid is forbidden in the result, too (self-attention of the decoder)."""
+    found = trained("transformer")
+    model, _ = converted(found, dict.fromkeys(found.attentions, 3))
+    place = next(place for place in found.attentions if place.site == "decoder")
+    attention = model.get_submodule(place.name)
+    x = torch.randn(4, 1, 16, generator=torch.Generator().manual_seed(2)).double()
+    mask = torch.full((4, 4), float("-inf"), dtype=torch.float64).triu(1)
+    _, weights = attention(x, x, x, attn_mask=mask, need_head_weights=True)
+    q, k = attention.project_query(x), attention.project_key(x)
+    expected = mask_scores(q @ k.transpose(2, 3), mask, None).softmax(-1).transpose(0, 1)
+    assert (weights - expected).abs().max() < 1e-12
