@@ -26,7 +26,12 @@ from torch import Tensor
 from fairseq_collab.attention.concatenated import scaling
 from fairseq_collab.checkpoint_average import DROPPED, DROPPED_EXTRA
 from fairseq_collab.models.layers import SITES, EncoderLayer
-from fairseq_collab.reparametrize.factorise import Factors, Problem, mean_correction
+from fairseq_collab.reparametrize.factorise import (
+    Factors,
+    Problem,
+    mean_correction,
+    within_keys,
+)
 from fairseq_collab.reparametrize.source import Place, Source
 
 #: Parts of an attention that stay as they are.
@@ -47,19 +52,27 @@ def head_weights(module: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def collaborative_weights(
-    module: Any, problem: Problem, factors: Factors, query_mean: Tensor | None = None
+    module: Any,
+    problem: Problem,
+    factors: Factors,
+    query_mean: Tensor | None = None,
+    exportable: bool = False,
 ) -> dict[str, Tensor]:
     """State dict, but for the signature, of the ``CollaborativeAttention`` in place of ``module``.
 
     Args:
         query_mean: ``(d)``, of the queries' inputs; then the content biases also take up what the
             factors lose of its scores.
+        exportable: only content biases that ordinary heads can have at ``K = d/H``; the others are
+            approximated.
     """
     wq, wk, bq = head_weights(module)
     ratio = module.scaling / scaling("embed", module.embed_dim, module.num_heads, wq.size(1))
     content = torch.einsum("hk,hke->he", bq, wk)  # (H, d_y)
     if query_mean is not None:
         content = content + mean_correction(problem, factors, query_mean)
+    if exportable:
+        content = within_keys(problem, factors, content)
     query, key, mixing = normalised(factors)
     weights = {
         "q_proj.weight": query,

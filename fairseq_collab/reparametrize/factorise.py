@@ -216,6 +216,20 @@ def mean_correction(problem: Problem, factors: Factors, query_mean: Tensor) -> T
     return exact - kept
 
 
+def within_keys(problem: Problem, factors: Factors, content: Tensor) -> Tensor:
+    """The nearest content biases, in the keys' metric, that are combinations of shared keys.
+
+    Those are what ordinary heads of size ``K`` can have, as the query bias of a head.
+
+    Args:
+        content: ``(H, d_y)``; the result has this shape, too.
+    """
+    keys = _whiten(factors.key, problem.key_root)  # (K, d_y)
+    wanted = _whiten(content, problem.key_root)  # (H, d_y)
+    combination = torch.linalg.lstsq(keys.T, wanted.T).solution  # (K, H)
+    return combination.T @ factors.key
+
+
 def relative_error_of(problem: Problem, factors: Factors) -> float:
     """Relative error of factors in the metrics of ``problem``, for which they need not be made."""
     u = _whiten(factors.query, problem.query_root)

@@ -56,6 +56,11 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         help="the smallest common key dimension that loses at most so many BLEU points",
     )  # fmt: skip
     sizes.add_argument(
+        "--exportable", action="store_true",
+        help="approximate the heads' biases, too, so that a key dimension of d/H can become a "
+        "model of fairseq's own again (fairseq-collab export); below d/H it always can",
+    )  # fmt: skip
+    sizes.add_argument(
         "--sites", default=",".join(SITES),
         help="which attentions: some of encoder, decoder, cross (default: all)",
     )  # fmt: skip

@@ -24,7 +24,7 @@ def tensorly_factors(
 ) -> Factors:
     """Factors of the weights of ``problem``, whose metrics are not used.
 
-    In single precision, as the released library has it.
+    In single precision, that of trained weights.
 
     Raises:
         UserError: TensorLy is not installed.

@@ -116,7 +116,7 @@ class Reparametrizer:
             part, began = self.parts[place], time.perf_counter()
             factors = self.factors(place, key_dim)
             weights[place] = convert.collaborative_weights(
-                part.module, part.problem, factors, part.query_mean
+                part.module, part.problem, factors, part.query_mean, self.args.exportable
             )
             fits.append(
                 Fit(

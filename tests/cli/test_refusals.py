@@ -119,4 +119,4 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
 
 
 def test_unknown_command_lists_the_commands() -> None:
-    assert "print the folder to pass as --user-dir" in refuse("fairseq-collab", "nothing")
+    assert "which heads stand for their groups" in refuse("fairseq-collab", "nothing")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from cli.conftest import MODEL, OPTIMISER, SHORT
 from commands import USER_DIR, refuse, succeed, write_copy_task
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_collab.reparametrize import command
 from fairseq_compat import checkpoints
@@ -88,6 +89,8 @@ def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
     state = checkpoints.read(tmp_path / "out.pt")
     assert "last_optimizer_state" not in state
     assert state["cfg"]["model"]["key_dim_in_cross"] == "9"
+    (model,), *_ = load_model_ensemble_and_task([str(tmp_path / "out.pt")])
+    assert model.decoder.layers[0].encoder_attn.key_dim == 9
 
 
 def test_the_report_and_the_seed(stock: Path, tmp_path: Path) -> None:

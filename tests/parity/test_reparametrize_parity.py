@@ -12,6 +12,9 @@ from toy_reparametrize import converted, full, inputs, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.heads import mask_scores
+from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.reparametrize.export_attention import NotExactError, plain_weights
+from fairseq_collab.reparametrize.factorise import RIDGE, Problem, factorise, within_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -67,6 +70,41 @@ def test_reduced_dimensions_score_as_the_factors_say(arch: str) -> None:
         expected = expected * trained_attention.scaling
         q, k = attention.project_query(x), attention.project_key(source)
         assert (q @ k.transpose(2, 3) - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("key_dim", [3, 4])
+def test_there_and_back_at_the_size_of_a_head(key_dim: int) -> None:
+    """d/H = 4: with a content bias, K = 4 has room for what keys can express only."""
+    found = trained("transformer")
+    for module in found.attentions.values():
+        problem = Problem(*head_weights(module)[:2])
+        factors = factorise(problem, key_dim, max_steps=2)
+        ours = CollaborativeAttention(16, 4, key_dim, bias="content").double().eval()
+        weights = collaborative_weights(module, problem, factors)
+        ours.load_state_dict({"signature": ours.signature, **weights})
+        if key_dim == 4:
+            with pytest.raises(NotExactError, match="scores by 4 dimensions and by content"):
+                plain_weights(ours, 4)
+            weights = collaborative_weights(module, problem, factors, exportable=True)
+            ours.load_state_dict({"signature": ours.signature, **weights})
+        back = ConcatenatedAttention(16, 4).double().eval()
+        back.load_state_dict({"signature": back.signature, **plain_weights(ours, 4)})
+        x = torch.randn(6, 2, 16)
+        assert (ours(x, x, x)[0] - back(x, x, x)[0]).abs().max() < 1e-10
+
+
+def test_exportable_biases_are_the_nearest_ones() -> None:
+    """In the metric of the keys: no other combination of shared keys is nearer."""
+    torch.manual_seed(1)
+    root = torch.randn(8, 8)
+    problem = Problem(torch.randn(2, 4, 8), torch.randn(2, 4, 8), None, root @ root.T)
+    factors = factorise(problem, 3, max_steps=2)
+    content = torch.randn(2, 8)
+    found = within_keys(problem, factors, content)
+    metric = root @ root.T
+    metric = metric + RIDGE * torch.linalg.eigvalsh(metric).mean() * torch.eye(8)
+    residual = (content - found) @ metric @ factors.key.T
+    assert residual.abs().max() < 1e-8, "what is left has no part along any key"
 
 
 def test_the_key_bias_cancels_and_nothing_else_does() -> None:

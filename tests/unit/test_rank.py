@@ -15,7 +15,7 @@ from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
 from fairseq_collab.analysis.scores import Attention, attentions, factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.heads import mask_scores
+from fairseq_collab.attention.heads import mask_scores, over_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -141,12 +141,14 @@ def test_logits_are_those_that_the_model_attends_with(kind: str) -> None:
         assert len(seen) == 6  # two layers, three sites
         for where, found in seen.items():
             given = calls[where]
-            masked = mask_scores(found, given.get("attn_mask"), given.get("key_padding_mask"))
+            masked = mask_scores(
+                found, given.get("attn_mask"), over_keys(given.get("key_padding_mask"))
+            )
             _, own = where.module(**{**given, "need_weights": True, "need_head_weights": True})
             torch.testing.assert_close(masked.softmax(-1), own.transpose(0, 1), rtol=0, atol=1e-10)
     # What the model returns, in single precision: the last cross-attention's weights, averaged.
     last = attentions(model)[-1]
-    masked = mask_scores(seen[last], None, calls[last]["key_padding_mask"])
+    masked = mask_scores(seen[last], over_keys(calls[last]["key_padding_mask"]))
     average = masked.softmax(-1).mean(1)
     torch.testing.assert_close(extra["attn"][0].double(), average, rtol=0, atol=1e-6)
 
