@@ -177,7 +177,9 @@ class HeadAttention(nn.Module):
         beam = query.size(1) // self._sentences(query, key, incremental_state)
         if beam > 1:
             query = fold_beams(query, beam)  # (T * beam, B, d)
-        context = self._context(query, key, value, key_padding_mask, incremental_state, static_kv)
+        context = self._context(
+            query, key, value, key_padding_mask, incremental_state, static_kv, beam
+        )
         q = self.project_query(query)  # (B, H, T, e)
         if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):
             heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
@@ -237,6 +239,7 @@ class HeadAttention(nn.Module):
         padding: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
+        beam: int,
     ) -> Context:
         """What the query ``(T * beam, B, d)`` attends to."""
         cached = self._get_input_buffer(incremental_state)
@@ -252,8 +255,7 @@ class HeadAttention(nn.Module):
         mask = over_keys(padding)
         if incremental_state is not None:
             entry = {"prev_key": Slots(k), "prev_value": Slots(v), "mask": mask}
-            # One step of that many beams.
-            self._set_input_buffer(incremental_state, {**entry, "beam": query.size(0)})
+            self._set_input_buffer(incremental_state, {**entry, "beam": beam})
         return Context(k, v, mask)
 
     def _grow(

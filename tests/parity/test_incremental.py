@@ -149,6 +149,13 @@ def test_several_queries_of_beams_at_once(variant) -> None:
     torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
 
+    state: dict = {}
+    attention(x, source, source, incremental_state=state, static_kv=True)
+    order = torch.arange(B * BEAM).view(B, BEAM)[1:].flip(1).flatten()  # one sentence is over
+    attention.reorder_incremental_state(state, order)
+    output, _ = attention(x[:1, order], None, None, incremental_state=state, static_kv=True)
+    torch.testing.assert_close(output, expected[:1, order], rtol=0, atol=TOLERANCE)
+
 
 def test_collaborative_cache_holds_one_key_for_all_heads() -> None:
     attention = CollaborativeAttention(D, H, 5, self_attention=True)
