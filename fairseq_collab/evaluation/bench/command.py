@@ -133,7 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--only", type=partial(chosen, PARTS), default=PARTS, metavar="LIST",
         help=f"parts to run (default: {names(PARTS)})",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="a minute or so; says little")
+    parser.add_argument("--quick", action="store_true", help="some minutes; says little")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16: on a GPU")
