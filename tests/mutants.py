@@ -249,8 +249,8 @@ MUTANTS = [
     Mutant(
         "head counts are a layer's own",
         HEADSIZE,
-        "chosen[layer]",
-        "chosen[0]",
+        "otherwise if chosen is None else chosen[layer]",
+        "otherwise if chosen is None else chosen[0]",
         (MODEL_OPTIONS, "-k", "head_counts"),
     ),
     Mutant(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from fairseq.models import register_model
+from fairseq.models import BaseFairseqModel, register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import DictConfig
 from torch import nn
@@ -24,7 +25,34 @@ _UNSUPPORTED = {
 }
 
 
-class HeadTransformer(TransformerModelBase):
+class CheckedModel(BaseFairseqModel):
+    """A model whose weights are compared with its signatures before any of them is loaded."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        *others: Any,
+    ) -> None:
+        # torch calls this for the whole model before it copies the first weight.
+        check_weights(self, state_dict, prefix, strict)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
+
+
+def refuse_unsupported(options: Mapping[Any, Any]) -> None:
+    """Refuse options that reach inside fairseq's own attention.
+
+    Raises:
+        UserError: names the first that is set.
+    """
+    for option, why in _UNSUPPORTED.items():
+        if options.get(option):
+            raise UserError(f"{why}; this model has its own: leave the option out")
+
+
+class HeadTransformer(CheckedModel, TransformerModelBase):
     """An encoder-decoder transformer whose attention is one of ours.
 
     A variant defines :meth:`attention_builder`.
@@ -51,9 +79,7 @@ class HeadTransformer(TransformerModelBase):
         Raises:
             UserError: an option's value makes no sense, or is not supported.
         """
-        for option, why in _UNSUPPORTED.items():
-            if cfg[option]:
-                raise UserError(f"{why}; {cls.__name__} has its own: leave the option out")
+        refuse_unsupported(cfg)
         config = nested(cfg)
         try:
             config.attention_builder = cls.attention_builder(config)
@@ -73,18 +99,6 @@ class HeadTransformer(TransformerModelBase):
         """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
         # Cross+self-attention concatenates the output with every beam's own states.
         self.encoder.beams_share_output = beam_size > 1 and not self.cfg.cross_self_attention
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict,
-        prefix: str,
-        local_metadata: dict,
-        strict: bool,
-        *others: Any,
-    ) -> None:
-        # torch calls this for the whole model before it copies the first weight.
-        check_weights(self, state_dict, prefix, strict)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
 
 
 def register_presets(arch: str, model: type[HeadTransformer], options: type) -> None:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Optional
 
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import BaseFairseqModel, FairseqLanguageModel, register_model
+from fairseq.models import FairseqLanguageModel, register_model
 from fairseq.models.transformer import Embedding, TransformerConfig
 from fairseq.models.transformer_lm import (
     DEFAULT_MAX_TARGET_POSITIONS,
@@ -31,7 +31,7 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_collab.models.base import HeadTransformer
+from fairseq_collab.models.base import CheckedModel, HeadTransformer, refuse_unsupported
 from fairseq_collab.models.config import (
     CollabOptions,
     HeadSizeOptions,
@@ -40,18 +40,9 @@ from fairseq_collab.models.config import (
 )
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Site
-from fairseq_collab.models.signature import check_weights
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 from fairseq_compat.errors import UserError
-
-#: Options of fairseq's models that reach inside its own attention.
-_UNSUPPORTED = {
-    "quant_noise_pq": "--quant-noise-pq quantises fairseq's own attention modules",
-    "quant_noise_scalar": "--quant-noise-scalar quantises fairseq's own attention modules",
-    "decoder_xformers_att_config": "xFormers replaces fairseq's own attention",
-    "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
-}
 
 
 def _sizes(layers: int, dim: int, inner: int, heads: int, **others: Any) -> dict[str, Any]:
@@ -110,7 +101,7 @@ LanguageModelOptions = make_dataclass(
 )
 
 
-class VariantModel(BaseFairseqModel):
+class VariantModel(CheckedModel):
     """A model with one stack of layers whose attention is that of an encoder-decoder variant."""
 
     #: The encoder-decoder model that builds the attention.
@@ -137,18 +128,6 @@ class VariantModel(BaseFairseqModel):
         config = TransformerConfig.from_namespace(Namespace(**{**left_out, **given}))
         config.attention_builder = cls.variant.attention_builder(config)
         return config
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict,
-        prefix: str,
-        local_metadata: dict,
-        strict: bool,
-        *others: Any,
-    ) -> None:
-        # torch calls this for the whole model before it copies the first weight.
-        check_weights(self, state_dict, prefix, strict)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
 
 
 class HeadLanguageModel(VariantModel, FairseqLanguageModel):
@@ -236,9 +215,9 @@ def plain_options(cfg: DictConfig) -> dict[str, Any]:
     """
     values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(values, dict)
-    for option, why in _UNSUPPORTED.items():
-        if values.get(option):
-            raise UserError(f"{why}; this model has its own: leave the option out")
+    refuse_unsupported(values)
+    if values.get("scale_heads"):
+        raise UserError("--scale-heads wants heads of size (model dimension/heads): leave it out")
     return {str(name): value for name, value in values.items()}
 
 

@@ -18,7 +18,12 @@ from fairseq_collab.attention.grouped import GroupedAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import HeadSizeOptions
 from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
-from fairseq_collab.models.transformer_headsize_n import head_counts, query_key_size
+from fairseq_collab.models.transformer_headsize_n import (
+    HeadCounts,
+    head_counts,
+    head_options,
+    heads_of,
+)
 
 
 @dataclass
@@ -47,13 +52,8 @@ class GroupedHeadsTransformer(HeadTransformer):
 
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        counts = {
-            "encoder": head_counts("encoder", cfg.heads_in_encoder, cfg.encoder.layers),
-            "decoder": head_counts("decoder", cfg.heads_in_decoder, cfg.decoder.layers),
-            "cross": head_counts("cross", cfg.heads_in_cross, cfg.decoder.layers),
-        }
         groups = None if cfg.head_groups is None else per_site("--head-groups", cfg.head_groups)
-        return partial(build_attention, cfg=cfg, counts=counts, groups=groups)
+        return partial(build_attention, cfg=cfg, counts=head_counts(cfg), groups=groups)
 
 
 def build_attention(
@@ -63,24 +63,19 @@ def build_attention(
     num_heads: int,
     *,
     cfg: TransformerConfig,
-    counts: dict[str, list[int] | None],
+    counts: HeadCounts,
     groups: dict[Site, int] | None,
     **options: Any,
 ) -> GroupedAttention:
     """The heads of one site in one layer; a group for every four of them unless told otherwise."""
-    chosen = counts[site]
-    heads = num_heads if chosen is None else chosen[layer]
+    heads = heads_of(counts, site, layer, num_heads)
     return GroupedAttention(
         embed_dim,
         heads,
         groups=max(1, heads // 4) if groups is None else groups[site],
         feature=cfg.group_feature,
         site=site,
-        qk_head_size=query_key_size(cfg, heads),
-        v_head_size=cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
-        scale=cfg.attention_scale,
-        key_init=cfg.key_init,
-        value_init=cfg.value_init,
+        **head_options(cfg, heads),
         **options,
     )
 

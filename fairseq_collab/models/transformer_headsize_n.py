@@ -17,18 +17,16 @@ from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import HeadSizeOptions, one_a_layer
 from fairseq_collab.models.layers import AttentionBuilder, Site
 
+#: Heads by site and layer; None for as many as ``--SIDE-attention-heads`` says.
+HeadCounts = dict[Site, list[int] | None]
+
 
 class HeadSizeTransformer(HeadTransformer):
     """A transformer whose heads are as many and as large as asked for."""
 
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        counts = {
-            "encoder": head_counts("encoder", cfg.heads_in_encoder, cfg.encoder.layers),
-            "decoder": head_counts("decoder", cfg.heads_in_decoder, cfg.decoder.layers),
-            "cross": head_counts("cross", cfg.heads_in_cross, cfg.decoder.layers),
-        }
-        return partial(build_attention, cfg=cfg, counts=counts)
+        return partial(build_attention, cfg=cfg, counts=head_counts(cfg))
 
 
 def build_attention(
@@ -38,22 +36,33 @@ def build_attention(
     num_heads: int,
     *,
     cfg: TransformerConfig,
-    counts: dict[str, list[int] | None],
+    counts: HeadCounts,
     **options: Any,
 ) -> ConcatenatedAttention:
     """The heads of one site in one layer; ``num_heads`` where no count is given for them."""
+    heads = heads_of(counts, site, layer, num_heads)
+    return ConcatenatedAttention(embed_dim, heads, **head_options(cfg, heads), **options)
+
+
+def heads_of(counts: HeadCounts, site: Site, layer: int, otherwise: int) -> int:
+    """How many heads one site of a layer has."""
     chosen = counts[site]
-    heads = num_heads if chosen is None else chosen[layer]
-    return ConcatenatedAttention(
-        embed_dim,
-        heads,
-        qk_head_size=query_key_size(cfg, heads),
-        v_head_size=cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
-        scale=cfg.attention_scale,
-        key_init=cfg.key_init,
-        value_init=cfg.value_init,
-        **options,
-    )
+    return otherwise if chosen is None else chosen[layer]
+
+
+def head_options(cfg: TransformerConfig, heads: int) -> dict[str, Any]:
+    """What so many heads are built with, as keyword arguments of :class:`ConcatenatedAttention`.
+
+    Raises:
+        ValueError: see :func:`query_key_size`.
+    """
+    return {
+        "qk_head_size": query_key_size(cfg, heads),
+        "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
+        "scale": cfg.attention_scale,
+        "key_init": cfg.key_init,
+        "value_init": cfg.value_init,
+    }
 
 
 def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
@@ -76,13 +85,21 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
     return cfg.key_dim // heads
 
 
-def head_counts(site: Site, text: str | None, layers: int) -> list[int] | None:
-    """Parse ``--heads-in-SITE``: a number for all layers, or one a layer, joined by commas.
+def head_counts(cfg: TransformerConfig) -> HeadCounts:
+    """``--heads-in-SITE`` of all sites: a number for all layers, or one a layer.
 
     Raises:
         ValueError: not numbers, or as many as neither one nor the layers.
     """
-    return one_a_layer(f"--heads-in-{site}", text, layers, least=1)
+    texts: dict[Site, tuple[str | None, int]] = {
+        "encoder": (cfg.heads_in_encoder, cfg.encoder.layers),
+        "decoder": (cfg.heads_in_decoder, cfg.decoder.layers),
+        "cross": (cfg.heads_in_cross, cfg.decoder.layers),
+    }
+    return {
+        site: one_a_layer(f"--heads-in-{site}", text, layers, least=1)
+        for site, (text, layers) in texts.items()
+    }
 
 
 register_presets("transformer_headsize_n", HeadSizeTransformer, HeadSizeOptions)
