@@ -37,6 +37,7 @@ COUNTS = "tests/parity/test_counts.py"
 SIGNATURE = "tests/unit/test_signature.py"
 OPTIONS = "tests/unit/test_attention_options.py"
 HEADS = "fairseq_collab/attention/heads.py"
+SCORES = "fairseq_collab/attention/scores.py"
 COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
 CONCATENATED = "fairseq_collab/attention/concatenated.py"
 LAYERS = "fairseq_collab/models/layers.py"
@@ -93,14 +94,14 @@ MUTANTS = [
     ),
     Mutant(
         "padding mask",
-        HEADS,
+        SCORES,
         "return None if padding is None else padding[:, None, None, :].to(torch.bool)",
         "return None",
         (PARITY, "-k", "limit_equals"),
     ),
     Mutant(
         "causal mask",
-        HEADS,
+        SCORES,
         "scores = scores + mask",
         "scores = scores",
         (PARITY, "-k", "limit_equals"),

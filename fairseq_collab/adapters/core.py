@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.attention.heads import head_scores
+from fairseq_collab.attention.scores import head_scores
 from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
 from fairseq_collab.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_compat.errors import UserError

@@ -23,7 +23,8 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.heads import head_scores, split_heads
+from fairseq_collab.attention.heads import split_heads
+from fairseq_collab.attention.scores import head_scores
 
 Site = Literal["encoder", "decoder", "cross"]
 SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")

@@ -23,7 +23,6 @@ import uuid
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_collab.attention.beams import (
@@ -36,6 +35,14 @@ from fairseq_collab.attention.beams import (
     unfold_beams,
 )
 from fairseq_collab.attention.linear import Linear
+from fairseq_collab.attention.scores import (
+    FUSE_KEYS,
+    FUSE_QUERIES,
+    fused_heads,
+    head_scores,
+    mask_scores,
+    over_keys,
+)
 
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
@@ -58,10 +65,6 @@ class ZeroBiasLinear(Linear):
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """A linear map with a trained bias, or with one that stays zero."""
     return (Linear if bias else ZeroBiasLinear)(in_features, out_features)
-
-
-#: From so many queries, and on a CPU so many keys, on, torch's fused kernel is used.
-FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
 class Context(NamedTuple):
@@ -329,39 +332,3 @@ class HeadAttention(nn.Module):
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
-
-
-def head_scores(q: Tensor, k: Tensor) -> Tensor:
-    """Scores of all heads: ``(B, H, T, e), (B, G, S, e) -> (B, H, T, S)``, with G = H or G = 1."""
-    if k.size(1) == q.size(1):
-        return q @ k.transpose(2, 3)
-    # One key for all heads: the heads' queries are so many more rows of one product.
-    scores = q.flatten(1, 2) @ k.squeeze(1).transpose(1, 2)  # (B, H * T, S)
-    return scores.unflatten(1, q.shape[1:3])
-
-
-def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
-    """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
-    sums = [mask_scores(q.new_zeros(()), mask) for mask in masks if mask is not None]
-    mask = sum(sums[1:], sums[0]) if sums else None  # 0 where allowed, else -inf
-    return F.scaled_dot_product_attention(q, k.expand(-1, q.size(1), -1, -1), v, mask, scale=1.0)
-
-
-def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Forbid what the masks forbid; each is bool, true where forbidden, or added to the scores.
-
-    Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
-    """
-    for mask in masks:
-        if mask is None:
-            continue
-        if mask.dtype == torch.bool:
-            scores = scores.masked_fill(mask, float("-inf"))
-        else:
-            scores = scores + mask
-    return scores
-
-
-def over_keys(padding: Tensor | None) -> Tensor | None:
-    """A padding mask ``(B, S)`` as one of scores, ``(B, 1, 1, S)``."""
-    return None if padding is None else padding[:, None, None, :].to(torch.bool)

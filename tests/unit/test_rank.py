@@ -15,7 +15,7 @@ from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
 from fairseq_collab.analysis.scores import Attention, attentions, factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.heads import mask_scores, over_keys
+from fairseq_collab.attention.scores import mask_scores, over_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
 

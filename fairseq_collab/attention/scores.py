@@ -1,0 +1,53 @@
+"""Products of queries with keys, masks, and torch's fused kernel for both.
+
+    scores = q k^T + mask,      heads = softmax(scores) v
+
+Shapes:
+    B  sentences    T  queries    S  keys    H  heads    G  key heads: H, or 1 if all share one key
+    e  size of a scored query/key vector    h_v  size of a head's value
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: From so many queries, and on a CPU so many keys, on, torch's fused kernel is used.
+FUSE_QUERIES, FUSE_KEYS = 32, 256
+
+
+def head_scores(q: Tensor, k: Tensor) -> Tensor:
+    """Scores of all heads: ``(B, H, T, e), (B, G, S, e) -> (B, H, T, S)``, with G = H or G = 1."""
+    if k.size(1) == q.size(1):
+        return q @ k.transpose(2, 3)
+    # One key for all heads: the heads' queries are so many more rows of one product.
+    scores = q.flatten(1, 2) @ k.squeeze(1).transpose(1, 2)  # (B, H * T, S)
+    return scores.unflatten(1, q.shape[1:3])
+
+
+def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
+    """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
+    sums = [mask_scores(q.new_zeros(()), mask) for mask in masks if mask is not None]
+    mask = sum(sums[1:], sums[0]) if sums else None  # 0 where allowed, else -inf
+    return F.scaled_dot_product_attention(q, k.expand(-1, q.size(1), -1, -1), v, mask, scale=1.0)
+
+
+def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
+    """Forbid what the masks forbid; each is bool, true where forbidden, or added to the scores.
+
+    Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
+    """
+    for mask in masks:
+        if mask is None:
+            continue
+        if mask.dtype == torch.bool:
+            scores = scores.masked_fill(mask, float("-inf"))
+        else:
+            scores = scores + mask
+    return scores
+
+
+def over_keys(padding: Tensor | None) -> Tensor | None:
+    """A padding mask ``(B, S)`` as one of scores, ``(B, 1, 1, S)``."""
+    return None if padding is None else padding[:, None, None, :].to(torch.bool)
