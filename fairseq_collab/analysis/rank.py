@@ -27,6 +27,7 @@ from tqdm import tqdm
 from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
 from fairseq_collab.analysis.scores import SITES, attentions
+from fairseq_collab.models.trained import check_data
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
@@ -51,10 +52,7 @@ def load(checkpoint: Path, data: Path) -> Loaded:
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
             encoder-decoder transformer.
     """
-    for folder in utils.split_paths(str(data)):  # fairseq takes several, joined by colons
-        if not Path(folder).is_dir():
-            todo = "give the folder that fairseq-preprocess has written"
-            raise UserError("there is no such data folder", where=folder, todo=todo)
+    check_data(data)
     overrides = {"data": str(data)}
     (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     try:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.modules import MultiheadAttention
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import SITES, EncoderLayer, Site
+from fairseq_collab.models.trained import GIVE_DATA, check_data
 from fairseq_compat.errors import UserError
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
@@ -87,10 +87,7 @@ def load(path: Path, data: Path | None = None) -> Trained:
         UserError: it cannot be read, its data folder is gone, or its heads cannot go alone.
     """
     state = load_checkpoint_to_cpu(str(path), {} if data is None else {"data": str(data)})
-    for folder in utils.split_paths(str(state["cfg"].task.data)):
-        if not Path(folder).is_dir():
-            todo = "give the folder that fairseq-preprocess has written with --data"
-            raise UserError("there is no such data folder", where=folder, todo=todo)
+    check_data(state["cfg"].task.data, f"{GIVE_DATA} with --data")
     (model,), _, task = load_model_ensemble_and_task([str(path)], state=state)
     return Trained(path, state, model.eval(), task, find_attentions(model, path))
 

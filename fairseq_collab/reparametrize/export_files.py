@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from data_prep.files import locked
 from fairseq_collab.models.signature import register_dictionary_signature
+from fairseq_collab.models.trained import check_data
 from fairseq_collab.reparametrize.export_model import Trained
 from fairseq_compat.errors import UserError
 
@@ -98,8 +99,7 @@ def vocabulary(
         raise UserError(reason, trained.path, "--format safetensors takes every model")
     folder = data or Path(task.data)
     todo = f"name the folder that {trained.path} was trained on with --data"
-    if not folder.is_dir():
-        raise UserError("there is no such data folder", folder, todo)
+    check_data(folder, todo)
     source_lang, target_lang = source_lang or task.source_lang, target_lang or task.target_lang
     if source_lang is None or target_lang is None:
         source_lang, target_lang = infer_language_pair(str(folder))

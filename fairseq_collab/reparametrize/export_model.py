@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
@@ -28,8 +27,8 @@ from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.masked_lm import HeadRoberta, MaskedLanguageModelOptions
+from fairseq_collab.models.trained import check_finite
 from fairseq_collab.reparametrize.export_attention import NotExactError, plain_weights
-from fairseq_compat.checkpoints import UNDEFINED
 from fairseq_compat.errors import UserError
 
 #: fairseq's classes, exactly: a class derived from one may compute something else.
@@ -93,18 +92,6 @@ def load(path: Path) -> Trained:
     symbols = dictionary_sizes(weights, path)
     trained.model = build(state["cfg"].model, state["cfg"].task, weights, symbols, path)
     return trained
-
-
-def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No weight may be NaN or infinite.
-
-    Raises:
-        UserError: names the first that is.
-    """
-    for name, weight in weights.items():
-        defined = weight.is_floating_point() and not name.endswith(UNDEFINED)
-        if defined and not torch.isfinite(weight).all():
-            raise UserError(f"{name} holds NaN or infinity", path, "give an intact checkpoint")
 
 
 def build(

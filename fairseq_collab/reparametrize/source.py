@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
@@ -25,8 +23,8 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.masked_lm import HeadRoberta
+from fairseq_collab.models.trained import check_data, check_finite
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
-from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 
 #: fairseq's classes, exactly: a class derived from one may compute something else.
@@ -88,8 +86,10 @@ def load(path: Path, data: Path | None = None) -> Source:
         UserError: it cannot be read, or its model cannot be re-parametrised; says why.
     """
     state = load_checkpoint_to_cpu(str(path), {} if data is None else {"data": str(data)})
+    check_finite(state["model"], path)
     check_weights(state["model"], path)
-    check_data(state["cfg"].task, path)
+    data_todo = f"name the folder that {path} was trained on with --data"
+    check_data(state["cfg"].task.get("data", ""), data_todo)
     (model,), _, task = load_model_ensemble_and_task([str(path)], state=state)
     arch = target_arch(model, path)
     attentions = find_attentions(model)
@@ -135,17 +135,13 @@ def find_attentions(model: nn.Module) -> dict[Place, Any]:
 
 
 def check_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """No weight may be NaN or infinite, and no attention pruned, or share its scoring weights.
+    """No attention may be pruned, or share its scoring weights with another.
 
     Raises:
         UserError: names the weight.
     """
     owners: dict[int, str] = {}
     for name, weight in weights.items():
-        if name.endswith(checkpoints.UNDEFINED):  # nothing reads its value
-            continue
-        if weight.is_floating_point() and not torch.isfinite(weight).all():
-            raise UserError(f"{name} holds NaN or infinity", path, "give an intact checkpoint")
         if name.endswith("q_proj.weight"):
             attention, (rows, columns) = name.removesuffix("q_proj.weight"), weight.shape
             if f"{attention}signature" not in weights and rows != columns:
@@ -162,18 +158,6 @@ def check_weights(weights: dict[str, Tensor], path: Path) -> None:
                     path,
                     "untie them first",
                 )
-
-
-def check_data(task: Any, path: Path) -> None:
-    """The dictionaries are in the data folder, which must be there.
-
-    Raises:
-        UserError: it is not.
-    """
-    for folder in utils.split_paths(str(task.get("data", ""))):
-        if not Path(folder).is_dir():
-            todo = f"name the folder that {path} was trained on with --data"
-            raise UserError("there is no such data folder", folder, todo)
 
 
 def check_attention(place: Place, module: nn.Module, path: Path) -> None:

@@ -36,6 +36,7 @@ from fairseq_collab.evaluation.bench.settings import (
     Settings,
 )
 from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.models.trained import check_data
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
@@ -189,9 +190,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
             raise UserError("needs the --data that it is to translate", name, "give both")
         if path and not Path(path).is_file():
             raise UserError("there is no such checkpoint", path, f"give {name} another one")
-    if args.data and not Path(args.data).is_dir():
-        todo = "give the folder that fairseq-preprocess has written"
-        raise UserError("there is no such data folder", args.data, todo)
+    if args.data:
+        check_data(args.data)
     given = {name: value for name, value in vars(args).items() if name in _FIELDS}
     return Settings(**given)
 

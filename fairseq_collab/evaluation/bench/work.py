@@ -5,7 +5,6 @@ Batches come from the task's own iterator, as in ``fairseq-generate`` and ``fair
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from omegaconf import OmegaConf
 
 from fairseq_collab.evaluation.bench.settings import PRESETS, Settings
 from fairseq_collab.evaluation.cost import placeholder
-from fairseq_compat.errors import UserError
+from fairseq_collab.models.trained import check_data
 
 SHORTEST, LONGEST = 4, 100  # source lengths of random sentences, in subwords
 POSITIONS = (1024, 1024)
@@ -56,9 +55,7 @@ def real_task(data: str, subset: str) -> TranslationTask:
         UserError: there is no such folder.
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
-    if not Path(data).is_dir():
-        todo = "give the folder that fairseq-preprocess has written"
-        raise UserError("there is no such data folder", data, todo)
+    check_data(data)
     cfg = OmegaConf.structured(FairseqConfig)  # some of the task's options refer to others
     cfg.task = OmegaConf.structured(TranslationConfig(data=data))
     task = TranslationTask.setup_task(cfg.task)

@@ -1,0 +1,38 @@
+"""Checks of trained models that every command makes before it computes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from fairseq import utils
+from torch import Tensor
+
+from fairseq_compat.checkpoints import UNDEFINED
+from fairseq_compat.errors import UserError
+
+GIVE_DATA = "give the folder that fairseq-preprocess has written"
+
+
+def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
+    """The data folder, or folders joined by colons as fairseq takes them, must be there.
+
+    Raises:
+        UserError: names the first that is not.
+    """
+    for folder in utils.split_paths(str(data)):
+        if not Path(folder).is_dir():
+            raise UserError("there is no such data folder", folder, todo)
+
+
+def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+    """No weight may be NaN or infinite.
+
+    Raises:
+        UserError: names the first that is.
+    """
+    for name, weight in weights.items():
+        defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
+        if defined and not torch.isfinite(weight).all():
+            raise UserError(f"{name} holds NaN or infinity", path, "give an intact checkpoint")
