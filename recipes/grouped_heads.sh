@@ -6,12 +6,14 @@
 #   FROM=DIR      where Multi30k's raw text is (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
+#   DATA_DIR=DIR  a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
 # disagreement regularisation of Li et al. 2018; ordinary heads in smaller models. 2 vote and prune
-# (OUT/pruned): the heads of the groups that were elected, and as many by chance, of ordinary heads.
+# (OUT/pruned): the heads of the groups that were elected, and as many by chance, of ordinary heads;
+# of the fewest elected heads also a model with half of the feed-forward units, the paper's LITE.
 # 3 fine-tune (OUT/tuned): those, and the ordinary models for as long. 4 tables of 1 and 3.
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
@@ -21,18 +23,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source recipes/common.sh
 
 DATASET=${1:-}
-data=data/$DATASET
+data=${DATA_DIR:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
 heads=8
 kept=(4 2)   # a half and a quarter
+fewest=2     # what LITE models keep, with half of the feed-forward units
 
 case $DATASET in
     embedded)
-        vocabulary=2000 width=48
+        vocabulary=2000 width=48 units=64
         ;;
     multi30k)
-        vocabulary=4000 width=96
+        vocabulary=4000 width=96 units=128
         ;;
     *)
         echo "grouped_heads: DATASET is '$DATASET'; it must be embedded or multi30k" >&2
@@ -45,7 +48,7 @@ esac
 shallow=(model.encoder_layers="choice(1)")
 narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
 
-activate
+[ -n "${VIRTUAL_ENV:-}" ] || activate
 set_variables
 
 if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
@@ -54,7 +57,7 @@ else
     device=(common.cpu=true) jobs=$(nproc) cpu=(--cpu)
 fi
 
-prepare "$DATASET" "$vocabulary" "$data"
+[ -n "${DATA_DIR:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 
 failed=0
 
@@ -100,6 +103,11 @@ for seed in ${SEEDS//,/ }; do
                 --random "$seed" --keep "$count" --output "$pruned/random-$name.pt"
         fi
     done
+    name=$fewest-$seed
+    if [ ! -e "$pruned/lite-$name.pt" ]; then
+        fairseq-collab prune "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
+            --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt"
+    fi
 done
 
 echo "== 3 fine-tune"
@@ -109,6 +117,8 @@ from=checkpoint.finetune_from_model
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
 sweep finetune tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
 sweep finetune tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
+sweep finetune tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
+    model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
 tune_whole() {   # NAME OVERRIDES...
     sweep finetune tuned "${@:2}" model.head_size=null "$seeds" \
         "$from=$trained/model-$1_seed-$seed/average.pt"
@@ -119,6 +129,6 @@ tune_whole "grouped_lite_encoder_embed_dim-$width" "$lite" "${narrow[@]}"
 
 echo "== 4 tables"
 for folder in trained tuned; do
-    fairseq-collab table "$OUT/$folder" --x subset --against concatenated --out "$OUT/$folder/table"
+    fairseq-collab table "$OUT/$folder" --x none --against concatenated --out "$OUT/$folder/table"
 done
 exit "$failed"

@@ -65,7 +65,11 @@ def differences(rows: Sequence[Row], baseline: str) -> list[Difference]:
 
 
 def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
-    """The baseline's row with the same ``x`` and, if it has several, the same other choices."""
+    """The baseline's row with the same ``x`` and, if it has several, the same other choices.
+
+    Without ``x`` a baseline that was trained with several choices has one row for each of them, and
+    most methods none to be tested against.
+    """
     there = [other for other in rows if (other.method, other.x) == (baseline, row.x)]
     if len(there) == 1:
         return there[0]
@@ -130,22 +134,22 @@ def _between(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + series) if odd else series
 
 
-def markdown(found: Sequence[Difference], baseline: str, noun: str) -> list[str]:
-    """The differences as a section of ``table.md``."""
+def markdown(found: Sequence[Difference], baseline: str, noun: str | None) -> list[str]:
+    """The differences as a section of ``table.md``; ``noun`` is what ``x`` is, None without one."""
     if not found:
         return []
-    lines = [
+    x = [noun] if noun else []
+    gain = f"BLEU more than {baseline}"
+    heads = ["method", *x, "seeds in both", gain, "95 % interval over seeds", "p of each seed"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 2), "---"]]
+    lines += [_line(difference, bool(x)) for difference in found]
+    return [
         f"## Against {baseline}",
         "",
-        f"| method | {noun} | seeds in both | BLEU more than {baseline} "
-        "| 95 % interval over seeds | p of each seed |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
-    lines += [_line(difference) for difference in found]
-    return [
-        *lines,
+        *(f"| {' | '.join(line)} |" for line in lines),
         "",
-        f"Differences are between runs of the same seed at the same {noun}. The interval is a "
+        f"Differences are between runs of the same seed{f' at the same {noun}' if noun else ''}. "
+        "The interval is a "
         "t-interval of their mean, with seeds - 1 degrees of freedom: it speaks of other seeds, "
         "and two seeds leave it very wide. Each p is a paired bootstrap of two translations "
         f"(sacreBLEU, BLEU, {SAMPLES:,} samples, seed {seed()}), two-sided and not corrected for "
@@ -155,13 +159,11 @@ def markdown(found: Sequence[Difference], baseline: str, noun: str) -> list[str]
     ]
 
 
-def _line(found: Difference) -> str:
+def _line(found: Difference, with_x: bool) -> list[str]:
     mean = "-" if found.mean is None else f"{found.mean:+.2f}"
     interval = "-" if found.interval is None else "{:+.2f} to {:+.2f}".format(*found.interval)
-    return (
-        f"| {found.row.label} | {found.row.x} | {len(found.p)} | {mean} | {interval} "
-        f"| {found.reason or ps(found)} |"
-    )
+    x = [str(found.row.x)] if with_x else []
+    return [found.row.label, *x, str(len(found.p)), mean, interval, found.reason or ps(found)]
 
 
 def ps(found: Difference) -> str:

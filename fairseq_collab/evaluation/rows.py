@@ -32,6 +32,8 @@ REQUIRED = (
 BUDGET_TOLERANCE = 0.01
 
 X = int | float | str
+#: For ``--x``: nothing varies but the methods and their choices; every row's ``x`` is then empty.
+NO_X = "none"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Row:
 
     Attributes:
         variant: the other choices that set it apart from rows of the same method, "" if none do.
-        x: what the table varies, for example the key dimension.
+        x: what the table varies, for example the key dimension; "" with :data:`NO_X`.
     """
 
     method: str
@@ -151,6 +153,8 @@ def x_of(run: Finished, name: str) -> X | None:
     Raises:
         UserError: the field is a list or the like.
     """
+    if name == NO_X:
+        return ""
     value = run.facts[name] if name in run.facts else run.overridden(name)
     if isinstance(value, (list, dict)):
         raise UserError(f"{name!r} is no single value", where="--x", todo="give another")
@@ -181,7 +185,8 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
         raise UserError(
             f"no run has {x!r}",
             where="--x",
-            todo="give a field of score.json or a choice of the sweep, such as key_dim",
+            todo="give a field of score.json or a choice of the sweep, such as key_dim; or "
+            f"{NO_X}, for a row a method",
         )
     variant = _variants(placed)
     groups = _grouped(placed, lambda run, value: (run.facts["method"], variant(run), value))

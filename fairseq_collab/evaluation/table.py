@@ -1,8 +1,9 @@
 """``fairseq-collab table``: many runs in one table and one figure, made from run folders only.
 
-One row a method and key dimension (or whatever ``--x`` names): mean and standard deviation over
-seeds, costs, and the paper's score beside ours.  Runs that are not finished are listed, never
-averaged in.  The same runs give the same bytes, in whatever order they are given.
+One row a method and key dimension, or whatever ``--x`` names; with ``--x none``, a row a method and
+its choices.  Mean and standard deviation over seeds, costs, and the paper's score beside ours.
+Runs that are not finished are listed, never averaged in.  The same runs give the same bytes, in
+whatever order they are given.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_collab.evaluation import against, figure, published
-from fairseq_collab.evaluation.rows import Row, distinct, warnings
+from fairseq_collab.evaluation.rows import NO_X, Row, distinct, warnings
 from fairseq_collab.evaluation.table_content import (
     Table,
     as_csv,
@@ -35,7 +36,7 @@ def columns(table: Table) -> list[tuple[str, Callable[[Row], str]]]:
     length = table.facts["multiply_adds_length"]
     found: list[tuple[str, Callable[[Row], str]]] = [
         ("method", lambda row: row.label),
-        (table.noun, lambda row: str(row.x)),
+        *([(table.noun, lambda row: str(row.x))] if table.noun else []),
         ("seeds", lambda row: str(len(row.runs))),
         ("BLEU", lambda row: spread(row.values("bleu")) if row.runs else table.empty),
         ("chrF", lambda row: spread(row.values("chrf"))),
@@ -101,14 +102,16 @@ def main_table(table: Table) -> list[str]:
 
 def run_table(table: Table) -> list[str]:
     """One line a run."""
-    names = ("run", "method", table.noun, "seed", "BLEU", "valid. loss", "updates", "epochs")
-    lines = [[*names, "date", "commit"], ["---", "---", *["---:"] * 6, "---", "---"]]
+    x = [table.noun] if table.noun else []
+    numbers = [*x, "seed", "BLEU", "valid. loss", "updates", "epochs"]
+    lines = [["run", "method", *numbers, "date", "commit"]]
+    lines += [["---", "---", *["---:"] * len(numbers), "---", "---"]]
     for row in table.rows:
         for run in row.runs:
             facts = run.facts
             lines.append(
                 [
-                    *(run.name, row.label, str(row.x), str(facts["seed"])),
+                    *(run.name, row.label, *([str(row.x)] if x else []), str(facts["seed"])),
                     *(decimals(facts["bleu"]), f"{facts['valid_loss']:.3f}"),
                     *(whole(facts["train_updates"]), str(facts["epochs"])),
                     *(str(facts["date"]), str(facts.get("trained_at_commit") or facts["commit"])),
@@ -155,13 +158,14 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab table",
         description="A table (and, with --out, a figure) of runs: one row a method and key "
-        "dimension, mean and standard deviation over seeds.",
+        "dimension, or whatever --x says; mean and standard deviation over seeds.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
     parser.add_argument(
         "--x",
         default="key_dim",
-        help="what varies: a field of score.json or a choice of the sweep (default: key_dim)",
+        help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
+        f"{NO_X}: a row a method and its choices, and BLEU against parameters in the figure",
     )
     parser.add_argument(
         "--against",

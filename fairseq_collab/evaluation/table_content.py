@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_collab.evaluation import against, published
-from fairseq_collab.evaluation.rows import Finished, Row, find_runs, finished_runs, rows
+from fairseq_collab.evaluation.rows import NO_X, Finished, Row, find_runs, finished_runs, rows
 
 NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
 #: With a mean and a standard deviation over seeds each.
@@ -26,7 +26,10 @@ COSTS = (
 
 @dataclass(frozen=True)
 class Table:
-    """All that is printed; ``facts`` are what the runs share, ``x`` what the table varies."""
+    """All that is printed; ``facts`` are what the runs share, ``x`` what the table varies.
+
+    With ``x`` = ``none`` it has a row a method and its choices, and no column for ``x``.
+    """
 
     x: str
     rows: list[Row]
@@ -42,8 +45,9 @@ class Table:
         return self.finished[0].facts
 
     @property
-    def noun(self) -> str:
-        return NOUNS.get(self.x, self.x)
+    def noun(self) -> str | None:
+        """What ``x`` is called; None where there is none."""
+        return None if self.x == NO_X else NOUNS.get(self.x, self.x)
 
     @property
     def empty(self) -> str:
@@ -54,7 +58,7 @@ class Table:
     def title(self) -> str:
         facts = self.facts
         return (
-            f"BLEU against {self.noun}: {facts['data']}, {facts['subset']} "
+            f"BLEU against {self.noun or 'parameters'}: {facts['data']}, {facts['subset']} "
             f"({facts['sentences']:,} sentences)"
         )
 
@@ -64,6 +68,7 @@ def read_table(folders: Sequence[Path], x: str = "key_dim", baseline: str | None
 
     Args:
         folders: runs, or folders of runs
+        x: a field of ``score.json``, a choice of the sweep, or "none"
         baseline: the method to test against, "none" for no tests; None for concatenated heads
 
     Raises:
@@ -136,7 +141,7 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
         spreads[f"{name}_sd"] = deviation(row.values(field))
     return {
         "method": row.label,
-        table.x: row.x,
+        **({table.x: row.x} if table.noun else {}),
         "status": "finished" if row.runs else table.empty,
         "seeds": " ".join(str(run.facts["seed"]) for run in row.runs),
         **spreads,

@@ -18,16 +18,16 @@ TINY = ("fairseq-collab", "bench", "--presets", "tiny", "--quick", "--threads", 
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the parts that need few processes."""
     out = tmp_path_factory.mktemp("bench") / "bench.json"
-    succeed(*TINY, "--only", "train,counters", "--out", out)
+    succeed(*TINY, "--only", "train,grouped,counters", "--out", out)
     return out
 
 
 def test_a_run(finished: Path) -> None:
     run = json.loads(finished.read_text())
     assert finished.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert {record["part"] for record in run["records"]} == {"train", "counters"}
+    assert {record["part"] for record in run["records"]} == {"train", "grouped", "counters"}
     for record in run["records"]:
-        if record["part"] == "train":
+        if record["part"] != "counters":
             assert 0 < record["low"] <= record["ratio"] <= record["high"]
             assert record["pairs"] >= 2
     assert run["commit"]
@@ -48,6 +48,7 @@ def test_report_of_two_runs(finished: Path, tmp_path: Path) -> None:
     assert "| run 1 | run 2 |" in page
     assert "| GPU |" in page
     assert "| not run |" in page
+    assert "## Heads in groups" in page
     assert "## Counters" in page
     assert (tmp_path / "speed.png").exists()
 

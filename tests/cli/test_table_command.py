@@ -6,7 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-from commands import refuse, run_command
+from commands import refuse, run_command, succeed
 from run_folders import start_run, write_run, write_translations
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]
@@ -44,6 +44,16 @@ def test_table_and_compare(tmp_path: Path) -> None:
     done = run_command(*command, "--json", "--samples", "100")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["p"] < 0.05
+
+
+def test_a_row_a_method(tmp_path: Path) -> None:
+    runs, out = sweep(tmp_path / "runs"), tmp_path / "out"
+    printed = succeed("fairseq-collab", "table", runs, "--x", "none", "--out", out)
+    assert "| method | seeds | BLEU |" in printed
+    assert "| collab | 1 |" in printed
+    assert "| method | seeds in both | BLEU more than concatenated |" in printed
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "figure.svg").read_text()
 
 
 def test_refusals_take_one_line(tmp_path: Path) -> None:

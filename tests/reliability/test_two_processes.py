@@ -1,7 +1,11 @@
-"""Two processes on one machine (gloo): killed and resumed, they end where they would have."""
+"""Two processes on one machine (gloo): killed and resumed, they end where they would have.
+
+And heads that train in groups have the same groups in both.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -17,6 +21,7 @@ from .conftest import SIZES, TRAINING, Run
 from .test_kill import assert_same
 
 TELL_WEIGHTS = Path(__file__).parent / "tell_weights.py"
+TELL_GROUPS = Path(__file__).parent / "tell_groups.py"
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "--no-python")
 TRAIN = (*TORCHRUN, sys.executable, TELL_WEIGHTS)
 # Unbuffered, a print comes in pieces, which mix with those of the other process.
@@ -103,3 +108,64 @@ def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_pat
     assert re.search(r"Loaded checkpoint \S+ \(epoch 2 @ \d+ updates\)", second.stdout)
     saved = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= saved
+
+
+# ---- heads in groups -----------------------------------------------------------------------------
+
+#: Updates, each on all 20 sentences of the validation set: in halves, or in one process.
+GROUPED_UPDATES = 6
+Groups = dict[int, list[list[int]]]  # by update: the group of each head of each attention
+
+
+def train_in_groups(
+    run: Run, data: Path, folder: Path, launcher: tuple[object, ...], batch: int, *more: str
+) -> dict[int, Groups]:
+    """Train without dropout; what each process has told."""
+    model = ["--arch=transformer_grouped_heads", *SIZES, "--head-groups=3", "--dropout=0"]
+    model += [f"--{side}-attention-heads=8" for side in ("encoder", "decoder")]
+    criterion = ["--criterion=label_smoothed_cross_entropy_with_head_groups"]
+    options = [*USER_DIR, *model, *TRAINING, *criterion, *more, "--train-subset=valid"]
+    options += [f"--batch-size={batch}", f"--max-epoch={GROUPED_UPDATES}", "--disable-validation"]
+    command = [*launcher, TELL_GROUPS, data, *options, "--no-epoch-checkpoints"]
+    done = run(*command, "--save-dir", folder, **BUFFERED)
+    assert done.returncode == 0, done.stderr
+    found: dict[int, Groups] = {}
+    for line in re.findall(r"^GROUPS (.*)$", done.stdout, re.MULTILINE):
+        told = json.loads(line)
+        found.setdefault(told["process"], {})[told["update"]] = told["groups"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def grouped(
+    run: Run, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[int, Groups], Path]:
+    """What two processes have told, ten sentences each an update, and their folder."""
+    folder = tmp_path_factory.mktemp("grouped")
+    launcher = (*TORCHRUN, sys.executable)
+    return train_in_groups(run, data, folder, launcher, 10, *GLOO), folder
+
+
+def test_both_have_the_same_groups(grouped: tuple[dict[int, Groups], Path]) -> None:
+    """After every update, and in the checkpoint; each would find others in its own sentences."""
+    told, folder = grouped
+    assert told.keys() == {0, 1}
+    assert list(told[0]) == list(range(GROUPED_UPDATES))
+    assert told[0] == told[1]
+    weights = checkpoints.read(folder / "checkpoint_last.pt")["model"]
+    saved = [
+        weights[name].argmax(dim=1).tolist() for name in weights if name.endswith(".membership")
+    ]
+    assert saved == told[0][GROUPED_UPDATES - 1]
+
+
+def test_groups_are_those_of_all_sentences(
+    run: Run, data: Path, grouped: tuple[dict[int, Groups], Path], tmp_path: Path
+) -> None:
+    """Inner products of features add up over sentences, so that one process finds the same groups.
+
+    Later updates differ: each process has cosines of its own sentences in its loss.
+    """
+    alone = train_in_groups(run, data, tmp_path, ("python",), 20)
+    assert list(alone) == [0]
+    assert alone[0][0] == grouped[0][0][0]

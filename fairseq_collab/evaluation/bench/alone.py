@@ -12,7 +12,14 @@ from typing import Any
 
 from fairseq_collab.attention.linear import Linear
 from fairseq_collab.evaluation.bench import checkpoints
-from fairseq_collab.evaluation.bench.generate import TIE, Record, Translator, check_alike
+from fairseq_collab.evaluation.bench.generate import (
+    TIE,
+    Record,
+    Translator,
+    amount,
+    check_alike,
+    sentences,
+)
 from fairseq_collab.evaluation.bench.models import HEADSIZE, Variant, random_pair
 from fairseq_collab.evaluation.bench.settings import (
     GenerateCase,
@@ -21,7 +28,7 @@ from fairseq_collab.evaluation.bench.settings import (
     natural_cases,
 )
 from fairseq_collab.evaluation.bench.timing import compare, in_turn
-from fairseq_collab.evaluation.bench.work import batches, random_task, real_task, spread
+from fairseq_collab.evaluation.bench.work import random_task, real_task
 
 
 def separate_beams(model: Any) -> None:
@@ -87,17 +94,16 @@ def compared(
     undo(without.model)
     whole = Translator(copy.deepcopy(model), task, case, settings)
     programs = [without, whole]
-    found = batches(task, "test", settings, max_sentences=case.batch)
-    found = spread(found, -(-case.sentences // case.batch))
-    ties = sum(check_alike(without(b), whole(b), TIE[settings.dtype]) for b in found)
+    found = sentences(task, case, settings)
+    ties = sum(
+        check_alike(without(b), whole(b), TIE[settings.dtype], "itself without the measure")
+        for b in found
+    )
     times = in_turn(programs, found, case.seconds / 2, case.least, settings.device)
-    sizes = sorted(len(batch["id"]) for batch in found)
     return {
         "part": "alone",
         "case": case.name,
-        "sentences": sum(sizes),
         "ties": ties,
-        "work": sizes[len(sizes) // 2],
-        "unit": "sentences",
+        **amount(found),
         **compare([(a, b) for a, b in times]).as_dict(),
     }

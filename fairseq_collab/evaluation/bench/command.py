@@ -41,7 +41,8 @@ from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
 VERSION = 1
-#: Parts that are timed, and so run with each matrix library.
+#: Parts that are timed with each matrix library.  Head groups are measured mainly against our own
+#: models, which multiply with the same one.
 TIMED = ("generate", "train", "core")
 DEFAULT, SAME = "default", "same"
 _ALLOCATOR = "MALLOC_"  # environment variables of glibc's allocator begin so
@@ -122,8 +123,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab bench",
         description="Time fairseq's transformer and ours in turn, on the same work, after checking "
-        "that they compute the same: translation, training, attention alone; count memory, cache "
-        "bytes, multiply-adds and copies. Close everything else first.",
+        "that they compute the same: translation, training, heads in groups, attention alone; "
+        "count memory, cache bytes, multiply-adds and copies. Close everything else first.",
     )
     names = ",".join
     parser.add_argument(

@@ -16,6 +16,7 @@ COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7")
 TITLES = {
     "generate": "translation",
     "train": "training",
+    "grouped": "heads in groups: training with the constraint, translation without the other heads",
 }
 INCHES_A_BAR, WIDTH = 0.14, 13.0
 

@@ -76,25 +76,33 @@ def compared(pair: tuple[Any, Any], task: Any, case: GenerateCase, settings: Set
         UserError: the two models translate differently.
     """
     programs = [Translator(model, task, case, settings) for model in pair]
-    found = batches(task, "test", settings, max_sentences=case.batch)
-    found = spread(found, -(-case.sentences // case.batch))
+    found = sentences(task, case, settings)
     # The first translation is the warm-up, too.
     stock, ours = programs
     ties = sum(check_alike(stock(b), ours(b), TIE[settings.dtype]) for b in found)
     times = in_turn(programs, found, case.seconds, case.least, settings.device)
-    sizes = sorted(len(batch["id"]) for batch in found)
     return {
         "part": "generate",
         "case": case.name,
         "against": STOCK,
         "beam": case.beam,
         "batch": case.batch,
-        "sentences": sum(sizes),
         "ties": ties,
-        "work": sizes[len(sizes) // 2],
-        "unit": "sentences",
+        **amount(found),
         **compare([(a, b) for a, b in times]).as_dict(),
     }
+
+
+def sentences(task: Any, case: GenerateCase, settings: Settings) -> list[Any]:
+    """The batches of a case."""
+    found = batches(task, "test", settings, max_sentences=case.batch)
+    return spread(found, -(-case.sentences // case.batch))
+
+
+def amount(found: list[Any]) -> Record:
+    """How much there is to translate, in all and in a middling batch."""
+    sizes = sorted(len(batch["id"]) for batch in found)
+    return {"sentences": sum(sizes), "work": sizes[len(sizes) // 2], "unit": "sentences"}
 
 
 class Translator:
@@ -116,10 +124,15 @@ class Translator:
         return self.task.inference_step(self.generator, [self.model], batch)
 
 
-def check_alike(stock: Hypotheses, ours: Hypotheses, tie: float) -> int:
+def check_alike(
+    stock: Hypotheses, ours: Hypotheses, tie: float, other: str = "fairseq's model"
+) -> int:
     """Best hypotheses must be the same words, or equally good ones.
 
     In a long search, rounding sooner or later decides between two that are equally good.
+
+    Args:
+        other: what a message calls the model of ``stock``.
 
     Returns:
         The number of sentences where they are others, with scores within ``tie``.
@@ -128,13 +141,13 @@ def check_alike(stock: Hypotheses, ours: Hypotheses, tie: float) -> int:
         UserError: a translation differs, and its score, too.
     """
     ties = 0
-    for number, (one, other) in enumerate(zip(stock, ours, strict=True)):
-        if one[0]["tokens"].tolist() == other[0]["tokens"].tolist():
+    for number, (theirs, own) in enumerate(zip(stock, ours, strict=True)):
+        if theirs[0]["tokens"].tolist() == own[0]["tokens"].tolist():
             continue
-        apart = abs(float(one[0]["score"]) - float(other[0]["score"]))
+        apart = abs(float(theirs[0]["score"]) - float(own[0]["score"]))
         if apart > tie:
             raise UserError(
-                f"sentence {number} of a batch is translated otherwise than by fairseq's model "
+                f"sentence {number} of a batch is translated otherwise than by {other} "
                 f"(scores {apart:.2g} apart)",
                 "the benchmark's check",
                 "nothing was timed: these two models do not compute the same function",

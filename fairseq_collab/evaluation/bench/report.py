@@ -38,7 +38,8 @@ Before anything was timed, both gave the same translations (losses, outputs) on 
 weights and sentences, unless a case says otherwise; preset *trained* is the checkpoints that the
 command names, on the test set of its data. *default* is the matrix library that our linear maps
 choose on this processor, *same library* is with `FAIRSEQ_COLLAB_MATMUL=torch`: torch's own, which
-fairseq's model uses always."""
+fairseq's model uses always. *Heads in groups*: of an update with the constraint, how much more time
+it takes than one of *against*; of translation without the other heads, the ratio as elsewhere."""
 
 
 def read(path: Path) -> Run:
@@ -78,9 +79,10 @@ def terminal(run: Run) -> str:
             _, *names = found
             rows.append([*names, str(record["pairs"]), *cells])
         lines += aligned(rows)
-    for table in (_memory([run]), _counters([run])):
+    for table in (_grouped([run]), _memory([run]), _counters([run])):
         if table:
-            lines += ["", *aligned(table)]
+            plain = [[cell.replace("**", "") for cell in row] for row in table]
+            lines += ["", *aligned(plain)]
     lines += ["", *aligned([["target", "least", *_columns(run)], *_targets([run])])]
     return "\n".join(lines[1:])
 
@@ -106,6 +108,7 @@ def markdown(runs: Sequence[Run], command: str, figure: str) -> str:
             rows.append([*found[1:], *cells])
         lines += [f"## {title}", "", *as_markdown(_with_gpu(rows, gpu)), ""]
     for title, table in (
+        ("Heads in groups", _grouped(runs, heads)),
         ("Peak resident memory", _memory(runs, heads)),
         ("Counters", _counters(runs[:1])),
     ):
@@ -167,6 +170,37 @@ def _cell(record: Record | None) -> str:
     if record.get("ties"):
         text += f", {record['ties']} ties in {record['sentences']}"
     return f"{text}); {rates[0]:,.0f} and {rates[1]:,.0f} {record['unit']}/s"
+
+
+def _grouped(runs: Sequence[Run], heads: Sequence[str] = ("median",)) -> list[list[str]]:
+    """What the group constraint costs an update, and what models without the other heads bring."""
+    keys = _keys(runs, "grouped")
+    if not keys:
+        return []
+    rows = [["preset", "case", "model", "against", "parameters left", *heads]]
+    for found in keys:
+        records = [_at(run, found, "default") for run in runs]
+        left = next(_left(record) for record in records if record is not None)
+        rows.append([*found[1:], left, *map(_effect, records)])
+    return rows
+
+
+def _left(record: Record) -> str:
+    share = record["parameters"] / record["whole_parameters"]
+    return f"{share:.1%} of {record['whole_parameters']:,}"
+
+
+def _effect(record: Record | None) -> str:
+    """More time an update, in percent, or how many times as fast a translation."""
+    if record is None:
+        return NOT_RUN
+    if record["measure"] == "translation":
+        return _cell(record)
+    more, least, most = (1 / record[name] - 1 for name in ("ratio", "high", "low"))
+    seconds = (record[f"{which}_seconds"] for which in ("first", "second"))
+    return "**{:+.1%}** ({:+.1%} to {:+.1%}; {} pairs); {:.3f} and {:.3f} s an update".format(
+        more, least, most, record["pairs"], *seconds
+    )
 
 
 def _memory(runs: Sequence[Run], heads: Sequence[str] = ("peak MiB",)) -> list[list[str]]:

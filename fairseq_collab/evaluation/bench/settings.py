@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_collab.models.config import PRESET_SIZES
 
-PARTS = ("generate", "alone", "train", "core", "memory", "counters")
+PARTS = ("generate", "alone", "train", "grouped", "core", "memory", "counters")
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float32", "bfloat16")
 BEAM = 5
@@ -169,3 +169,13 @@ def training_budget(preset: str, quick: bool) -> tuple[float, int]:
     if quick:
         return 1, 2
     return (4, 6) if preset == "multi30k" else (4, 3)
+
+
+def constraint_budget(preset: str, quick: bool) -> tuple[float, int]:
+    """Seconds and least turns of training with and without head groups.
+
+    More than for other models, since a few percent are looked for.
+    """
+    if quick:
+        return 0.5, 2
+    return (8, 16) if preset == "multi30k" else (8, 6)

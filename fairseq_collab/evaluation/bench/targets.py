@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_collab.evaluation.bench.core import authors_name
+from fairseq_collab.evaluation.bench.grouped import WITHOUT
 from fairseq_collab.evaluation.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 
 Record = dict[str, Any]
@@ -34,6 +35,11 @@ def _against_authors(record: Record) -> bool:
     return record["against"] == authors_name(4) and record["case"].startswith("decoding")
 
 
+def _constrained(record: Record) -> bool:
+    """The group constraint takes at most a tenth of an update."""
+    return record["against"] == WITHOUT
+
+
 _HEADSIZE, _QUARTER, _EIGHTH = Variant(HEADSIZE), Variant(COLLAB, 4), Variant(COLLAB, 8)
 _OURS = (_HEADSIZE.name, _QUARTER.name, _EIGHTH.name)
 
@@ -43,6 +49,7 @@ TARGETS = (
     Target("training, head size d/H", 1.05, "train", _trained(_HEADSIZE)),
     Target("training, K = d/4", 1.1, "train", _trained(_QUARTER)),
     Target("training, K = d/8", 1.2, "train", _trained(_EIGHTH)),
+    Target("an update without head groups / with them", 0.91, "grouped", _constrained),
     Target("attention alone v. the authors' form, K = d/4", 2.0, "core", _against_authors),
     Target("stock's key cache / that of K = d/8", 8.0, "counters", _trained(_EIGHTH)),
     Target("stock's peak memory / ours", 1.0, "memory", lambda r: r["model"] in _OURS),

@@ -49,6 +49,23 @@ def run(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
 
 def compared(variant: Variant, preset: str, settings: Settings) -> dict[str, Any]:
     """Check that stock and ours have one loss, and time their updates."""
+    task, found, case = sentences(preset, settings)
+    pair = random_pair(variant, preset, task, settings.seed)
+    trainers = [trainer(model, task, settings) for model in pair]
+    check_losses([loss(one, found[0]) for one in trainers], TOLERANCE[settings.dtype])
+    times = updates(trainers, found, training_budget(preset, settings.quick), settings)
+    return {
+        "part": "train",
+        "case": case,
+        "against": STOCK,
+        "work": target_tokens(found),
+        "unit": "target tokens",
+        **compare([(a, b) for a, b in times]).as_dict(),
+    }
+
+
+def sentences(preset: str, settings: Settings) -> tuple[Any, list[Any], str]:
+    """Task, batches and their description: real sentences for Multi30k's sizes, if any."""
     tokens = PRESETS[preset].train_tokens
     real = preset == "multi30k" and settings.data is not None
     if real:
@@ -58,29 +75,30 @@ def compared(variant: Variant, preset: str, settings: Settings) -> dict[str, Any
         task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]), settings.seed)
     with data_utils.numpy_seed(settings.seed):
         found = spread(batches(task, "train", settings, max_tokens=tokens), BATCHES)
-    pair = random_pair(variant, preset, task, settings.seed)
-    trainers = [trainer(model, task, settings) for model in pair]
-    check_losses([loss(one, found[0]) for one in trainers], TOLERANCE[settings.dtype])
-    programs = [one.train_step for one in trainers]
-    for program in programs:  # the first update makes the optimiser and its state
-        program([found[0]])
-    seconds, least = training_budget(preset, settings.quick)
-    items = [[batch] for batch in found]
-    times = in_turn(programs, items, seconds, least, settings.device)
+    kind = "real" if real else "random"
+    return task, found, f"batches of at most {tokens} tokens, {kind} sentences"
+
+
+def target_tokens(found: list[Any]) -> int:
+    """Of a middling batch."""
     counts = sorted(batch["ntokens"] for batch in found)
-    return {
-        "part": "train",
-        "case": f"batches of at most {tokens} tokens, {'real' if real else 'random'} sentences",
-        "against": STOCK,
-        "work": counts[len(counts) // 2],
-        "unit": "target tokens",
-        **compare([(a, b) for a, b in times]).as_dict(),
-    }
+    return counts[len(counts) // 2]
 
 
-def trainer(model: Any, task: Any, settings: Settings) -> Trainer:
-    """fairseq's trainer of one model, at the start of its first epoch."""
-    arguments = [*OPTIONS, f"--seed={settings.seed}"]
+def updates(
+    trainers: list[Trainer], found: list[Any], budget: tuple[float, int], settings: Settings
+) -> list[tuple[float, ...]]:
+    """Seconds of an update by each trainer in turn; ``budget``: seconds and least turns."""
+    for one in trainers:  # the first update makes the optimiser and its state
+        one.train_step([found[0]])
+    programs = [one.train_step for one in trainers]
+    items = [[batch] for batch in found]
+    return in_turn(programs, items, *budget, settings.device)
+
+
+def trainer(model: Any, task: Any, settings: Settings, *more: str) -> Trainer:
+    """fairseq's trainer of one model, at the start of its first epoch; ``more`` options win."""
+    arguments = [*OPTIONS, f"--seed={settings.seed}", *more]
     arguments += ["--cpu"] * (settings.device == "cpu")
     arguments += ["--bf16"] * (settings.dtype == "bfloat16")
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)

@@ -22,6 +22,7 @@ from fairseq_collab.evaluation.bench import (
     core,
     counters,
     generate,
+    grouped,
     memory,
     train,
 )
@@ -44,7 +45,8 @@ def work(order: dict[str, Any]) -> dict[str, Any]:
         records = [memory.run(settings, order["preset"], order["model"])]
     else:
         parts = {"generate": generate.run, "alone": alone.run, "train": train.run, "core": core.run}
-        parts |= {"counters": counters.run, "commands": checkpoints.commands}
+        parts |= {"grouped": grouped.run, "counters": counters.run}
+        parts |= {"commands": checkpoints.commands}
         records = parts[part](settings, say)
     return {"library": matrix_library(), "records": records}
 

@@ -1,0 +1,113 @@
+"""A table without x: a row a method and its choices, and BLEU against parameters in the figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from run_folders import write_run
+from unit.test_table import cells, csv_rows, read
+
+from fairseq_collab.evaluation import against, figure
+from fairseq_collab.evaluation.rows import NO_X
+from fairseq_collab.evaluation.table import main, main_table, markdown
+from fairseq_collab.evaluation.table_content import Table, read_table
+
+METHODS = (
+    ("concatenated", {}, 1_200_000, (40.0, 40.4)),
+    ("grouped", {"model.head_groups": "2"}, 1_200_000, (39.0, 39.6)),
+    ("grouped", {"model.head_groups": "16"}, 1_200_000, (39.5, 39.3)),
+    ("grouped_pruned", {"model.heads_in_encoder": "2"}, 900_000, (39.8,)),
+)
+
+
+def methods(parent: Path) -> Path:
+    """Runs of three methods, one of them with two choices, two seeds of most."""
+    for name, choices, parameters, scores in METHODS:
+        for seed, bleu in enumerate(scores, start=1):
+            overrides = {"model": name, "common.seed": str(seed), **choices}
+            facts = {"parameters": parameters, "overrides": overrides}
+            folder = parent / "".join([name, *choices.values()])
+            write_run(folder, name, 64, seed, bleu, **facts)
+    return parent
+
+
+def by_methods(parent: Path, baseline: str = against.NO_TEST) -> Table:
+    return read_table(sorted(methods(parent).iterdir()), NO_X, baseline)
+
+
+def test_rows_without_x(tmp_path: Path) -> None:
+    table = by_methods(tmp_path)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("concatenated", 2),
+        ("grouped, head_groups=2", 2),
+        ("grouped, head_groups=16", 2),
+        ("grouped_pruned", 1),
+    ]
+    heading = main_table(table)[0]
+    assert heading.startswith("| method | seeds | BLEU | chrF |")
+    assert "paper" not in heading
+    assert cells(table)[1][:3] == ["grouped, head_groups=2", "2", "39.30 ± 0.42"]
+    assert cells(table)[3][:3] == ["grouped_pruned", "1", "39.80"]
+    assert "none" not in csv_rows(table)[0]
+    assert csv_rows(table)[0].keys() == read_csv_head(tmp_path) - {"key_dim"}
+    text = markdown(table)
+    assert "# BLEU against parameters: toy, test (4 sentences)" in text
+    assert "| run | method | seed | BLEU |" in text
+    assert "| grouped_64_2 | grouped, head_groups=16 | 2 | 39.30 | 4.000 |" in text
+    assert "--x none --against none`" in text
+
+
+def read_csv_head(folder: Path) -> set[str]:
+    """The columns of a table by key dimension."""
+    return set(csv_rows(read(folder / "concatenated"))[0])
+
+
+def test_differences_without_x(tmp_path: Path) -> None:
+    """Each method and choice against the baseline, which has one row."""
+    table = by_methods(tmp_path, "concatenated")
+    assert [found.mean for found in table.differences] == pytest.approx([-0.9, -0.8, -0.2])
+    text = markdown(table)
+    assert "| method | seeds in both | BLEU more than concatenated |" in text
+    assert "| grouped, head_groups=2 | 2 | -0.90 | -2.17 to +0.37 | not tested: " in text
+    assert "Differences are between runs of the same seed. The interval" in text
+
+
+def test_figure_against_parameters(tmp_path: Path) -> None:
+    """Marks have numbers, which the legend explains; equal models stand side by side."""
+    axes = Figure().add_subplot()
+    figure.by_parameters(axes, by_methods(tmp_path).rows)
+    _, labels = axes.get_legend_handles_labels()
+    assert labels == [
+        "1  concatenated",
+        "2  grouped, head_groups=2",
+        "3  grouped, head_groups=16",
+        "4  grouped_pruned",
+    ]
+    assert [text.get_text() for text in axes.texts] == ["1", "2", "3", "4"]
+    assert [text.xy[0] for text in axes.texts] == pytest.approx([1.188, 1.2, 1.212, 0.9])
+    bars = [container.lines[2][0].get_segments()[0] for container in axes.containers]
+    assert bars[0][:, 1] == pytest.approx([40.2 - 0.2828, 40.2 + 0.2828], abs=1e-4)
+    assert len(axes.collections) - len(bars) == 3, "small marks for the seeds of three rows"
+
+
+def test_one_model_alone_has_a_figure(tmp_path: Path) -> None:
+    axes = Figure().add_subplot()
+    write_run(tmp_path, "concatenated", 64)
+    figure.by_parameters(axes, read(tmp_path, NO_X).rows)
+    assert [text.xy for text in axes.texts] == [(0.001064, 40.0)]
+
+
+def test_files_without_x(tmp_path: Path) -> None:
+    """The same bytes in any order."""
+    outputs = []
+    for name, order in (("a", 1), ("b", -1)):
+        runs = sorted(methods(tmp_path / name).iterdir())[::order]
+        out = tmp_path / f"{name}-out"
+        options = ["--x", "none", "--against", "none", "--out", str(out)]
+        assert main([*map(str, runs), *options]) == 0
+        outputs.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert sorted(outputs[0]) == ["figure.png", "figure.svg", "table.csv", "table.md"]
+    for file in ("figure.png", "figure.svg", "table.csv"):
+        assert outputs[0][file] == outputs[1][file]
