@@ -1,7 +1,7 @@
 """``fairseq-collab score``: BLEU and chrF of a run, or of what ``fairseq-generate`` printed.
 
 Scores are sacreBLEU's, on detokenised, cased text against the untouched reference, and always carry
-their signature.
+their signature.  ``--rouge`` adds those of summaries (:mod:`fairseq_collab.evaluation.rouge`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from fairseq_collab.evaluation import rouge
 from fairseq_compat.errors import UserError
 
 #: Lines of fairseq-generate: ``D-17<tab>-0.31<tab>text``, a detokenised hypothesis with its score,
@@ -123,6 +124,9 @@ def main(argv: list[str]) -> int:
         type=Path,
         help="raw reference text, a sentence a line (a run has its own: raw/ in the data folder)",
     )
+    parser.add_argument(
+        "--rouge", action="store_true", help="ROUGE-1, -2 and -L, too, with 95 %% intervals"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     args = parser.parse_args(argv)
@@ -135,9 +139,14 @@ def main(argv: list[str]) -> int:
             parser.error("argument --reference: needed, unless the folder of a run is given")
         generation, reference = args.what, args.reference
         result = score(read_hypotheses(generation), read_references(reference))
+    content, text = asdict(result), summary(result)
+    if args.rouge:
+        found = rouge.rouge(read_hypotheses(generation), read_references(reference))
+        content["rouge"] = asdict(found)
+        text += "\n" + rouge.summary(found)
     if args.examples > 0:
         print(examples(generation, read_references(reference), args.examples), end="\n\n")
-    print(json.dumps(asdict(result)) if args.json else summary(result))
+    print(json.dumps(content) if args.json else text)
     return 0
 
 

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Grouped head attention (Ni et al. 2023, arXiv 2305.14380) in summarisation: DialogSum, a small model.
+#
+#   FROM=DIR bash recipes/grouped_summaries.sh
+#   FROM=DIR      where the text of DialogSum is (python -m data_prep.dialogsum --help); wanted once
+#   DATA=DIR      the data folder, made if it is not there (default: data/dialogsum)
+#   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
+#   OUT=DIR       where everything goes (default: runs/grouped_summaries_dialogsum)
+#   SEEDS=1,2     of all trainings (default: 1)
+#   SWEEP='...'   further overrides of all trainings
+#
+# Stages: 1 train (OUT/trained): ordinary heads, and heads in 2 groups. 2 vote and prune (OUT/pruned):
+# the head of each group that was elected, and as many by chance, of ordinary heads. 3 fine-tune
+# (OUT/tuned): those, and the ordinary heads for as long. 4 ROUGE of all, as a table (OUT/table).
+#
+# Interrupt it whenever you like: given again, it goes on; what is done is not done again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
+
+data=${DATA:-data/dialogsum}
+OUT=${OUT:-runs/grouped_summaries_dialogsum}
+SEEDS=${SEEDS:-1}
+kept=2   # of 8 heads: a quarter
+
+[ -n "${VIRTUAL_ENV:-}" ] || activate
+set_variables
+
+if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    device=() jobs=1 cpu=()
+else
+    device=(common.cpu=true) jobs=$(nproc) cpu=(--cpu)
+fi
+
+if [ ! -e "$data/manifest.json" ]; then
+    python -m data_prep.dialogsum --out "$data" ${FROM:+--from "$FROM"}
+fi
+
+failed=0
+
+# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
+sweep() {
+    local status=0
+    # shellcheck disable=SC2086  # SWEEP is several words
+    fairseq-collab sweep "configs/experiment/grouped_$1_dialogsum.yaml" --out "$OUT/$2" \
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
+    [ "$status" -le 1 ] || exit "$status"   # interrupted
+    [ "$status" -eq 0 ] || failed=1
+}
+
+ordinary=model="choice(concatenated)"
+seeds=common.seed="choice($SEEDS)"
+
+echo "== 1 train"
+sweep heads trained "$ordinary" "$seeds"
+sweep heads trained model="choice(grouped)" model.head_groups="choice($kept)" "$seeds"
+
+echo "== 2 vote and prune"
+pruned=$(realpath -m "$OUT/pruned")
+trained=$(realpath -m "$OUT/trained")
+mkdir -p "$pruned"
+for seed in ${SEEDS//,/ }; do
+    grouped=$trained/model-grouped_head_groups-${kept}_seed-$seed/average.pt
+    if [ ! -e "$pruned/votes-$seed.json" ]; then
+        fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$seed.json"
+    fi
+    if [ ! -e "$pruned/voted-$seed.pt" ]; then
+        fairseq-collab prune "$grouped" --votes "$pruned/votes-$seed.json" \
+            --output "$pruned/voted-$seed.pt"
+    fi
+    if [ ! -e "$pruned/random-$seed.pt" ]; then
+        fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
+            --random "$seed" --keep "$kept" --output "$pruned/random-$seed.pt"
+    fi
+done
+
+echo "== 3 fine-tune"
+# Each run takes the checkpoint of its own seed.
+few=model.heads_in_encoder="choice($kept)"
+from=checkpoint.finetune_from_model
+# shellcheck disable=SC2016  # Hydra expands it
+seed='${common.seed}'
+sweep finetune tuned "$ordinary" model.head_size=null "$seeds" \
+    "$from=$trained/model-concatenated_seed-$seed/average.pt"
+sweep finetune tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$seed.pt"
+sweep finetune tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$seed.pt"
+
+echo "== 4 table"
+python -m fairseq_collab.evaluation.rouge_table "$OUT/trained" "$OUT/tuned" --out "$OUT/table"
+exit "$failed"

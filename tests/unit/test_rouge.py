@@ -1,0 +1,215 @@
+"""ROUGE against its definition, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_folders import start_run, write_generation, write_run, write_translations
+
+from fairseq_collab.evaluation import rouge_table, score
+from fairseq_collab.evaluation.rouge import f_measures, intervals, rouge, signature
+from fairseq_compat.errors import UserError
+
+WORDS = [f"w{i}" for i in range(8)]
+
+
+def summaries(number: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(1, 12))) for _ in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("summary", "r1", "r2", "rl"),
+    [
+        ("police kill the gunman", 3 / 4, 1 / 3, 3 / 4),
+        ("the gunman kill police", 3 / 4, 1 / 3, 2 / 4),
+    ],
+)
+def test_the_example_of_the_paper(summary: str, r1: float, r2: float, rl: float) -> None:
+    """Lin 2004, section 3.1: ROUGE-2 cannot tell the two summaries apart, ROUGE-L can."""
+    found = f_measures([summary], ["police killed the gunman"])
+    assert found[0] == pytest.approx([100 * r1, 100 * r2, 100 * rl], rel=1e-6)
+
+
+def naive(hypothesis: list[str], reference: list[str]) -> list[float]:
+    """The three F-measures by their definitions."""
+
+    @lru_cache
+    def common(i: int, j: int) -> int:
+        if 0 in (i, j):
+            return 0
+        if hypothesis[i - 1] == reference[j - 1]:
+            return 1 + common(i - 1, j - 1)
+        return max(common(i - 1, j), common(i, j - 1))
+
+    def grams(tokens: list[str], n: int) -> Counter[tuple[str, ...]]:
+        return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+
+    found = []
+    for n in (1, 2):
+        ours, theirs = grams(hypothesis, n), grams(reference, n)
+        both = ours.total() + theirs.total()
+        found.append(2 * (ours & theirs).total() / both if both else 0.0)
+    lengths = len(hypothesis), len(reference)
+    return [100 * f for f in [*found, 2 * common(*lengths) / sum(lengths)]]
+
+
+def test_equals_the_definition() -> None:
+    """F = 2PR/(P+R) = 2 common / (|h| + |r|)."""
+    hypotheses, references = summaries(150, seed=1), summaries(150, seed=2)
+    expected = [naive(h.split(), r.split()) for h, r in zip(hypotheses, references, strict=True)]
+    np.testing.assert_allclose(f_measures(hypotheses, references), expected, rtol=1e-5)
+
+
+def test_case_and_punctuation_do_not_count_and_nothing_is_stemmed() -> None:
+    found = f_measures(["#PERSON1# thanks, Tom!", "kills"], ["person1: thanks tom", "kill"])
+    assert found.tolist() == [[100, 100, 100], [0, 0, 0]]
+
+
+def test_an_empty_summary_has_nothing() -> None:
+    assert f_measures(["", "..."], ["a b", "a b"]).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_intervals_are_those_of_a_mean() -> None:
+    """As wide as the normal approximation says, around the mean, and the same every time."""
+    values = np.random.default_rng(1).normal(30, 10, size=(400, 3))
+    found = intervals(values)
+    assert found == intervals(values)
+    for name, column in zip(("R1", "R2", "RL"), values.T, strict=True):
+        assert found[name].mean == pytest.approx(column.mean())
+        half = 1.96 * column.std() / 20
+        assert found[name].low == pytest.approx(column.mean() - half, abs=half / 5)
+        assert found[name].high == pytest.approx(column.mean() + half, abs=half / 5)
+
+
+def test_a_constant_has_no_spread() -> None:
+    found = rouge(["a b c"] * 5, ["a b d"] * 5)
+    for interval in found.scores.values():
+        assert interval.low == pytest.approx(interval.mean) == pytest.approx(interval.high)
+    assert found.summaries == 5
+
+
+def test_the_signature_names_the_choices() -> None:
+    for part in ("n:7", "stemmer:none", "score:f1", "ci:bootstrap-1000", "torchmetrics:"):
+        assert part in signature(7).replace("|", " | ")
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "line"),
+    [
+        (["a", "b"], ["a"], "2 summaries but 1 references; give the references of the set"),
+        ([], [], "there are no summaries"),
+        (["a", "b"], ["a", ""], "reference 2 has no letters of the Latin alphabet and no digits"),
+        (
+            ["\u0431"],
+            ["\u0431\u0432"],
+            "reference 1 has no letters of the Latin alphabet and no digits",
+        ),
+    ],
+)
+def test_refuses(hypotheses: list[str], references: list[str], line: str) -> None:
+    with pytest.raises(UserError) as error:
+        f_measures(hypotheses, references)
+    assert str(error.value).startswith(line)
+
+
+def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.text.rouge", None)
+    with pytest.raises(UserError) as error:
+        f_measures(["a"], ["a"])
+    assert str(error.value) == (
+        "ROUGE needs the package torchmetrics; pip install -c constraints.txt '.[summarisation]'"
+    )
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    path = tmp_path / "reference.txt"
+    path.write_text("".join(f"{line}\n" for line in summaries(20, seed=1)))
+    return path
+
+
+def test_score_adds_rouge(
+    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generation = write_generation(tmp_path / "a.out", summaries(20, seed=2))
+    arguments = [str(generation), "--reference", str(reference)]
+    assert score.main([*arguments, "--rouge", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = f_measures(summaries(20, seed=2), summaries(20, seed=1)).mean(axis=0)
+    assert [found["rouge"]["scores"][name]["mean"] for name in ("R1", "R2", "RL")] == list(expected)
+    assert score.main([*arguments, "--rouge"]) == 0
+    text = capsys.readouterr().out
+    assert "BLEU" in text
+    assert f"RL {expected[2]:.2f} (" in text
+    assert signature(20) in text
+    assert score.main(arguments) == 0
+    assert "ROUGE" not in capsys.readouterr().out
+
+
+def finished(parent: Path, method: str, hypotheses: list[str], seed: int = 1) -> Path:
+    """A finished run with translations, against ``summaries(20, seed=1)``."""
+    references = summaries(20, seed=1)
+    facts = {"bleu": score.score(hypotheses, references).bleu, "sentences": 20}
+    facts["trained_at_commit"] = "c0ffee"
+    folder = write_run(parent, method, 16, seed, **facts)
+    write_translations(folder, hypotheses, references)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two methods in one folder: the second is better; and a run that is not finished."""
+    references = summaries(20, seed=1)
+    half = [line.split()[: (len(line.split()) + 1) // 2] for line in references]
+    finished(tmp_path / "tuned", "concatenated", [" ".join(line) for line in half])
+    finished(tmp_path / "tuned", "grouped_pruned", references)
+    start_run(tmp_path / "tuned", "late")
+    return tmp_path / "tuned"
+
+
+def test_the_table_has_a_line_a_run(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "table"
+    assert rouge_table.main([str(runs), "--out", str(out)]) == 0
+    text = (out / "rouge.md").read_text()
+    assert capsys.readouterr().out == text
+    assert "| tuned | grouped_pruned | 1 | 100.00 (100.00 to 100.00) |" in text
+    assert "late: incomplete" in text
+    assert signature(20) in text
+    content = json.loads((out / "rouge.json").read_text())
+    base, better = content["runs"]
+    assert base["differences"] is None
+    difference = better["differences"]["R1"]
+    gain = better["scores"]["R1"]["mean"] - base["scores"]["R1"]["mean"]
+    assert difference["mean"] == pytest.approx(gain)
+    assert 0 < difference["low"] < gain < difference["high"]
+    assert better["different"] == len(set(summaries(20, seed=1)))
+
+
+def test_the_table_wants_the_baseline_of_the_same_seed(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(runs, "grouped_pruned", summaries(20, seed=1), seed=2)
+    assert rouge_table.main([str(runs), "--out", str(tmp_path / "table")]) == 1
+    line = "there is no finished run of the method 'concatenated' with seed 2; finish it, or give"
+    assert line in capsys.readouterr().err
+    assert not (tmp_path / "table").exists()
+
+
+def test_the_table_refuses_runs_on_different_data(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = finished(tmp_path / "other", "concatenated", summaries(20, seed=1))
+    facts = json.loads((other / "score.json").read_text())
+    (other / "score.json").write_text(json.dumps({**facts, "data": "elsewhere"}))
+    assert rouge_table.main([str(runs), str(other), "--out", str(tmp_path / "table")]) == 1
+    assert "differ in data: " in capsys.readouterr().err
