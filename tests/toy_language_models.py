@@ -22,7 +22,12 @@ def task() -> Namespace:
 
 
 def language_model(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
-    """A decoder of size 16; fairseq's own wants the sizes of inputs and outputs spelt out."""
+    """A decoder of size 16."""
+    return _build(arch, symbols or task(), language_model_options(arch, **options))
+
+
+def language_model_options(arch: str, **options: Any) -> dict[str, Any]:
+    """Options of a decoder of size 16; fairseq's own wants sizes of inputs and outputs, too."""
     sizes = {f"decoder_{name}": value for name, value in SIZES.items()}
     if arch == "transformer_lm":
         sizes |= {"decoder_input_dim": 16, "decoder_output_dim": 16}
@@ -33,7 +38,7 @@ def language_model(arch: str, symbols: Namespace | None = None, **options: Any) 
         "add_bos_token": False,
         "tpu": False,
     }
-    return _build(arch, symbols or task(), {**sizes, **elsewhere, **options})
+    return {**sizes, **elsewhere, **options}
 
 
 def roberta(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:

@@ -47,7 +47,7 @@ from fairseq_collab.attention.scores import (
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
 #: Name of every signature's second number.
-KIND = "kind (1 concatenated, 2 collaborative, 3 grouped)"
+KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated)"
 
 
 class ZeroBiasLinear(Linear):

@@ -137,6 +137,14 @@ class AdaptiveLossWithHeadGroupsConfig(HeadGroupsOptions, AdaptiveLossConfig):
 class AdaptiveLossWithHeadGroups(WithHeadGroups, AdaptiveLoss):
     """``--criterion adaptive_loss_with_head_groups``."""
 
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        # fairseq's gives its own options alone to whatever class it is called on; but it refuses
+        # ways of training on several devices that adaptive softmax does not work with.
+        stock = AdaptiveLoss.build_criterion(cfg, task)
+        groups = (cfg.group_alpha, cfg.group_beta, cfg.group_normalisation)
+        return cls(task, stock.sentence_avg, *groups)
+
     def __init__(
         self,
         task: Any,

@@ -4,6 +4,7 @@ from fairseq_collab.models import (
     language_models,
     masked_lm,
     transformer_collab,
+    transformer_gated_heads,
     transformer_grouped_heads,
     transformer_headsize_n,
 )
@@ -12,6 +13,7 @@ __all__ = [
     "language_models",
     "masked_lm",
     "transformer_collab",
+    "transformer_gated_heads",
     "transformer_grouped_heads",
     "transformer_headsize_n",
 ]

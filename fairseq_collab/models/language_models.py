@@ -1,8 +1,11 @@
 """Decoder-only language models with our heads, each beside fairseq's ``transformer_lm``.
 
 ``transformer_lm_collab`` has collaborative heads (arXiv 2006.16362), ``transformer_lm_headsize_n``
-heads of any size and number (arXiv 2002.07028).  Presets, as fairseq's of the same ending:
-``_big``, ``_wiki103``, ``_gbw``, ``_gpt``, ``_gpt2_tiny``, ``_gpt2_small``, ``_gpt2_medium``.
+heads of any size and number (arXiv 2002.07028), ``transformer_lm_grouped_heads`` such heads in
+groups (arXiv 2305.14380), made by ``--criterion adaptive_loss_with_head_groups`` or, without
+adaptive softmax, ``label_smoothed_cross_entropy_with_head_groups``.  Presets, as fairseq's of the
+same ending: ``_big``, ``_wiki103``, ``_gbw``, ``_gpt``, ``_gpt2_tiny``, ``_gpt2_small``,
+``_gpt2_medium``.
 
 The options are those of fairseq's ``TransformerLanguageModelConfig`` and those that the variant's
 encoder-decoder model adds to fairseq's transformer; a language model has no encoder, so what
@@ -41,6 +44,10 @@ from fairseq_collab.models.config import (
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.transformer_grouped_heads import (
+    GroupedHeadsOptions,
+    GroupedHeadsTransformer,
+)
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 from fairseq_compat.errors import UserError
 
@@ -281,3 +288,6 @@ def register_language_models(
 
 register_language_models("transformer_lm_collab", CollabTransformer, CollabOptions)
 register_language_models("transformer_lm_headsize_n", HeadSizeTransformer, HeadSizeOptions)
+register_language_models(
+    "transformer_lm_grouped_heads", GroupedHeadsTransformer, GroupedHeadsOptions
+)

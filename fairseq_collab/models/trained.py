@@ -1,18 +1,40 @@
-"""Checks of trained models that every command makes before it computes anything."""
+"""Loading trained models, and the checks that every command makes before it computes anything."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import utils
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from torch import Tensor
 
 from fairseq_compat.checkpoints import UNDEFINED
 from fairseq_compat.errors import UserError
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
+
+
+class Loaded(NamedTuple):
+    """A trained model in eval mode on the CPU, its options and its task."""
+
+    model: Any
+    cfg: Any
+    task: Any
+
+
+def load(checkpoint: Path, data: Path) -> Loaded:
+    """Load a checkpoint, of fairseq's models or ours, with the sentences of the folder ``data``.
+
+    Raises:
+        UserError: the checkpoint is missing, damaged, or does not fit ``data``.
+    """
+    check_data(data)
+    overrides = {"data": str(data)}
+    (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    return Loaded(model.eval(), cfg, task)
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:

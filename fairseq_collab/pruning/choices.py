@@ -1,7 +1,8 @@
-"""Which heads stay: as a user names them, by chance, or by the votes for them."""
+"""Which heads stay: as a user names them, by chance, by the votes for them or by a measure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +12,8 @@ from fairseq_collab.pruning.surgery import Kept
 from fairseq_compat.errors import UserError
 
 Heads = Mapping[Site, Sequence[int]]  # how many each layer has, by site
+#: A number for each head of each layer, by site: the larger, the sooner a head stays.
+Measure = Mapping[Site, Sequence[Sequence[float]]]
 #: ``group``: the most voted head of each group (arXiv 2305.14380).  ``top``: the heads with most
 #: votes in all, whatever their groups (the paper's released code).
 RULES = ("group", "top")
@@ -27,7 +30,7 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     One layer stands for all; a site that is not named keeps all of its heads.
 
     Raises:
-        UserError: not that, an unknown site, or one that is named twice.
+        UserError: not that, an unknown site, one that is named twice, or one that the model lacks.
     """
     kept = dict(all_heads(heads))
     named: set[str] = set()
@@ -44,6 +47,8 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
                 todo=f"give each of {', '.join(SITES)} once at most, as in encoder:0,3/1,2 (heads "
                 "0 and 3 of the first layer, 1 and 2 of the second)",
             )
+        if not heads[site]:
+            raise UserError(f"the model has no {site} attention", where="--keep-heads")
         named.add(site)
         if len(layers) == 1:
             layers *= len(heads[site])
@@ -87,7 +92,7 @@ def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
     """
     if rule == "top":
         totals = [sum(column) for column in zip(*votes, strict=True)]
-        return sorted(sorted(range(len(totals)), key=lambda head: -totals[head])[:keep])
+        return largest(totals, keep)
     ballots = sorted(
         (-count, group, head) for group, row in enumerate(votes) for head, count in enumerate(row)
     )
@@ -96,3 +101,84 @@ def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
         if group not in chosen and head not in chosen.values():
             chosen[group] = head
     return sorted(chosen.values())
+
+
+def largest(values: Sequence[float], keep: int) -> list[int]:
+    """The places of the ``keep`` largest, in their order; of equals the first."""
+    return sorted(sorted(range(len(values)), key=lambda place: -values[place])[:keep])
+
+
+# ---- by a measure --------------------------------------------------------------------------------
+
+
+def importance_kept(
+    measure: Measure, heads: Heads, remove_share: float, sites: Sequence[Site] = SITES
+) -> Kept:
+    """All but the least important ``remove_share`` of the heads of ``sites``, which compete.
+
+    Importances are comparable between layers once they have length 1 in each (l2), as in Michel et
+    al. 2019 (arXiv 1905.10650).  Every layer keeps its best head: a layer without heads is none.
+    Of equals the first head stays.
+
+    Args:
+        measure: importances, normalised or not.
+        heads: how many heads the model has; those of other sites all stay.
+        remove_share: of the heads of ``sites``, from 0 up and below 1; rounded to whole heads.
+
+    Raises:
+        UserError: the share is none, or so large that a layer would lose all of its heads.
+    """
+    if not 0 <= remove_share < 1:
+        raise UserError(
+            f"is {remove_share}; it must be from 0 up and below 1", where="--remove-share"
+        )
+    total, layers = sum(sum(heads[site]) for site in sites), sum(len(heads[site]) for site in sites)
+    gone = round(remove_share * total)
+    if gone > total - layers:
+        raise UserError(
+            f"{gone} of {total} heads cannot go: each of {layers} layers keeps one",
+            where="--remove-share",
+            todo=f"give {math.floor(100 * (total - layers) / total) / 100} at most",
+        )
+    kept = {site: [set(range(count)) for count in counts] for site, counts in heads.items()}
+    for site, layer, head in reversed(_ranking(normalised(measure), sites)):
+        if gone and len(kept[site][layer]) > 1:
+            kept[site][layer].remove(head)
+            gone -= 1
+    return {site: [sorted(layer) for layer in layers] for site, layers in kept.items()}
+
+
+def most_important(
+    measure: Measure, heads: Heads, keep: Mapping[Site, int], sites: Sequence[Site] = SITES
+) -> Kept:
+    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all.
+
+    Of equals the first head stays.
+
+    Raises:
+        UserError: there are not as many.
+    """
+    check_enough({site: heads[site] for site in sites}, keep)
+    kept = dict(all_heads(heads))
+    for site in sites:
+        kept[site] = [largest(values, keep[site]) for values in measure[site]]
+    return kept
+
+
+def normalised(measure: Measure) -> dict[Site, list[list[float]]]:
+    """The measure with length 1 (l2) in each layer; a layer of zeros stays one."""
+    return {
+        site: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
+        for site, layers in measure.items()
+    }
+
+
+def _ranking(measure: Measure, sites: Sequence[Site]) -> list[tuple[Site, int, int]]:
+    """Site, layer and head of all heads of ``sites``, the largest first; of equals the first."""
+    heads = [
+        (site, layer, head)
+        for site in sites
+        for layer, values in enumerate(measure[site])
+        for head in range(len(values))
+    ]
+    return sorted(heads, key=lambda place: measure[place[0]][place[1]][place[2]], reverse=True)

@@ -15,6 +15,7 @@ from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
 from fairseq_collab.models.transformer_grouped_heads import per_site
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import RULES
+from fairseq_collab.pruning.gates import gates_of, without_gates
 from fairseq_collab.pruning.trained import load
 from fairseq_collab.pruning.votes import Count, batches, count_votes, grouped_model
 from fairseq_compat.errors import UserError
@@ -29,7 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
         "prune --votes.",
         epilog="example: fairseq-collab vote checkpoints/average.pt data/multi30k",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
+    parser.add_argument(
+        "checkpoint", type=Path, help="a trained transformer: it translates, or is a language model"
+    )
     parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
     parser.add_argument("--subset", default="train", help="what is read (default: train)")
     parser.add_argument(
@@ -96,6 +99,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     utils.import_user_module(Namespace(user_dir=args.user_dir))
     trained = load(args.checkpoint, args.data)
+    trained = without_gates(trained, gates_of(trained))
     try:
         model = grouped_model(trained, args.groups, args.feature)
     except ValueError as error:

@@ -5,7 +5,8 @@ exactly, with its rows of ``q_proj``, ``k_proj``, ``v_proj`` and its columns of 
 is left computes what the whole model computes with these heads' outputs set to zero.  A unit of a
 feed-forward layer goes likewise, with its row of ``fc1`` and its column of ``fc2``.
 
-The result is a ``transformer_headsize_n`` whose heads are counted by layer, whatever the model was.
+The result is a ``transformer_headsize_n`` (or ``transformer_lm_headsize_n``, of a language model)
+whose heads are counted by layer, whatever the model was.
 Whoever chooses heads (votes, gates, importances, chance) says which stay, as :data:`Kept`.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
@@ -46,7 +47,9 @@ def pruned_checkpoint(trained: Trained, kept: Kept, ffn_dim: int | None = None) 
     )
     if ffn_dim is not None:
         weights = keep_units(trained, weights, ffn_dim)
-        options.encoder_ffn_embed_dim = options.decoder_ffn_embed_dim = ffn_dim
+        for side in ("encoder", "decoder"):
+            if f"{side}_ffn_embed_dim" in options:  # a language model has no encoder
+                options[f"{side}_ffn_embed_dim"] = ffn_dim
     model = build(trained, options, weights)
     return checkpoint_of(trained, model, options)
 

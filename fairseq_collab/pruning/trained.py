@@ -1,7 +1,10 @@
 """A trained model whose heads can be taken out, and models like it with other weights.
 
 Accepted are fairseq's own transformer and ours with concatenated heads (``transformer_headsize_n``,
-``transformer_grouped_heads``): every head has projections of its own, and so can go alone.
+``transformer_grouped_heads``, ``transformer_gated_heads``), and the language models of the same
+kinds (``transformer_lm``, ``transformer_lm_headsize_n``, ``transformer_lm_grouped_heads``): every
+head has projections of its own, and so can go alone.  A language model has no encoder: in its
+``encoder`` and ``cross`` attention there are no layers.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
 from fairseq.modules import MultiheadAttention
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -24,6 +27,11 @@ from fairseq_collab.models.trained import GIVE_DATA, check_data
 from fairseq_compat.errors import UserError
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
+#: The architectures of language models with the same heads.
+LANGUAGE_MODELS = {
+    HEADSIZE: "transformer_lm_headsize_n",
+    GROUPED: "transformer_lm_grouped_heads",
+}
 #: The decoder, or encoder, and the attribute of its layers, that is a site.
 _PLACES: dict[Site, tuple[str, str]] = {
     "encoder": ("encoder", "self_attn"),
@@ -50,6 +58,11 @@ class Trained:
     @property
     def cfg(self) -> DictConfig:
         return self.state["cfg"]
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it is a decoder alone."""
+        return isinstance(self.model, FairseqLanguageModel)
 
     @property
     def heads(self) -> dict[Site, list[int]]:
@@ -93,18 +106,17 @@ def load(path: Path, data: Path | None = None) -> Trained:
 
 
 def find_attentions(model: Any, path: Path) -> dict[Site, dict[str, Any]]:
-    """The attentions of an encoder-decoder transformer, by site and name.
+    """The attentions of an encoder-decoder transformer or a language model, by site and name.
 
     Raises:
-        UserError: the model is none, or has heads that share something.
+        UserError: the model is neither, or has heads that share something.
     """
+    sides = ["decoder"] if isinstance(model, FairseqLanguageModel) else ["encoder", "decoder"]
     found: dict[Site, dict[str, Any]] = {site: {} for site in SITES}
     for site, (side, attribute) in _PLACES.items():
-        layers = getattr(getattr(model, side, None), "layers", None)
-        if layers is None:
-            todo = "give a checkpoint of a translation model"
-            raise UserError("not an encoder-decoder transformer", where=path, todo=todo)
-        for number, layer in enumerate(layers):
+        if side not in sides:
+            continue
+        for number, layer in enumerate(transformer_layers(model, side, path)):
             attention = getattr(layer, attribute)
             if attention is None:
                 continue
@@ -113,10 +125,27 @@ def find_attentions(model: Any, path: Path) -> dict[Site, dict[str, Any]]:
                     f"has heads of the kind {type(attention).__name__}, of which none can be "
                     "taken out alone",
                     where=path,
-                    todo="give a transformer, transformer_headsize_n or transformer_grouped_heads",
+                    todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
+                    "transformer_gated_heads, or a language model of these kinds",
                 )
             found[site][f"{side}.layers.{number}.{attribute}"] = attention
     return found
+
+
+def transformer_layers(model: Any, side: str, path: Path) -> Any:
+    """The layers of a model's encoder or decoder, which must have self-attention.
+
+    Raises:
+        UserError: it has no such layers.
+    """
+    layers = getattr(getattr(model, side, None), "layers", None)
+    if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
+        raise UserError(
+            "neither an encoder-decoder transformer nor a transformer language model",
+            where=path,
+            todo="give a checkpoint of a translation model or a language model",
+        )
+    return layers
 
 
 def weights_of(trained: Trained) -> dict[str, Tensor]:
@@ -135,7 +164,11 @@ def _is_copy(name: str) -> bool:
 
 
 def options_of(trained: Trained, arch: str, **changed: Any) -> DictConfig:
-    """The model's options, as those of ``arch``, with some of them ``changed``."""
+    """The model's options, as those of ``arch``, with some of them ``changed``.
+
+    Args:
+        arch: the architecture, of an encoder-decoder model or a language model as this one is.
+    """
     given = trained.cfg.model
     values: Any = vars(given) if isinstance(given, Namespace) else OmegaConf.to_container(given)
     defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
@@ -149,16 +182,17 @@ def options_of(trained: Trained, arch: str, **changed: Any) -> DictConfig:
 def sized_options(trained: Trained, arch: str, heads: dict[Site, list[int]]) -> DictConfig:
     """Options of ``arch`` with the sizes of the trained heads, and as many heads as given.
 
+    ``arch`` is the name for an encoder-decoder model; of a language model the twin is taken.
+
     Scores are scaled by the size of the heads alone: in a model that has lost some, the model size
     per head would be another one.
     """
-    counts = {
-        f"heads_in_{site}": ",".join(map(str, found)) if found else None
-        for site, found in heads.items()
-    }
+    lm = trained.is_language_model
+    sites = ("decoder",) if lm else SITES  # those that the architecture has options for
+    counts = {f"heads_in_{site}": ",".join(map(str, heads[site])) or None for site in sites}
     return options_of(
         trained,
-        arch,
+        LANGUAGE_MODELS[arch] if lm else arch,
         head_size=None,
         qk_head_size=trained.head_size("q_proj"),
         v_head_size=trained.head_size("v_proj"),

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.gates import GatedAttention
 
 #: A content vector counts as a combination of keys if what is left of it is below this share: a few
 #: roundings of single precision, in which weights are stored.
@@ -85,11 +86,13 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """``attention`` itself.
+    """``attention`` itself; its gates, if it has any, go into ``out_proj`` as in evaluation.
 
     Raises:
         NotExactError: it is of a kind that is not known here.
     """
+    if isinstance(attention, GatedAttention):
+        return attention.ungated(attention.gates().detach())
     if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
         raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
     return attention

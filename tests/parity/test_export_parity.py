@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
 from fairseq_collab.reparametrize.export_attention import (
     NotExactError,
@@ -90,6 +91,12 @@ def check_same(ours: HeadAttention) -> None:
 @pytest.mark.parametrize("case", EXACT)
 def test_an_attention_becomes_fairseqs(case: str) -> None:
     check_same(attention(EXACT[case]))
+
+
+def test_gates_go_into_the_output_projection() -> None:
+    gated = randomised(GatedAttention(D, H, encoder_decoder_attention=True))
+    assert len(set(gated.gates().tolist())) == H  # neither all open nor all closed
+    check_same(gated)
 
 
 def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:

@@ -44,13 +44,19 @@ def trained(arch: str, **options: Any) -> Trained:
     """A model as it comes from a checkpoint, weights random, biases too."""
     torch.manual_seed(5)
     symbols = toy.task()
-    model = toy.model(arch, symbols, dropout=0.0, **options).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
+    model = toy.model(arch, symbols, dropout=0.0, **options)
     given: Any = Namespace(**{**toy.SIZES, "dropout": 0.0, **options})
     if arch != "transformer":
         given = OmegaConf.create(vars(given))
+    return as_trained(model, given, symbols)
+
+
+def as_trained(model: nn.Module, given: Any, symbols: Namespace) -> Trained:
+    """``model``, its biases random, with the options ``given`` in its checkpoint."""
+    model.eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
     cfg = OmegaConf.create({"model": None}, flags={"allow_objects": True})
     cfg.model = given
     task = Namespace(**vars(symbols), build_model=lambda chosen: build_model(chosen, symbols))
@@ -187,6 +193,6 @@ def test_heads_that_share_their_keys() -> None:
         trained("transformer_collab", key_dim=8)
 
 
-def test_models_without_an_encoder() -> None:
-    with pytest.raises(UserError, match=r"c\.pt: not an encoder-decoder transformer"):
+def test_models_that_are_no_transformers() -> None:
+    with pytest.raises(UserError, match=r"c\.pt: neither an encoder-decoder transformer nor"):
         find_attentions(nn.Linear(1, 1), Path("c.pt"))

@@ -24,7 +24,7 @@ def defaults(arch: str) -> dict[str, Any]:
     return {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
 
 
-@pytest.mark.parametrize("variant", ["collab", "headsize_n"])
+@pytest.mark.parametrize("variant", ["collab", "headsize_n", "grouped_heads"])
 @pytest.mark.parametrize("ending", LANGUAGE_MODEL_SIZES)
 def test_presets_of_language_models_are_fairseqs(ending: str, variant: str) -> None:
     stock = Namespace()

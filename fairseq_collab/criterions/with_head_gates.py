@@ -1,0 +1,161 @@
+"""Label smoothing with a penalty on open gates of heads (Voita et al. 2019, arXiv 1905.09418).
+
+``label_smoothed_cross_entropy_with_head_gates``:
+
+    L = Lxent + lambda Lc,    Lc = sum over gated heads of P(g != 0)
+
+``Lxent`` is the mean loss of a target token.  What a sum over heads is worth depends on what is
+done with the attentions:
+
+    paper       ``Lc`` is the sum over all gated heads of all attentions
+    released    ``Lc`` is the mean over gated attentions of each one's sum, as in the paper's
+                released code: with A of them, lambda there is A lambda of the paper
+
+fairseq sums ``Lxent`` over the batch and divides by the sample size afterwards, so that ``Lc`` is
+multiplied by the sample size.  The penalty is part of the gradient in training only: validation,
+its loss and decoding know nothing of it, and ``loss`` in the log is fairseq's own everywhere.
+"""
+
+# No "from __future__ import annotations": fairseq reads the fields' types.
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq import metrics
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_collab.attention import gates
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.models.layers import SITES
+from fairseq_compat.errors import UserError
+
+NORMALISATIONS = ("paper", "released")
+#: In the log: sums over batches, beside the number of batches.
+EXPECTED, OPEN, BETWEEN = "gates_l0", "gates_open", "gates_between"
+LOGGED = (EXPECTED, *(f"{EXPECTED}_{site}" for site in SITES), OPEN, BETWEEN)
+COUNT = "gates_batches"
+
+
+@dataclass
+class HeadGatesOptions(FairseqDataclass):
+    """Options of the penalty."""
+
+    gate_penalty: float = field(
+        default=0.01,
+        metadata={"help": "lambda: what an open gate costs; to be found anew for each model"},
+    )
+    gate_normalisation: str = field(
+        default="paper",
+        metadata={
+            "help": "paper (a sum over all heads with gates beside the mean loss of a token) or "
+            "released (a mean over attentions of their sums over heads, as the paper's released "
+            "code)"
+        },
+    )
+
+
+def gated(model: nn.Module) -> list[GatedAttention]:
+    """The attentions of ``model`` whose heads have gates.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = gated_attentions(model)
+    if not found:
+        raise UserError(
+            "the criterion needs a model whose heads have gates",
+            todo="give --arch transformer_gated_heads, or a criterion without head gates",
+        )
+    return found
+
+
+def log_alpha_of(attentions: Sequence[GatedAttention]) -> dict[str, Tensor]:
+    """``log_alpha`` of all gates of each site that has some, with a gradient."""
+    sites = dict.fromkeys(attention.site for attention in attentions)
+    return {
+        site: torch.cat([attention.log_alpha for attention in attentions if attention.site == site])
+        for site in sites
+    }
+
+
+def state_of(log_alpha: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is logged: the expected L0 norm, by site and in all, and the gates of evaluation.
+
+    A gate is open if it is above 0, and between if it is neither 0 nor 1.
+    """
+    expected = {site: gates.probability_open(some).sum() for site, some in log_alpha.items()}
+    values = gates.deterministic(torch.cat(list(log_alpha.values())))
+    return {
+        **{f"{EXPECTED}_{site}": norm.detach() for site, norm in expected.items()},
+        EXPECTED: torch.stack(list(expected.values())).sum().detach(),
+        OPEN: (values > 0).sum(),
+        BETWEEN: ((values > 0) & (values < 1)).sum(),
+    }
+
+
+@dataclass
+class LabelSmoothedWithHeadGatesConfig(HeadGatesOptions, LabelSmoothedCrossEntropyCriterionConfig):
+    """Options of label smoothing and of the penalty."""
+
+
+@register_criterion(
+    "label_smoothed_cross_entropy_with_head_gates", dataclass=LabelSmoothedWithHeadGatesConfig
+)
+class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion):
+    """``--criterion label_smoothed_cross_entropy_with_head_gates``.
+
+    Raises:
+        UserError: a penalty below 0, or an unknown normalisation.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        gate_penalty: float,
+        gate_normalisation: str,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+    ):
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        if not gate_penalty >= 0:
+            raise UserError(f"is {gate_penalty}; it must be 0 or more", where="--gate-penalty")
+        if gate_normalisation not in NORMALISATIONS:
+            raise UserError(
+                f"is {gate_normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}",
+                where="--gate-normalisation",
+            )
+        self.gate_penalty, self.gate_normalisation = gate_penalty, gate_normalisation
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Any, dict[str, Any]]:
+        """fairseq's criterion contract; in training, with the penalty added to the loss."""
+        if not model.training:
+            return super().forward(model, sample, reduce)
+        attentions = gated(model)
+        loss, sample_size, logging_output = super().forward(model, sample, reduce)
+        log_alpha = log_alpha_of(attentions)
+        norm = gates.probability_open(torch.cat(list(log_alpha.values()))).sum()
+        if self.gate_normalisation == "released":
+            norm = norm / len(attentions)
+        logged = {**logging_output, **state_of(log_alpha), COUNT: 1}
+        return loss + sample_size * self.gate_penalty * norm, sample_size, logged
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
+        """Log what fairseq's criterion logs and, in training, the state of the gates."""
+        super().reduce_metrics(logging_outputs)
+        batches = sum(log.get(COUNT, 0) for log in logging_outputs)
+        if batches:
+            for name in (name for name in LOGGED if name in logging_outputs[0]):
+                total = sum(log[name] for log in logging_outputs)
+                metrics.log_scalar(name, total / batches, batches, round=2)

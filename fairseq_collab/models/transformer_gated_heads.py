@@ -1,0 +1,182 @@
+"""``transformer_gated_heads``: heads with gates, which training closes (arXiv 1905.09418).
+
+Presets as for ``transformer_headsize_n``, with all of its options.  ``--criterion
+label_smoothed_cross_entropy_with_head_gates`` closes gates; ``fairseq-collab prune --gates`` takes
+the heads behind them out.
+
+The paper starts from a converged model: ``--finetune-from-model`` takes a checkpoint of this
+architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``; where it has no
+gates, they are as ``--gate-init`` says.
+"""
+
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Optional
+
+from fairseq.models.transformer import TransformerConfig
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.models.base import HeadTransformer, register_presets
+from fairseq_collab.models.config import HeadSizeOptions
+from fairseq_collab.models.freeze import PARTS, freeze, parts_of
+from fairseq_collab.models.layers import SITES, AttentionBuilder, EncoderLayer, Site
+from fairseq_collab.models.transformer_headsize_n import (
+    HeadCounts,
+    head_counts,
+    head_options,
+    heads_of,
+)
+from fairseq_compat.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class GatedHeadsOptions(HeadSizeOptions):
+    """Options of ``transformer_gated_heads`` (Voita et al. 2019, arXiv 1905.09418)."""
+
+    gated_sites: str = field(
+        default="encoder,decoder,cross",
+        metadata={
+            "help": "attentions whose heads have gates: some of encoder, decoder (its "
+            "self-attention), cross, joined by commas"
+        },
+    )
+    gate_init: str = field(
+        default="open",
+        metadata={
+            "help": "initial gates: open (a converged model stays what it is), random (around one "
+            "half, as the paper's released code)"
+        },
+    )
+    gate_speed: int = field(
+        default=1,
+        metadata={
+            "help": "how many times as fast as other parameters the gates' log alpha moves, with "
+            "an optimiser such as Adam; 1 as in the paper, more for a short training"
+        },
+    )
+    freeze: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": f"parts that are not trained: some of {', '.join(PARTS)}, joined by commas; "
+            "decoder, as in the paper's encoder-only experiments. encoder and decoder include "
+            "their embeddings: one that both share is frozen with either"
+        },
+    )
+
+
+class GatedHeadsTransformer(HeadTransformer):
+    """A transformer whose heads are concatenated, and have gates at chosen sites."""
+
+    @classmethod
+    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
+        sites = named_sites("--gated-sites", cfg.gated_sites)
+        return partial(build_attention, cfg=cfg, counts=head_counts(cfg), sites=sites)
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
+        """Build the model that flat options describe, some of its parts frozen.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        parts = parts_of(cfg.freeze)
+        model = super().build_model(cfg, task)
+        freeze(model, parts)
+        still = {a.site for a in gated_attentions(model) if not a.theta.requires_grad}
+        if still:
+            raise UserError(
+                f"freezes the gates of {' and '.join(sorted(still))} attention, too",
+                where="--freeze",
+                todo="name only trained attentions in --gated-sites",
+            )
+        return model
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq calls it before it loads weights: weights without gates get this model's."""
+        super().upgrade_state_dict_named(state_dict, name)
+        add_gates(self, state_dict)
+
+
+def build_attention(
+    site: Site,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    *,
+    cfg: TransformerConfig,
+    counts: HeadCounts,
+    sites: tuple[Site, ...],
+    **options: Any,
+) -> ConcatenatedAttention:
+    """The heads of one site in one layer, with gates at the chosen ``sites``."""
+    heads = heads_of(counts, site, layer, num_heads)
+    options = {**head_options(cfg, heads), **options}
+    if site not in sites:
+        return ConcatenatedAttention(embed_dim, heads, **options)
+    return GatedAttention(
+        embed_dim,
+        heads,
+        gate_init=cfg.gate_init,
+        gate_speed=cfg.gate_speed,
+        site=site,
+        **options,
+    )
+
+
+def named_sites(option: str, text: str) -> tuple[Site, ...]:
+    """Parse names of :data:`SITES` joined by commas.
+
+    Raises:
+        ValueError: an unknown name, or none.
+    """
+    names = text.split(",")
+    if set(names) - set(SITES):
+        raise ValueError(
+            f"{option} is {text!r}; it must name some of {', '.join(SITES)}, joined by commas"
+        )
+    return tuple(site for site in SITES if site in names)
+
+
+def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Complete weights without gates, in place, with the gates that ``model`` has now.
+
+    What signatures say of concatenated heads is kept, to be compared when the weights are loaded.
+    """
+    if any(name.endswith(".theta") for name in weights):
+        return
+    if not any(name.endswith("signature") for name in weights):
+        _sign(model, weights)
+    for name, attention in model.named_modules():
+        saved = weights.get(f"{name}.signature")
+        if isinstance(attention, GatedAttention) and saved is not None:
+            weights[f"{name}.signature"] = attention.signature_with_gates(saved)
+            weights[f"{name}.theta"] = attention.theta.detach().clone()
+
+
+def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
+    logger.warning(
+        "weights of a plain fairseq transformer: nothing in them tells their number of heads and "
+        "their dictionary, which are taken to be those of this model"
+    )
+    for name in [name for name in weights if _is_copy(name)]:
+        del weights[name]
+    own = model.state_dict()
+    weights.update({name: own[name] for name in own if name.endswith("signature")})
+
+
+def _is_copy(name: str) -> bool:
+    """Whether it is one of the copies that fairseq's encoder layers keep of their weights."""
+    return name.startswith("encoder.layers.") and name.endswith(EncoderLayer.COPIES)
+
+
+register_presets("transformer_gated_heads", GatedHeadsTransformer, GatedHeadsOptions)

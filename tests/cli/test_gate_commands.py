@@ -1,0 +1,105 @@
+"""From a converged model through closing gates to a smaller one, through the real commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from cli.conftest import SHORT, SIZES
+from commands import USER_DIR, succeed, train_log
+
+from fairseq_collab.criterions.with_head_gates import LOGGED
+from fairseq_collab.pruning import command_prune, command_vote
+from fairseq_compat import checkpoints
+
+SHARED = "--share-all-embeddings"
+GATED = ["--arch=transformer_gated_heads", *SIZES, SHARED, "--gated-sites=encoder"]
+CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_gates", "--gate-penalty=0.5"]
+TRAINING = [option for option in SHORT if not option.startswith("--criterion")]
+
+
+@pytest.fixture(scope="module")
+def converged(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of fairseq's own transformer."""
+    folder = tmp_path_factory.mktemp("plain")
+    succeed(
+        "fairseq-train", data, *USER_DIR, "--arch=transformer", *SIZES, SHARED, *SHORT,
+        "--save-dir", folder,
+    )  # fmt: skip
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def closing(
+    data: Path, converged: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """A checkpoint with gates that go on from there, the decoder frozen; and the log."""
+    folder = tmp_path_factory.mktemp("gated")
+    log = succeed(
+        "fairseq-train", data, *USER_DIR, *GATED, *CRITERION, *TRAINING, "--freeze=decoder",
+        "--gate-speed=10000", "--finetune-from-model", converged, "--save-dir", folder,
+    )  # fmt: skip
+    return folder / "checkpoint_last.pt", log
+
+
+def test_gates_go_on_from_a_converged_model(converged: Path, closing: tuple[Path, str]) -> None:
+    """The encoder, and only it, has moved; its gates are logged."""
+    checkpoint, log = closing
+    entries = train_log(log)
+    assert len(entries) == 3
+    for entry in entries:
+        assert set(LOGGED) - {"gates_l0_decoder", "gates_l0_cross"} <= entry.keys()
+        assert float(entry["gates_open"]) == 4
+    assert float(entries[-1]["gates_l0"]) < float(entries[0]["gates_l0"]) <= 4
+    before, after = (checkpoints.read(path)["model"] for path in (converged, checkpoint))
+    assert after["encoder.layers.0.self_attn.theta"].max() < 4e-4
+    moved = {n for n in before.keys() & after.keys() if not before[n].equal(after[n])}
+    assert "encoder.layers.0.fc1.weight" in moved
+    assert not any(name.startswith("decoder.layers") for name in moved)
+
+
+def test_prune_and_translate(
+    data: Path, closing: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The smaller model has the same translations as the one with closed gates."""
+    state = checkpoints.read(closing[0])
+    gates = torch.tensor([4e-4, -4e-4, -4e-4, 4e-4])  # as after a longer training
+    state["model"]["encoder.layers.0.self_attn.theta"] = gates
+    whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
+    checkpoints.save(state, whole)
+    assert command_prune.main([str(whole), "--gates", f"--output={pruned}"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["encoder: 2 of 4 heads: 0 3", "decoder: 4 of 4 heads: 0 1 2 3"]
+    assert "--arch transformer_headsize_n --heads-in-encoder 2" in printed[-1]
+    found = []
+    for path in (whole, pruned):
+        output = succeed("fairseq-generate", data, *USER_DIR, "--path", path, "--cpu")
+        found.append([line for line in output.splitlines() if line.startswith("H-")])
+    assert len(found[0]) == 50
+    for one, other in zip(*found, strict=True):  # ID, score, words
+        assert one.split("\t")[::2] == other.split("\t")[::2]
+
+
+def test_a_layer_without_open_gates_says_so(
+    closing: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = checkpoints.read(closing[0])
+    state["model"]["encoder.layers.0.self_attn.theta"].fill_(-1)
+    whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
+    checkpoints.save(state, whole)
+    assert command_prune.main([str(whole), "--gates", f"--output={pruned}"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "encoder: 1 of 4 heads: 0",
+        "encoder layer 0: no gate is open; the output of what stays is zero",
+    ]
+    weights = checkpoints.read(pruned)["model"]
+    assert not weights["encoder.layers.0.self_attn.out_proj.weight"].any()
+
+
+def test_heads_with_gates_vote(data: Path, closing: tuple[Path, str], tmp_path: Path) -> None:
+    votes = tmp_path / "votes.json"
+    command = [str(closing[0]), str(data), "--groups=2", "--cpu", f"--output={votes}"]
+    assert command_vote.main(command) == 0
+    assert len(json.loads(votes.read_text())["votes"]["encoder"][0]) == 2

@@ -1,0 +1,102 @@
+"""Language models from training in groups to fine-tuning, through the real commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli.conftest import SHORT
+from cli.test_group_commands import PRUNE
+from commands import USER_DIR, run_command, succeed, train_log, write_copy_task
+
+from fairseq_collab.criterions.with_head_groups import LOGGED
+from fairseq_collab.pruning import command_prune, command_vote
+from fairseq_compat import checkpoints
+
+LM = [
+    "--task=language_modeling", "--tokens-per-sample=16", "--decoder-layers=2",
+    "--decoder-embed-dim=16", "--decoder-attention-heads=4",
+]  # fmt: skip
+FFN = "--decoder-ffn-embed-dim=32"
+ADAPTIVE = [
+    "--adaptive-input", "--adaptive-input-cutoff=8", "--adaptive-softmax-cutoff=8",
+    "--tie-adaptive-weights", "--tie-adaptive-proj",
+]  # fmt: skip
+TRAIN = [o for o in SHORT if not o.startswith("--criterion")]
+LOSS = ["--criterion=adaptive_loss", "--ddp-backend=legacy_ddp"]
+
+
+@pytest.fixture(scope="module")
+def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One side of the copy task, binarised."""
+    folder = tmp_path_factory.mktemp("monolingual")
+    write_copy_task(folder / "text", train=300)
+    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid", "test")]
+    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def grouped(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in two groups with adaptive inputs and outputs, after three updates."""
+    folder = tmp_path_factory.mktemp("grouped")
+    log = succeed(
+        "fairseq-train", monolingual, *USER_DIR, *LM, FFN, *ADAPTIVE, *TRAIN,
+        "--arch=transformer_lm_grouped_heads", "--head-groups=2", "--save-dir", folder,
+        "--criterion=adaptive_loss_with_head_groups", "--ddp-backend=legacy_ddp",
+    )  # fmt: skip
+    entries = train_log(log)
+    assert len(entries) == 3
+    for entry in entries:
+        assert set(LOGGED) <= entry.keys()
+        assert 0 < float(entry["loss"]) < 10
+    return folder / "checkpoint_last.pt"
+
+
+def test_vote_prune_evaluate_and_tune(monolingual: Path, grouped: Path, tmp_path: Path) -> None:
+    """The options that prune prints are those that fairseq-train needs."""
+    assert command_vote.main([str(grouped), str(monolingual), "--subset=valid", "--cpu"]) == 0
+    file = grouped.with_name("checkpoint_last.pt.votes.json")
+    votes = json.loads(file.read_text())
+    assert (votes["votes"]["encoder"], votes["votes"]["cross"]) == ([], [])
+    assert [[sum(row) for row in layer] for layer in votes["votes"]["decoder"]] == (
+        [[votes["batches"]] * 2] * 2
+    )
+    pruned = tmp_path / "pruned.pt"
+    command = [str(grouped), "--votes", str(file), "--output", str(pruned), "--ffn-dim=20"]
+    done = run_command("python", "-c", PRUNE, *command)
+    assert done.returncode == 0, done.stderr
+    heads, last = done.stdout.splitlines()[-2:]
+    assert heads.startswith("decoder: 4 of 8 heads")
+    options = last.partition(": ")[2].split()
+    assert options[:4] == ["--arch", "transformer_lm_headsize_n", "--heads-in-decoder", "2,2"]
+    evaluate = ["fairseq-eval-lm", monolingual, *USER_DIR, "--path", pruned, "--cpu"]
+    output = succeed(*evaluate, "--tokens-per-sample=16")
+    assert 5 < float(re.search(r"Perplexity: ([\d.]+)", output)[1]) < 100
+    log = succeed(
+        "fairseq-train", monolingual, *USER_DIR, *LM, *ADAPTIVE, *TRAIN, *LOSS, *options,
+        "--finetune-from-model", pruned, "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
+    assert "loading pretrained model from" in log
+    assert len(train_log(log)) == 3
+
+
+def test_heads_of_a_stock_language_model(monolingual: Path, tmp_path: Path) -> None:
+    """A checkpoint of plain fairseq: grouped anew and voted for, or by chance."""
+    succeed(
+        "fairseq-train", monolingual, *LM, FFN, *TRAIN, "--arch=transformer_lm",
+        "--decoder-input-dim=16", "--decoder-output-dim=16", "--criterion=cross_entropy",
+        "--save-dir", tmp_path,
+    )  # fmt: skip
+    stock, votes, out = (str(tmp_path / name) for name in ("checkpoint_last.pt", "v", "out.pt"))
+    vote = [stock, str(monolingual), "--subset=test", "--cpu", "--rule=top", "--groups=3"]
+    assert command_vote.main([*vote, f"--output={votes}"]) == 0
+    chosen = ["--votes", votes, "--keep=2", "--ffn-dim=16"]
+    assert command_prune.main([stock, *chosen, f"--output={out}"]) == 0
+    state = checkpoints.read(out)
+    assert state["cfg"]["model"]["heads_in_decoder"] == "2,2"
+    assert state["model"]["decoder.layers.1.fc1.weight"].shape == (16, 16)
+    assert command_prune.main([stock, "--random=1", "--keep=1", f"--output={out}"]) == 0
+    assert checkpoints.read(out)["cfg"]["model"]["heads_in_decoder"] == "1,1"

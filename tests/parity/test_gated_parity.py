@@ -1,0 +1,137 @@
+"""Gates at 1 change nothing, and a gate at 0 is a head that is gone, in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toy
+from parity.test_prune_parity import built, masked, trained, translations
+from torch import Tensor, nn
+
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.pruning.gates import decided_gates, gates_of, open_heads, without_gates
+from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
+from fairseq_collab.pruning.trained import Trained
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+GATED, HEADSIZE = "transformer_gated_heads", "transformer_headsize_n"
+#: The third encoder layer has lost all of its heads.
+OPEN: Kept = {
+    "encoder": [[0, 2], [1, 2, 3], []],
+    "decoder": [[3], [0, 1, 2, 3]],
+    "cross": [[0, 1, 3], [2]],
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "head sizes": {"qk_head_size": 3, "v_head_size": 6, "attention_scale": "embed"},
+    "speed": {"gate_speed": 10},
+}
+
+
+def gated(kept: Kept = OPEN, **options: Any) -> Trained:
+    """A trained model whose gates are 1 for the heads of ``kept``, and 0 for others."""
+    source = trained(GATED, encoder_layers=3, **options)
+    for site, layers in source.attentions.items():
+        for heads, attention in zip(kept[site], layers.values(), strict=True):
+            if isinstance(attention, GatedAttention):
+                attention.theta.data.fill_(-5.0)
+                attention.theta.data[list(heads)] = 5.0
+    return source
+
+
+def logits(model: nn.Module) -> Tensor:
+    return model(**toy.batch())[0]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_gates_at_one_change_nothing(training: bool) -> None:
+    """Forward and gradients; in training, gates that are 1 in every draw."""
+    found = []
+    for arch in (HEADSIZE, GATED):
+        torch.manual_seed(3)
+        net = toy.model(arch, dropout=0.0).train(training)
+        for attention in gated_attentions(net):
+            attention.theta.data.fill_(50.0)
+        output = logits(net)
+        output.square().sum().backward()
+        gradients = {name: p.grad for name, p in net.named_parameters() if "theta" not in name}
+        found.append((output, gradients))
+    (one, its), (other, others) = found
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    assert its.keys() == others.keys()
+    for name in its:
+        torch.testing.assert_close(its[name], others[name], rtol=0, atol=1e-10)
+
+
+def test_open_gates_start_from_the_same_seed() -> None:
+    models = []
+    for arch in (HEADSIZE, GATED):
+        torch.manual_seed(3)
+        models.append(toy.model(arch).eval())
+    assert torch.equal(logits(models[0]), logits(models[1]))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
+    """Logits, and translations token for token."""
+    whole = gated(**OPTIONS[options])
+    gates = decided_gates(whole, rounding=False)
+    kept = open_heads(gates)
+    assert kept == {**OPEN, "encoder": [[0, 2], [1, 2, 3], [0]]}
+    plain = without_gates(whole, gates)
+    pruned = built(pruned_checkpoint(plain, kept))
+    assert not gated_attentions(pruned)
+    assert [layer.self_attn.num_heads for layer in pruned.encoder.layers] == [2, 3, 1]
+    expected = logits(whole.model)
+    torch.testing.assert_close(logits(pruned), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(logits(masked(plain, OPEN)), expected, rtol=0, atol=1e-10)
+    assert all(map(torch.equal, translations(pruned), translations(whole.model)))
+
+
+def test_pruning_leaves_the_trained_model_alone() -> None:
+    whole = gated()
+    before = logits(whole.model)
+    without_gates(whole, gates_of(whole))
+    assert len(gated_attentions(whole.model)) == 7
+    assert torch.equal(logits(whole.model), before)
+
+
+def test_gates_between_are_kept_as_they_are() -> None:
+    """Nothing is rounded where heads are chosen by other means."""
+    whole = gated(gated_sites="encoder,cross")
+    for attention in gated_attentions(whole.model):
+        nn.init.uniform_(attention.theta, -2, 2)
+    plain = without_gates(whole, gates_of(whole))
+    torch.testing.assert_close(logits(plain.model), logits(whole.model), rtol=0, atol=1e-10)
+    assert all(map(torch.equal, translations(plain.model), translations(whole.model)))
+    state = pruned_checkpoint(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
+    torch.testing.assert_close(logits(built(state)), logits(whole.model), rtol=0, atol=1e-10)
+
+
+def test_step_by_step_and_fused_gates_equal_shown_ones() -> None:
+    """Three ways to compute a head: with its weights shown, in one kernel, from a cache."""
+    attention = GatedAttention(16, 4, self_attention=True).eval()
+    nn.init.uniform_(attention.theta, -2, 2)
+    x, future = torch.randn(80, 2, 16), torch.ones(80, 80, dtype=torch.bool).triu(1)
+    shown = attention(x, x, x, attn_mask=future)[0]
+    fused = attention(x, x, x, attn_mask=future, need_weights=False)[0]
+    state: dict[str, Any] = {}
+    steps = [attention(x[i : i + 1], None, None, incremental_state=state)[0] for i in range(80)]
+    torch.testing.assert_close(fused, shown, rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.cat(steps), shown, rtol=0, atol=1e-10)
+
+
+def test_a_gate_multiplies_the_output_of_its_head() -> None:
+    """The equation of the paper, on the input of ``out_proj``."""
+    attention = GatedAttention(16, 4).eval()
+    nn.init.uniform_(attention.theta, -2, 2)
+    x = torch.randn(5, 2, 16)
+    _, weights = attention(x, x, x, need_head_weights=True)  # (H, B, T, S)
+    values = attention.v_proj(x).unflatten(2, (4, 4)).permute(2, 1, 0, 3)  # (H, B, S, h_v)
+    heads = attention.gates()[:, None, None, None] * (weights @ values)
+    expected = attention.out_proj(heads.permute(2, 1, 0, 3).flatten(2))
+    torch.testing.assert_close(attention(x, x, x)[0], expected, rtol=0, atol=1e-10)
