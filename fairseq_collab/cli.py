@@ -23,7 +23,11 @@ COMMANDS = {
     "compare": Command("fairseq_collab.evaluation.compare", "significance tests of two runs"),
     "cost": Command("fairseq_collab.evaluation.cost", "parameters and cache bytes of a checkpoint"),
     "export": Command("fairseq_collab.reparametrize.export", "a model for other engines, exactly"),
+    "heads": Command("fairseq_collab.analysis.heads.command", "what a model's heads do"),
     "prune": Command("fairseq_collab.pruning.command_prune", "take heads out of a trained model"),
+    "prune-curve": Command(
+        "fairseq_collab.pruning.command_curve", "BLEU against the share of heads removed"
+    ),
     "rank": Command("fairseq_collab.analysis.rank", "spectra and ranks of a model's heads"),
     "reparametrize": Command(
         "fairseq_collab.reparametrize.command", "collaborative heads from a trained model's"

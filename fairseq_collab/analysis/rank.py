@@ -21,13 +21,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from tqdm import tqdm
 
 from fairseq_collab.analysis.figures import rank_figure
+from fairseq_collab.analysis.heads import source
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
-from fairseq_collab.analysis.scores import SITES, attentions
-from fairseq_collab.models.trained import check_data
+from fairseq_collab.analysis.scores import SITES
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
@@ -52,18 +51,11 @@ def load(checkpoint: Path, data: Path) -> Loaded:
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
             encoder-decoder transformer.
     """
-    check_data(data)
-    overrides = {"data": str(data)}
-    (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    try:
-        attentions(model)
-    except TypeError as error:
-        todo = "give a checkpoint of a translation model"
-        raise UserError(str(error), where=checkpoint, todo=todo) from error
+    found = source.load(checkpoint, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        untrained = task.build_model(cfg.model)
-    return Loaded(model.double().eval(), untrained.double().eval(), task)
+        untrained = found.task.build_model(found.cfg.model)
+    return Loaded(found.model.double(), untrained.double().eval(), found.task)
 
 
 def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:

@@ -32,7 +32,8 @@ def load(checkpoint: Path, data: Path) -> Loaded:
         UserError: the checkpoint is missing, damaged, or does not fit ``data``.
     """
     check_data(data)
-    overrides = {"data": str(data)}
+    # Recomputed activations are for training: hooks would see every layer twice.
+    overrides = {"data": str(data), "checkpoint_activations": False}
     (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     return Loaded(model.eval(), cfg, task)
 

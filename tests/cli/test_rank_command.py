@@ -12,7 +12,7 @@ from commands import REPOSITORY, preprocess, refuse, succeed, write_copy_task
 from torch import nn
 
 from fairseq_collab import cli
-from fairseq_collab.analysis import rank
+from fairseq_collab.models import trained as loading
 
 STORED = REPOSITORY / "tests" / "stored" / "transformer_collab_1"
 RESULTS = {"rank.csv", "rank.png", "rank.pdf"}
@@ -130,7 +130,7 @@ def test_models_that_are_no_transformers(
     trained: Path, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        rank, "load_model_ensemble_and_task", lambda *_, **__: ([nn.GRU(1, 1)],) * 3
+        loading, "load_model_ensemble_and_task", lambda *_, **__: ([nn.GRU(1, 1)],) * 3
     )
     assert cli.main(["rank", str(trained), str(data)]) == 1
     assert f"{trained}: not an encoder-decoder transformer" in capsys.readouterr().err

@@ -1,0 +1,107 @@
+"""``heads.json``: what ``fairseq-collab heads`` finds, for people's reports and for other commands.
+
+    {"version": 1, "checkpoint": NAME, "arch": ..., "data": ..., "subset": "valid",
+     "sentences": n, "source_tokens": n, "target_tokens": n, "command": ..., commit, versions, ...,
+     "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
+     "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
+     "offsets": {"offsets": [-3, ..., 3],
+                 "encoder": [[[share per offset] per head] per layer], "decoder": ...},
+     "rare": {"frequent": 500, "sentences": n, "chance": x, "chance_of_two": x},
+     "syntax": null or {"trees": NAME, "sentences": n, "side": "source", ..., "relations":
+         {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
+                                        "encoder": [[accuracy per head] per layer]}, ...}, ...}},
+     "similarity": {"weights": {"encoder": [H x H per layer], ...}, "projections": {...}},
+     "roles": {"encoder": [[[names] per head] per layer], ...},
+     "examples": [{"source": [tokens], "target": [tokens],
+                   "weights": {"encoder": [[H x T x S] per layer], ...}}, ...]}
+
+Where a measure does not apply there is null: in place of a site, or of a head.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_collab.analysis.heads.weights import Heads
+from fairseq_collab.analysis.scores import SITES, Site
+from fairseq_compat import atomic
+from fairseq_compat.errors import UserError
+
+VERSION = 1
+NAME = "heads.json"
+TODO = "give a file that fairseq-collab heads has written"
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the file as a whole or not at all.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    text = json.dumps({"version": VERSION, **content}, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        atomic.write(path, lambda file: file.write(text.encode()))
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read such a file.
+
+    Raises:
+        UserError: it cannot be read, or is none.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=path) from error
+    except ValueError as error:
+        raise UserError(f"not JSON: {error}", where=path) from error
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        raise UserError(f"no analysis of heads of version {VERSION}", where=path, todo=TODO)
+    if not isinstance(content.get("measures"), dict):
+        raise UserError("it has no measures", where=path, todo=TODO)
+    return content
+
+
+def measure(
+    content: Mapping[str, Any], name: str, heads: Heads, path: Path
+) -> dict[Site, list[list[float]]]:
+    """One measure of all heads of a model that has these ``heads``.
+
+    Raises:
+        UserError: the file has no such measure of all sites, or is of another model.
+    """
+    found = content["measures"].get(name)
+    if not isinstance(found, dict):
+        known = ", ".join(sorted(content["measures"])) or "none"
+        raise UserError(f"has no measure {name!r}; it has {known}", where=path)
+    measured: dict[Site, list[list[float]]] = {}
+    for site in SITES:
+        layers = found.get(site)
+        if layers is None:
+            raise UserError(f"{name} is not measured of {site} attention", where=path)
+        if not _are_numbers(layers):
+            raise UserError(f"{name} is damaged", where=path, todo=TODO)
+        counts = [len(layer) for layer in layers]
+        if counts != list(heads[site]):
+            raise UserError(
+                f"is of another model: heads by layer in {site} attention are {counts} in it, "
+                f"{list(heads[site])} in the checkpoint",
+                where=path,
+            )
+        measured[site] = layers
+    return measured
+
+
+def _are_numbers(layers: Any) -> bool:
+    """Whether it is a list of layers, each a list of numbers."""
+    return isinstance(layers, list) and all(
+        isinstance(layer, list)
+        and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in layer)
+        for layer in layers
+    )

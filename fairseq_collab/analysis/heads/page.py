@@ -1,0 +1,124 @@
+"""The report of ``fairseq-collab heads``: one HTML file that needs nothing else, and its figures.
+
+OUT/report.html          all that ``heads.json`` holds, for people; opens without a network
+OUT/heads_*.png          figures of it, for a page of results
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fairseq_collab.analysis.heads import figures, page_sections, page_text
+from fairseq_collab.analysis.heads.markup import Markup, element, join
+from fairseq_collab.analysis.heads.page_examples import examples
+from fairseq_collab.analysis.heads.page_parts import facts
+from fairseq_collab.analysis.heads.page_sections import Content
+from fairseq_compat import atomic
+from fairseq_compat.errors import UserError
+
+NAME = "report.html"
+#: Nothing is fetched and nothing sent, whatever the tokens of a sentence say.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+#: Anchor, heading and content of each section, in the order of the page.
+SECTIONS: list[tuple[str, str, Callable[[Content], Markup | None]]] = [
+    ("roles", "Roles", page_sections.roles),
+    ("measures", "Measures", page_sections.measures),
+    ("positions", "Positions", page_sections.offsets),
+    ("syntax", "Syntax", page_sections.syntax),
+    ("similarity", "Similarity", page_sections.similarity),
+    ("attention", "Attention on single sentences", examples),
+]
+#: Told in words of their own; all else that is one value is listed as it is.
+PARTS = {
+    "version", "heads", "measures", "offsets", "rare", "syntax", "similarity", "roles", "examples",
+    "versions",
+}  # fmt: skip
+
+
+def write(content: Mapping[str, Any], out: Path) -> None:
+    """Write the report and the figures, each file whole or not at all.
+
+    Args:
+        content: of ``heads.json``, see :mod:`fairseq_collab.analysis.heads.content`
+        out: a folder, made if need be
+
+    Raises:
+        UserError: the folder cannot be made or written to.
+    """
+    made = {NAME: report(content).encode(), **figures.draw(content)}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in made.items():
+            atomic.write(out / name, partial(_fill, data))
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"cannot be written: {error.strerror or error}", out, todo) from error
+
+
+def _fill(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+def report(content: Content) -> str:
+    """The whole page; the same content gives the same page."""
+    made = [(anchor, title, make(content)) for anchor, title, make in SECTIONS]
+    made.append(("circumstances", "Circumstances", facts(circumstances(content))))
+    shown = [(anchor, title, inside) for anchor, title, inside in made if inside is not None]
+    links = [element("li", element("a", title, href=f"#{anchor}")) for anchor, title, _ in shown]
+    sections = [
+        element("section", element("h2", title, id=f"{anchor}-title"), inside, id=anchor,
+                aria_labelledby=f"{anchor}-title")
+        for anchor, title, inside in shown
+    ]  # fmt: skip
+    title = f"What the heads of {content['checkpoint']} do"
+    top = element(
+        "header",
+        element("h1", title),
+        element("p", summary(content)),
+        element("nav", element("ul", *links), aria_label="Sections"),
+    )
+    body = [top, element("main", *sections)]
+    if content.get("examples"):
+        body.append(element("script", _own("script.js")))
+    head = join(
+        [
+            Markup('<meta charset="utf-8">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            element("title", title),
+            element("style", _own("style.css")),
+        ]
+    )
+    page = element("html", element("head", head), element("body", *body), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _own(name: str) -> Markup:
+    """A file that lies beside this module."""
+    return Markup((files("fairseq_collab.analysis.heads") / name).read_text(encoding="utf-8"))
+
+
+def summary(content: Content) -> str:
+    """What was analysed, in a sentence, and how to read its numbers."""
+    counts = {site: sum(layers) for site, layers in content["heads"].items()}
+    heads = ", ".join(f"{count} in {site} attention" for site, count in counts.items() if count)
+    return (
+        f"{content['arch']} with {sum(counts.values())} heads ({heads}), on "
+        f"{content['sentences']:,} sentences of {content['data']}, {content['subset']}. "
+        f"{page_text.COUNTING}"
+    )
+
+
+def circumstances(content: Content) -> Iterator[tuple[str, str]]:
+    """Where, when and with what the numbers were made."""
+    for name, value in content.items():
+        if name in PARTS or value is None or isinstance(value, (dict, list)):
+            continue
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        yield name.replace("_", " "), text
+    versions = content.get("versions") or {}
+    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -1,0 +1,87 @@
+"""Which roles a head has: positional, syntactic, rare tokens.
+
+Voita et al. 2019 (arXiv 1905.09418), section 5:
+
+- *positional*: the largest weight is on one relative position at least 90 % of the time, and its
+  mean is above 0.8;
+- *syntactic*: the accuracy of a relation is at least 10 % higher than the baseline's.  We read it
+  as 10 % of the baseline (0.495 for 0.45).  Of relations with fewer than 100 pairs, where the
+  standard error alone may be 0.05, we say nothing;
+- *rare tokens*: the paper names no threshold.  Its heads point to one of the two rarest tokens in
+  more than half of the sentences; so must ours, and more often than twice by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from fairseq_collab.analysis.heads.weights import Heads
+from fairseq_collab.analysis.scores import SITES, Site
+
+POSITIONAL_SHARE, POSITIONAL_CONFIDENCE = 0.9, 0.8
+SYNTACTIC_GAIN, SYNTACTIC_PAIRS = 1.1, 100
+RARE_SHARE, RARE_GAIN = 0.5, 2.0
+
+#: Site, layer, head.
+Place = tuple[Site, int, int]
+
+
+def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list[str]]]]:
+    """The names of each head's roles, from the other parts of ``heads.json``."""
+    finders: list[Callable[[Place], Iterator[str]]] = [
+        partial(positional, content["measures"]["confidence"], content["offsets"]),
+        partial(syntactic, (content["syntax"] or {}).get("relations", {})),
+        partial(rare, content["measures"]["rare_of_two"], content["rare"]["chance_of_two"]),
+    ]
+    return {
+        site: [
+            [
+                [name for find in finders for name in find((site, layer, head))]
+                for head in range(number)
+            ]
+            for layer, number in enumerate(heads[site])
+        ]
+        for site in SITES
+    }
+
+
+def positional(
+    confidence: Mapping[str, Any], offsets: Mapping[str, Any], place: Place
+) -> Iterator[str]:
+    """``positional -1``, or another offset."""
+    shares = _at(offsets, place)
+    sure = _at(confidence, place)
+    if shares is None or sure is None or not sure > POSITIONAL_CONFIDENCE:
+        return
+    for offset, share in zip(offsets["offsets"], shares, strict=True):
+        if share is not None and share >= POSITIONAL_SHARE:
+            yield f"positional {offset:+d}" if offset else "positional 0"
+
+
+def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
+    """``syntactic nsubj dependent->head``, and so on."""
+    for relation, directions in relations.items():
+        for direction, found in directions.items():
+            accuracy = _at(found, place)
+            if accuracy is None or found["pairs"] < SYNTACTIC_PAIRS:
+                continue
+            if accuracy >= SYNTACTIC_GAIN * found["baseline"]["accuracy"]:
+                yield f"syntactic {relation} {direction}"
+
+
+def rare(of_two: Mapping[str, Any], chance: float | None, place: Place) -> Iterator[str]:
+    """``rare tokens``."""
+    share = _at(of_two, place)
+    if share is None or chance is None:
+        return
+    if share > RARE_SHARE and share > RARE_GAIN * chance:
+        yield "rare tokens"
+
+
+def _at(measured: Mapping[str, Any], place: Place) -> Any:
+    """What was measured of a head, or None."""
+    site, layer, head = place
+    layers = measured.get(site)
+    return None if layers is None else layers[layer][head]

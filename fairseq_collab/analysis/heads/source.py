@@ -1,0 +1,103 @@
+"""What is analysed: a trained model, and the sentences that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from tqdm import tqdm
+
+from fairseq_collab.analysis.heads.weights import Heads, heads_of
+from fairseq_collab.models import trained
+from fairseq_compat.errors import UserError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained encoder-decoder transformer in eval mode, with its options, task and heads."""
+
+    path: Path
+    model: Any
+    cfg: Any
+    task: Any
+    heads: Heads
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def arch(self) -> str:
+        """The name of the model's architecture."""
+        model = self.cfg.model
+        return str(getattr(model, "_name", None) or model.arch)
+
+
+def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Loaded:
+    """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
+
+    Raises:
+        UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
+            encoder-decoder transformer.
+    """
+    model, cfg, task = trained.load(checkpoint, data)
+    try:
+        heads = heads_of(model)
+    except TypeError as error:
+        todo = "give a checkpoint of a translation model"
+        raise UserError(str(error), where=checkpoint, todo=todo) from error
+    return Loaded(checkpoint, model.to(device), cfg, task, heads)
+
+
+def batches(
+    loaded: Loaded, subset: str, max_tokens: int | None = None, describe: str = "batches"
+) -> Iterator[dict[str, Any]]:
+    """The sentences of a data set in fairseq's batches, on the model's device, with a progress bar.
+
+    Sentences that are longer than the model's positions are left out.
+
+    Args:
+        max_tokens: of a batch, padding included; as in the training unless given.
+        describe: what stands before the progress bar.
+
+    Raises:
+        UserError: there is no sentence, or one does not fit into ``max_tokens``.
+        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+    """
+    options, task = loaded.cfg.dataset, loaded.task
+    task.load_dataset(subset)
+    longest = utils.resolve_max_positions(task.max_positions(), loaded.model.max_positions())
+    dataset = task.dataset(subset)
+    if max_tokens is not None:
+        _check_room(dataset, max_tokens, min(longest))
+    epoch = task.get_batch_iterator(
+        dataset,
+        max_tokens=max_tokens or options.max_tokens,
+        max_sentences=None if max_tokens else options.batch_size,
+        max_positions=longest,
+        ignore_invalid_inputs=True,
+    )
+    samples = epoch.next_epoch_itr(shuffle=False)
+    if not len(samples):
+        raise UserError("has no sentence that the model can read", where=subset)
+    for sample in tqdm(samples, desc=describe, unit="batch", disable=None, leave=False):
+        yield to_device(sample, loaded.device)
+
+
+def _check_room(dataset: Any, max_tokens: int, longest: int) -> None:
+    """Every sentence that the model can read must fit into a batch."""
+    lengths = dataset.num_tokens_vec(np.arange(len(dataset)))
+    most = lengths[lengths <= longest].max(initial=0)
+    if most > max_tokens:
+        raise UserError(f"a sentence has {most} tokens, more than {max_tokens}", "--max-tokens")
+
+
+def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """A batch with all its tensors on ``device``."""
+    moved: dict[str, Any] = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+    return moved

@@ -1,0 +1,188 @@
+"""From the words of a tree to the subwords that a model reads.
+
+A text is segmented as the training text was: by the sentencepiece model or the BPE codes of the
+data folder.  Which subwords are whose is found by counting characters:
+
+    word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
+
+where ``n(i)`` counts the characters that segmenting ``text[:i]`` gives.  So normalisation may
+change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
+multi-word token, are one *unit*: what the model reads does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sentencepiece
+
+from data_prep import bpe
+from data_prep.moses import Pipeline
+from fairseq_collab.analysis.heads.conllu import Sentence, Word
+from fairseq_compat.errors import UserError
+
+#: How sentencepiece marks the beginning of a word.
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+#: Where a data folder, or the folder ``text`` beside it, keeps what its text was segmented with.
+SENTENCEPIECE, CODES = "spm.model", "code"
+#: What Moses makes of a hyphen between letters.
+MOSES_HYPHEN = "@-@"
+
+
+class Subword(NamedTuple):
+    """A symbol that a model reads, and for how many characters of the text it stands."""
+
+    symbol: str
+    letters: int
+
+
+#: Segments a text as the training text was.
+Segmenter = Callable[[str], list[Subword]]
+
+
+class Pieces:
+    """sentencepiece's subwords of raw text."""
+
+    def __init__(self, model: Path):
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        except (OSError, RuntimeError) as error:
+            raise UserError("is no sentencepiece model", model, "give another file") from error
+
+    def __call__(self, text: str) -> list[Subword]:
+        pieces = self._processor.encode(text, out_type=str)
+        return [Subword(piece, len(piece.replace(SPACE, ""))) for piece in pieces]
+
+
+class Codes:
+    """subword-nmt's subwords of Moses' tokens.
+
+    Args:
+        form: what the data folder's manifest tells of its text: ``moses`` (whether it is
+            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None).
+    """
+
+    def __init__(self, codes: Path, language: str, form: dict[str, Any]):
+        self._bpe = bpe.Segmenter(codes)
+        self._hyphen = form["hyphens"]
+        self._tokenise: Callable[[list[str]], list[str]] | None = None
+        if form["moses"]:
+            self._tokenise = Pipeline(
+                language,
+                lower=form["lowercased"],
+                normalise=False,
+                remove_non_printing=False,
+                aggressive_hyphens=self._hyphen is not None,
+            )
+
+    def __call__(self, text: str) -> list[Subword]:
+        if self._tokenise is not None:
+            (text,) = self._tokenise([text])
+        return [subword for token in text.split() for subword in self._subwords(token)]
+
+    def _subwords(self, token: str) -> list[Subword]:
+        is_hyphen = self._hyphen is not None and token == MOSES_HYPHEN
+        symbols = self._bpe.segment(self._hyphen if is_hyphen else token).split()
+        if is_hyphen:  # the text has one character for it
+            return [*(Subword(symbol, 0) for symbol in symbols[:-1]), Subword(symbols[-1], 1)]
+        # Escaped characters (&apos;) are as many here as in the count of the whole.
+        return [Subword(symbol, len(symbol.removesuffix(bpe.SEPARATOR))) for symbol in symbols]
+
+
+def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:
+    """What the text of a data folder was segmented with.
+
+    Args:
+        subwords: a sentencepiece model, or BPE codes; the folder's own unless given.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    names = [folder / name for folder in (data, data.parent / "text")
+             for name in (SENTENCEPIECE, CODES)]  # fmt: skip
+    found = subwords or next((path for path in names if path.is_file()), None)
+    if found is None:
+        todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
+        raise UserError(f"has neither {SENTENCEPIECE} nor {CODES}", data, todo)
+    if not found.is_file():
+        raise UserError("there is no such file", found)
+    with found.open("rb") as file:
+        is_codes = file.read(9) == b"#version:"
+    return Codes(found, language, _form(data)) if is_codes else Pieces(found)
+
+
+def _form(data: Path) -> dict[str, Any]:
+    """What the manifest tells of the text; tokenised text in its own case if there is none."""
+    manifest = data / "manifest.json"
+    form = json.loads(manifest.read_text()).get("form") if manifest.is_file() else None
+    return form or {"moses": True, "lowercased": False, "hyphens": None}
+
+
+class Tree(NamedTuple):
+    """What a model reads of a sentence, and how its units hang together.
+
+    Attributes:
+        symbols: the subwords.
+        units: for each subword, which unit it is of; from 0, in the order of the text.
+        pairs: relation, unit of the dependent and unit of the head.
+        lost: how many pairs are not, being within a unit or of a word without subwords.
+    """
+
+    symbols: list[str]
+    units: list[int]
+    pairs: list[tuple[str, int, int]]
+    lost: int
+
+
+def align(sentence: Sentence, segment: Segmenter) -> Tree:
+    """The tree over the subwords of a sentence."""
+    text, words = sentence
+    subwords = segment(text)
+    owners = _owners(subwords, words_at(text, words, segment))
+    unit_of = _merged(owners, len(words))
+    units = [unit_of[shared[0]] for shared in owners]
+    pairs = [
+        (word.relation, unit_of[i], unit_of[word.head])
+        for i, word in enumerate(words)
+        if word.head is not None
+    ]
+    read = set(units)  # normalisation may leave nothing of a word
+    kept = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
+    return Tree([subword.symbol for subword in subwords], units, kept, len(pairs) - len(kept))
+
+
+def words_at(text: str, words: Sequence[Word], segment: Segmenter) -> list[tuple[int, int]]:
+    """Where each word begins and ends, in characters of the subwords."""
+    ends = {end for word in words for end in (word.start, word.end)}
+    counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
+    return [(counts[word.start], counts[word.end]) for word in words]
+
+
+def _owners(subwords: Sequence[Subword], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """For each subword the words that it has characters of.
+
+    One without any (a mark of a space alone) is of the word that the next character is of.
+    """
+    owners, start = [], 0
+    for _, letters in subwords:
+        end = start + max(letters, 1)
+        shared = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+        owners.append(shared or [len(spans) - 1])
+        start += letters
+    return owners
+
+
+def _merged(owners: Sequence[Sequence[int]], words: int) -> list[int]:
+    """The unit of each word: words that share a subword are one, with all between them."""
+    joined = [False] * words  # to the word before
+    for shared in owners:
+        for i in range(min(shared) + 1, max(shared) + 1):
+            joined[i] = True
+    units, number = [], -1
+    for together in joined:
+        number += not together
+        units.append(number)
+    return units

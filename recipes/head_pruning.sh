@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a converged model loses heads, the more
+# of them the more an open gate costs; what is left is fine-tuned, and beside it the same shape is
+# trained from scratch.
+#
+#   bash recipes/head_pruning.sh DATASET    embedded or multi30k
+#   BASELINE=DIR  with finished runs model-concatenated_seed-N to start from, such as those of
+#                 recipes/grouped_heads.sh in runs/grouped_heads_multi30k/trained (default:
+#                 OUT/trained, where they are trained)
+#   PENALTIES=... what an open gate costs; 0 is the control, as long a training that keeps all heads
+#                 (default: 0,0.003,0.01,0.03,0.1)
+#   FROM=DIR      where Multi30k's raw text is (downloaded without it)
+#   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
+#   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
+#   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
+#   SEEDS=1,2     of all trainings (default: 1)
+#   SWEEP='...'   further overrides of all trainings
+#
+# Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
+# alone with the decoder frozen. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
+# tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
+# 6 heads kept against BLEU: OUT/heads_kept.md, .json and .png.
+#
+# Interrupt it whenever you like: given again, it goes on; what is done is not done again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
+
+DATASET=${1:-}
+data=${DATA:-data/$DATASET}
+OUT=${OUT:-runs/head_pruning_$DATASET}
+SEEDS=${SEEDS:-1}
+PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
+
+case $DATASET in
+    embedded)
+        vocabulary=2000 epochs=20   # 8 of training, 8 with gates, 4 of fine-tuning
+        ;;
+    multi30k)
+        vocabulary=4000 epochs=15   # 6, 6 and 3
+        ;;
+    *)
+        echo "head_pruning: DATASET is '$DATASET'; it must be embedded or multi30k" >&2
+        exit 2
+        ;;
+esac
+
+[ -n "${VIRTUAL_ENV:-}" ] || activate
+set_variables
+
+if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    device=() jobs=1
+else
+    device=(common.cpu=true) jobs=$(nproc)
+fi
+
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
+
+failed=0
+
+# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
+sweep() {
+    local status=0
+    # shellcheck disable=SC2086  # SWEEP is several words
+    fairseq-collab sweep "configs/experiment/$1_$DATASET.yaml" --out "$OUT/$2" \
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
+    [ "$status" -le 1 ] || exit "$status"   # interrupted
+    [ "$status" -eq 0 ] || failed=1
+}
+
+seeds=common.seed="choice($SEEDS)"
+
+echo "== 1 ordinary heads"
+baseline=$(realpath -m "${BASELINE:-$OUT/trained}")
+[ -n "${BASELINE:-}" ] || sweep grouped_heads trained model="choice(concatenated)" "$seeds"
+for seed in ${SEEDS//,/ }; do
+    if [ ! -e "$baseline/model-concatenated_seed-$seed/score.json" ]; then
+        echo "head_pruning: no finished run $baseline/model-concatenated_seed-$seed" >&2
+        exit 1
+    fi
+done
+
+echo "== 2 gates"
+# shellcheck disable=SC2016  # Hydra expands it
+from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
+gates() {   # FOLDER PENALTIES OVERRIDES...
+    sweep gated_heads "gated/$1" "$from" criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
+}
+encoder_penalties=${PENALTIES#0,}
+gates all "$PENALTIES"
+gates encoder "$encoder_penalties" model.gated_sites=encoder model.freeze=decoder
+
+echo "== 3 prune"
+pruned=$(realpath -m "$OUT/pruned")
+prune() {   # SITES PENALTY SEED: if the run is finished
+    local run=$OUT/gated/$1/gate_penalty-$2_seed-$3 file=$pruned/$3/$1-$2.pt
+    mkdir -p "$pruned/$3"
+    if [ -e "$run/score.json" ] && [ ! -e "$file" ]; then
+        fairseq-collab prune "$run/average.pt" --gates --round --output "$file"
+    fi
+}
+declare -A shapes   # names of the pruned models, by seed
+for seed in ${SEEDS//,/ }; do
+    for penalty in ${PENALTIES//,/ }; do
+        prune all "$penalty" "$seed"
+    done
+    for penalty in ${encoder_penalties//,/ }; do
+        prune encoder "$penalty" "$seed"
+    done
+    shapes[$seed]=$(python -m fairseq_collab.pruning.shapes "$pruned/$seed")
+done
+
+# shaped EXPERIMENT KIND OVERRIDES...: trains every shape of every seed, see shapes.py.
+shaped() {
+    local seed
+    for seed in ${SEEDS//,/ }; do
+        sweep "$1" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
+            model="choice(${shapes[$seed]})" common.seed="choice($seed)" "${@:3}"
+    done
+}
+
+echo "== 4 fine-tune"
+shaped grouped_finetune tuned
+
+echo "== 5 from scratch"
+shaped grouped_heads scratch optimization.max_epoch="$epochs"
+
+echo "== 6 heads kept against BLEU"
+python -m fairseq_collab.pruning.kept "$OUT" --baseline "$baseline"
+exit "$failed"

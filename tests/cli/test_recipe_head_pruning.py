@@ -1,0 +1,209 @@
+"""Which runs ``recipes/head_pruning.sh`` asks for, and from which checkpoints they start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from commands import BIN, REPOSITORY
+from omegaconf import DictConfig
+
+from fairseq_collab.evaluation import sweep
+from fairseq_collab.pruning import shapes
+
+RECIPE = REPOSITORY / "recipes" / "head_pruning.sh"
+#: Takes the place of fairseq-collab: keeps its arguments, one a line; of prune, makes the file.
+RECORDER = """\
+#!/usr/bin/env bash
+printf '%s\\n' "$@" END >> "$RECORD"
+[ "$1" != prune ] || cp "$PRUNED" "${@: -1}"
+"""
+#: Takes the place of python: keeps the arguments of the table, and does not make it.
+PYTHON = """\
+#!/usr/bin/env bash
+case "$*" in
+    *pruning.kept*) printf '%s\\n' "$@" END >> "$RECORD" ;;
+    *) exec {python} "$@" ;;
+esac
+"""
+PENALTIES = ("0", "0.01", "0.1")
+#: All runs with gates, as the recipe names what is left of them, and the one that failed.
+SHAPES = [*(f"all-{penalty}" for penalty in PENALTIES), "encoder-0.01", "encoder-0.1"]
+FAILED = "all-0.1"
+Command = list[str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "DATASET is ''; it must be embedded or multi30k"), (["wmt14"], "DATASET is 'wmt14'")],
+)
+def test_refusals(arguments: list[str], message: str) -> None:
+    done = subprocess.run(["bash", RECIPE, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not done.stdout
+
+
+def test_a_baseline_that_is_not_finished(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", RECIPE, "embedded"], capture_output=True, text=True,
+        env={**settings(tmp_path), "BASELINE": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"no finished run {tmp_path}/model-concatenated_seed-7" in done.stderr
+    assert not (tmp_path / "record").exists()
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """The environment of a recipe whose commands are recorded in ``folder``."""
+    for name, text in (("fairseq-collab", RECORDER), ("python", PYTHON)):
+        (folder / name).write_text(text.replace("{python}", sys.executable))
+        (folder / name).chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{folder}:{BIN}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "RECORD": str(folder / "record"),
+        "PRUNED": str(folder / "pruned.pt"),
+        "DATA": "data/none",
+        "OUT": str(folder / "out"),
+        "SEEDS": "7",
+        "PENALTIES": ",".join(PENALTIES),
+        "SWEEP": "",
+    }
+
+
+class Recorded:
+    """Everything that the recipe asks for, for one seed; all runs but one are finished."""
+
+    def __init__(self, dataset: str, folder: Path):
+        self.out = folder / "out"
+        finished = [self.out / "trained" / "model-concatenated_seed-7"]
+        for shape in SHAPES:
+            sites, penalty = shape.split("-")
+            if shape != FAILED:
+                finished.append(self.out / "gated" / sites / f"gate_penalty-{penalty}_seed-7")
+        for run in finished:
+            run.mkdir(parents=True)
+            (run / "score.json").touch()
+        write_pruned(folder / "pruned.pt")
+        done = subprocess.run(
+            ["bash", RECIPE, dataset], capture_output=True, text=True, env=settings(folder)
+        )
+        assert done.returncode == 0, done.stderr
+        ended = (folder / "record").read_text().split("END\n")[:-1]
+        self.commands: list[Command] = [command.splitlines() for command in ended]
+        self._composed: dict[str, dict[str, DictConfig]] = {}
+
+    def jobs(self, folder: str) -> dict[str, DictConfig]:
+        """The configuration of every run of a folder by its name, as the sweeps compose them."""
+        if folder not in self._composed:
+            self._composed[folder] = dict(self._compose(folder))
+        return self._composed[folder]
+
+    def _compose(self, folder: str) -> Iterator[tuple[str, DictConfig]]:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("config", type=Path)
+        parser.add_argument("overrides", nargs="*")
+        for option in ("--out", "--jobs"):
+            parser.add_argument(option)
+        for name, *rest in self.commands:
+            if name != "sweep":
+                continue
+            args = parser.parse_intermixed_args(rest)
+            if args.out == str(self.out / folder):
+                config = REPOSITORY / args.config
+                for job in sweep.plan(config, REPOSITORY / "configs", args.overrides):
+                    yield job.name, job.config
+
+
+def write_pruned(path: Path) -> None:
+    """A checkpoint with the options of a pruned model."""
+    heads = {"heads_in_encoder": "4,1", "heads_in_decoder": "8,2", "heads_in_cross": "7,8"}
+    sizes = {"qk_head_size": 16, "v_head_size": 16}
+    options = {"_name": "transformer_headsize_n", **heads, **sizes}
+    torch.save(
+        {"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
+    )
+
+
+@pytest.fixture(scope="module", params=["embedded", "multi30k"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(request.param, tmp_path_factory.mktemp("recorder"))
+
+
+def test_gates_start_from_ordinary_heads(recorded: Recorded) -> None:
+    ((name, ordinary),) = recorded.jobs("trained").items()
+    assert (name, ordinary.model._name) == ("model-concatenated_seed-7", "transformer_headsize_n")
+    assert list(recorded.jobs("gated/all")) == [
+        f"gate_penalty-{penalty}_seed-7" for penalty in PENALTIES
+    ]
+    for sites, gated_sites, frozen, expected in (
+        ("all", "encoder,decoder,cross", None, PENALTIES),
+        ("encoder", "encoder", "decoder", PENALTIES[1:]),  # the control is that of all
+    ):
+        configs = recorded.jobs(f"gated/{sites}").values()
+        assert [str(config.criterion.gate_penalty) for config in configs] == list(expected)
+        for config in configs:
+            assert config.model._name == "transformer_gated_heads"
+            assert (config.model.gated_sites, config.model.freeze) == (gated_sites, frozen)
+            assert config.checkpoint.finetune_from_model == str(
+                recorded.out / "trained" / name / "average.pt"
+            )
+            for option in ("encoder_attention_heads", "encoder_embed_dim", "encoder_layers"):
+                assert config.model[option] == ordinary.model[option]
+
+
+def test_every_finished_run_is_pruned(recorded: Recorded) -> None:
+    pruned = {}
+    for name, *rest in recorded.commands:
+        if name == "prune":
+            checkpoint, *options, output = rest
+            assert options == ["--gates", "--round", "--output"]
+            run = Path(checkpoint).relative_to(recorded.out)
+            pruned[Path(output).relative_to(recorded.out)] = run
+    assert pruned == {
+        Path(f"pruned/7/{shape}.pt"): Path(
+            "gated/{}/gate_penalty-{}_seed-7/average.pt".format(*shape.split("-"))
+        )
+        for shape in SHAPES
+        if shape != FAILED
+    }
+
+
+def test_shapes_are_tuned_and_trained_from_scratch(recorded: Recorded) -> None:
+    """Each goes on from its own checkpoint, or from nothing for as many epochs as all before."""
+    ordinary, *_ = recorded.jobs("trained").values()
+    gated, *_ = recorded.jobs("gated/all").values()
+    tuned, scratch = recorded.jobs("tuned"), recorded.jobs("scratch")
+    assert set(tuned) == {f"model-{shape}_seed-7" for shape in SHAPES if shape != FAILED}
+    assert set(scratch) == set(tuned)
+    for name, config in tuned.items():
+        shape = re.fullmatch(r"model-(.*)_seed-7", name)
+        assert shape is not None
+        start = recorded.out / "pruned" / "7" / f"{shape[1]}.pt"
+        assert config.checkpoint.finetune_from_model == str(start)
+        other = scratch[name]
+        assert other.checkpoint.finetune_from_model is None
+        for each in (config, other):
+            assert each.common.seed == 7
+            assert each.criterion._name == "label_smoothed_cross_entropy"
+            assert each.model._name == "transformer_headsize_n"
+            options = shapes.options_of(start)
+            assert {name: each.model[name] for name in options} == options
+        epochs = [each.optimization.max_epoch for each in (ordinary, gated, config)]
+        assert other.optimization.max_epoch == sum(epochs)
+
+
+def test_it_ends_with_the_table(recorded: Recorded) -> None:
+    out = str(recorded.out)
+    assert recorded.commands[-1] == [
+        *("-m", "fairseq_collab.pruning.kept", out, "--baseline", f"{out}/trained")
+    ]

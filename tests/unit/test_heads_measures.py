@@ -1,0 +1,475 @@
+"""Measures of heads: on attention that is right by design, and on models of every kind."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from fairseq_collab.analysis.heads import content, source
+from fairseq_collab.analysis.heads.examples import check_lines, rounded, short_lines
+from fairseq_collab.analysis.heads.measures import (
+    OFFSETS,
+    Confidence,
+    Entropy,
+    Positional,
+    RareTokens,
+    shifted,
+    with_all_sites,
+)
+from fairseq_collab.analysis.heads.similarity import (
+    WeightDistance,
+    cosines,
+    distances,
+    projection_cosines,
+)
+from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, heads_of, shown_weights
+from fairseq_collab.analysis.scores import SITES, attentions, factors, watched
+from fairseq_collab.attention.scores import mask_scores, over_keys
+from fairseq_compat.errors import UserError
+
+PAD, EOS = 1, 2
+#: Sources of three and two words, padded left; references of two and one, padded right.
+SOURCE = torch.tensor([[10, 11, 12, EOS], [PAD, 13, 14, EOS]])
+TARGET = torch.tensor([[20, 21, EOS], [22, EOS, PAD]])
+PREVIOUS = torch.tensor([[EOS, 20, 21], [EOS, 22, PAD]])
+
+
+def batch(**weights: Tensor) -> AttentionBatch:
+    """One layer at each site given, ``(B, H, T, S)``."""
+    sample = {
+        "net_input": {"src_tokens": SOURCE, "prev_output_tokens": PREVIOUS},
+        "target": TARGET,
+    }
+    layers: dict[Any, list[Tensor]] = {site: [found] for site, found in weights.items()}
+    return AttentionBatch(sample, layers, SOURCE.eq(PAD), PREVIOUS.eq(PAD), EOS)
+
+
+def pointing(*heads: list[list[int]], keys: int, weight: float = 0.7) -> Tensor:
+    """Each query of each sentence gives ``weight`` to one key, the others share the rest.
+
+    Shapes: heads of ``B x T`` positions -> ``(B, H, T, S)``.
+    """
+    chosen = nn.functional.one_hot(torch.tensor(heads), keys).double()  # (H, B, T, S)
+    rest = (1 - weight) / (keys - 1)
+    return (chosen * (weight - rest) + rest).transpose(0, 1)
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+
+def test_words_are_neither_padding_nor_the_end_of_sentence() -> None:
+    found = batch()
+    source_words = [[True, True, True, False], [False, True, True, False]]
+    assert found.key_words("encoder").tolist() == found.query_words("encoder").tolist()
+    assert found.key_words("encoder").tolist() == found.key_words("cross").tolist() == source_words
+    read = [[False, True, True], [False, True, False]]
+    assert found.query_words("decoder").tolist() == found.key_words("decoder").tolist() == read
+    # A row of cross-attention counts for the word that it predicts.
+    assert found.query_words("cross").tolist() == [[True, True, False], [True, False, False]]
+
+
+# ---- confidence and entropy ----------------------------------------------------------------------
+
+
+def test_confidence_is_the_mean_largest_weight_of_words() -> None:
+    weights = torch.zeros(2, 2, 4, 4)
+    weights[0, 0, :3, 0] = torch.tensor([1.0, 0.5, 0.3])
+    weights[1, 0, 1:3, 2] = torch.tensor([0.9, 0.3])
+    weights[:, 0, :, 3] = 0.95  # the end of sentence: as a key ...
+    weights[:, 0, 3, 0] = 1.0  # ... and as a query
+    weights[1, 0, 0, 1] = 1.0  # a padding query
+    confidence = Confidence({"encoder": [2], "decoder": [], "cross": []})
+    confidence.add(batch(encoder=weights))
+    assert confidence.result()["encoder"][0] == pytest.approx([3.0 / 5, 0])
+
+
+def test_batches_add_up_and_count_by_their_words() -> None:
+    """A head's mean is over words, whatever batches they came in."""
+    heads = {"encoder": [1], "decoder": [1], "cross": [1]}
+    confidence, together = Confidence(heads), []
+    for weight in (0.4, 0.7):
+        confidence.add(batch(cross=pointing([[0] * 3, [1] * 3], keys=4, weight=weight)))
+        together += [weight] * 3
+    assert confidence.result()["cross"] == [[pytest.approx(sum(together) / 6)]]
+    assert confidence.result()["encoder"] == [[None]]  # nothing to count
+
+
+def test_entropy_is_of_whole_rows_in_nats() -> None:
+    weights = torch.zeros(2, 2, 4, 4)
+    weights[:, 0] = 0.25
+    weights[:, 1, :, 3] = 1.0  # all on the end of sentence
+    entropy = Entropy({"encoder": [2], "decoder": [], "cross": []})
+    entropy.add(batch(encoder=weights))
+    assert entropy.result()["encoder"][0] == pytest.approx([math.log(4), 0])
+
+
+# ---- positions -----------------------------------------------------------------------------------
+
+
+def positions(site: str, weights: Tensor) -> Positional:
+    found = Positional({"encoder": [], "decoder": [], site: [weights.size(1)]})
+    found.add(batch(**{site: weights}))
+    return found
+
+
+def test_positional_heads_are_found() -> None:
+    previous, following = [[0, 0, 1, 2], [1, 1, 1, 2]], [[1, 2, 2, 3]] * 2
+    weights = pointing(previous, following, [[0] * 4, [1] * 4], keys=4)
+    found = positions("encoder", weights)
+    layer = found.offsets()["encoder"][0]
+    shares = [dict(zip(OFFSETS, head, strict=True)) for head in layer]
+    # Each word that has a neighbour counts: the first has none before it, the last none behind it,
+    # for the end of sentence is no word.
+    assert [head[-1] for head in shares] == [1, 0, pytest.approx(2 / 3)]
+    assert [head[1] for head in shares] == [0, 1, 0]
+    assert shares[2][-2] == 1  # of one word that has one two places before it
+    assert shares[0][0] == shares[1][0] == pytest.approx(2 / 5)  # at the ends, for want of others
+    assert {head[3] for head in shares} == {None}  # no sentence is that long
+    assert found.result()["encoder"] == [[1, 1, 1]]
+
+
+def test_weight_on_the_end_of_sentence_is_left_out_of_account() -> None:
+    weights = pointing([[0, 0, 1, 2]] * 2, keys=4, weight=0.3)
+    weights[..., 3] = 0.6
+    assert positions("encoder", weights).offsets()["encoder"][0][0][OFFSETS.index(-1)] == 1
+
+
+def test_the_decoder_has_positions_of_what_it_reads() -> None:
+    found = positions("decoder", pointing([[0, 0, 1]] * 2, [[0, 1, 2]] * 2, keys=3))
+    first, second = found.offsets()["decoder"][0]
+    assert first[OFFSETS.index(-1)] == 1  # of the second word alone: the first follows the start
+    assert second[OFFSETS.index(0)] == 1
+    assert second[OFFSETS.index(1)] == 0
+    assert found.result()["encoder"] == []
+    assert with_all_sites(found.result())["cross"] is None
+
+
+@pytest.mark.parametrize("offset", [-5, -4, -1, 0, 2, 4, 7])
+def test_shifted_words(offset: int) -> None:
+    words = torch.tensor([[True, False, True, True]])
+    expected = [0 <= i + offset < 4 and bool(words[0, i + offset]) for i in range(4)]
+    assert shifted(words, offset).tolist() == [expected]
+
+
+# ---- rare tokens ---------------------------------------------------------------------------------
+
+
+def vocabulary(**counts: int) -> Dictionary:
+    """Symbols that are as frequent as given, from number 4 on."""
+    symbols = Dictionary()
+    for word, count in counts.items():
+        symbols.add_symbol(word, n=count)
+    return symbols
+
+
+def rare_tokens(
+    rows: list[list[int]], symbols: Dictionary, weights: Tensor, frequent: int
+) -> RareTokens:
+    tokens = torch.tensor(rows)
+    sample = {"net_input": {"src_tokens": tokens}}
+    attention = AttentionBatch(sample, {"encoder": [weights]}, tokens.eq(PAD), tokens[:, :0], EOS)
+    found = RareTokens({"encoder": [weights.size(1)]}, symbols, frequent)
+    found.add(attention)
+    return found
+
+
+def test_heads_that_point_to_the_rarest_token_are_found() -> None:
+    symbols = vocabulary(the=90, of=80, owl=3, auk=2)  # 4, 5, 6, 7
+    rows = [[4, 7, 6, EOS], [PAD, 6, 5, EOS], [PAD, 4, 5, EOS]]  # nothing in the last is rare
+    rarest, second = [[1] * 4, [1] * 4, [1] * 4], [[2] * 4, [1] * 4, [1] * 4]
+    weights = pointing(rarest, second, [[0] * 4, [2] * 4, [1] * 4], keys=4)
+    weights[..., 3] = 5  # to the end of sentence: no word
+    weights[:, :, 3, 0] = 9  # from it, either
+    weights[1, :, 0, 2] = 9  # from padding
+    found = rare_tokens(rows, symbols, weights, frequent=2)
+    assert found.result()["encoder"][0] == [1, 0.5, 0]
+    assert found.of_two()["encoder"][0] == [1, 1, 0.5]
+    assert found.about() == {
+        "sentences": 2,
+        "chance": pytest.approx((1 / 3 + 1 / 2) / 2),
+        "chance_of_two": pytest.approx((2 / 3 + 1) / 2),
+    }
+
+
+def test_a_head_points_to_what_all_queries_together_weigh_most() -> None:
+    symbols = vocabulary(the=90, owl=3)
+    weights = torch.tensor([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.0, 0.0, 1]])[None, None]
+    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).result()["encoder"][0] == [0]
+    weights = torch.tensor([[0.6, 0.4, 0], [0.2, 0.8, 0], [0.0, 0.0, 1]])[None, None]
+    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).result()["encoder"][0] == [1]
+
+
+def test_tokens_that_are_as_frequent_as_the_frequent_ones_are_not_rare() -> None:
+    symbols, weights = vocabulary(the=90, a=90, owl=3), pointing([[0] * 2], keys=2)
+    assert rare_tokens([[5, EOS]], symbols, weights, frequent=1).sentences == 0
+    assert rare_tokens([[6, EOS]], symbols, weights, frequent=1).sentences == 1
+    few = rare_tokens([[6, EOS]], symbols, weights, frequent=3)  # no more symbols than that
+    assert (few.sentences, few.result()["encoder"]) == (0, [[None]])
+    assert few.about() == {"sentences": 0, "chance": None, "chance_of_two": None}
+
+
+def test_an_unknown_word_is_the_rarest() -> None:
+    symbols = vocabulary(the=90, owl=1)
+    weights = pointing([[1] * 3], keys=3)
+    found = rare_tokens([[5, symbols.unk(), EOS]], symbols, weights, frequent=1)
+    assert found.result()["encoder"] == [[1]]
+
+
+# ---- similarity ----------------------------------------------------------------------------------
+
+
+def test_distances_of_equal_disjoint_and_other_rows() -> None:
+    p, q = [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]
+    weights = torch.tensor([[p, p, [0.0, 0.0, 1.0], q]], dtype=torch.float64)  # (1, 4, 3)
+    found = distances(weights)[0]
+    assert found[0, 1] == 0
+    assert found[0, 2].item() == pytest.approx(1)
+    # JSD in bits: entropy of (1/4, 1/2, 1/4) less that of either, 1.5 - 1.
+    assert found[0, 3].item() == pytest.approx(math.sqrt(0.5))
+    assert torch.equal(found, found.T)
+    assert torch.equal(found.diagonal(), torch.zeros(4, dtype=torch.float64))
+
+
+def test_distance_is_a_mean_over_words() -> None:
+    same, other = [[0, 1, 2, 3]] * 2, [[0, 2, 2, 0], [0, 1, 1, 0]]
+    weights = pointing(same, other, keys=4, weight=1.0)
+    found = WeightDistance({"encoder": [2], "decoder": [3], "cross": []})
+    found.add(batch(encoder=weights))
+    (matrix,) = found.result()["encoder"]
+    assert matrix[0] == [0, pytest.approx(2 / 5)]  # of five words, two are told apart
+    assert found.result()["decoder"][0][0][1] is None
+    assert found.result()["cross"] == []
+
+
+@pytest.mark.usefixtures("float64")
+def test_cosines_are_those_of_the_maps() -> None:
+    a, b = torch.randn(3, 6, 2), torch.randn(3, 5, 2)
+    a[2], b[2] = -2 * a[1], b[1]  # the opposite map
+    maps = (a @ b.transpose(1, 2)).flatten(1)  # (3, 30)
+    expected = nn.functional.cosine_similarity(maps[:, None], maps[None], dim=-1)
+    torch.testing.assert_close(cosines(a, b), expected, rtol=0, atol=1e-10)
+    assert cosines(a, b)[1, 2].item() == pytest.approx(-1)
+    assert torch.equal(cosines(a * 0, b), torch.zeros(3, 3))
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "stock": ("transformer", {}),
+    "collaborative": ("transformer_collab", {"key_dim": 6}),
+    "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
+    "grouped": ("transformer_grouped_heads", {"head_groups": "2"}),
+    "gated": ("transformer_gated_heads", {}),
+    "sizes": (
+        "transformer_headsize_n",
+        {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"},
+    ),
+}
+every_model = pytest.mark.parametrize("kind", MODELS)
+
+
+def build(kind: str) -> nn.Module:
+    """A model in eval mode, loaded as from a checkpoint."""
+    arch, options = MODELS[kind]
+    torch.manual_seed(3)
+    model = toy.model(arch, **options).eval()
+    model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
+    return model
+
+
+def sample() -> dict[str, Any]:
+    net_input = toy.batch()
+    eos, pad = EOS, PAD
+    previous = net_input["prev_output_tokens"]
+    target = torch.full_like(previous, pad)
+    for row, length in enumerate(previous.ne(pad).sum(1).tolist()):
+        target[row, : length - 1], target[row, length - 1] = previous[row, 1:length], eos
+    return {"net_input": net_input, "target": target}
+
+
+@every_model
+@pytest.mark.usefixtures("float64")
+def test_weights_are_the_softmax_of_the_models_scores(kind: str) -> None:
+    model, scores, calls = build(kind), {}, {}
+    net_input = sample()["net_input"]
+    for found in attentions(model):
+        found.module.register_forward_pre_hook(
+            lambda module, args, kwargs, found=found: calls.update({found: kwargs}),
+            with_kwargs=True,
+        )
+    with torch.no_grad(), watched(model, lambda where, seen: scores.update({where: seen})):
+        plain = model(**net_input)[0]
+    seen = attend(model, sample())
+    for (site, layer, module), logits in scores.items():
+        given = calls[site, layer, module]
+        masked = mask_scores(
+            logits, given.get("attn_mask"), over_keys(given.get("key_padding_mask"))
+        )
+        torch.testing.assert_close(
+            seen.weights[site][layer], masked.softmax(-1), rtol=0, atol=1e-10
+        )
+    with torch.no_grad(), shown_weights(model):
+        watched_output = model(**net_input)[0]
+    torch.testing.assert_close(watched_output, plain, rtol=0, atol=1e-10)
+
+
+@every_model
+def test_every_kind_of_model_is_measured(kind: str) -> None:
+    """Whoever is measured has a number for each head; the heads of a layer are their own."""
+    model = build(kind)
+    heads = heads_of(model)
+    assert heads == {"encoder": [2, 5] if kind == "sizes" else [4, 4], "decoder": [4, 4],
+                     "cross": [4, 4]}  # fmt: skip
+    measures: list[Any] = [Confidence(heads), Entropy(heads), Positional(heads)]
+    alike = WeightDistance(heads)
+    for measure in (*measures, alike):
+        measure.add(attend(model, sample()))
+    for measure in measures:
+        for site, layers in measure.result().items():
+            assert [len(layer) for layer in layers] == heads[site]
+            assert all(value >= 0 for layer in layers for value in layer)
+    for found in (alike.result(), projection_cosines(model)):
+        for site in SITES:
+            assert [len(matrix) for matrix in found[site]] == heads[site]
+            assert [len(matrix[0]) for matrix in found[site]] == heads[site]
+    a, b = factors(model.encoder.layers[0].self_attn)
+    cosine = projection_cosines(model)["encoder"][0]
+    expected = cosines(a[:, :-1].double(), b[:, :-1].double())
+    torch.testing.assert_close(torch.tensor(cosine), expected.float())
+
+
+def test_an_encoder_alone_has_weights_without_a_target() -> None:
+    model, whole = build("stock"), sample()
+    alone = {"net_input": {k: whole["net_input"][k] for k in ("src_tokens", "src_lengths")}}
+    seen = attend(model, alone)
+    assert set(seen.weights) == {"encoder"}
+    assert seen.target_padding.shape == (3, 0)
+    both = attend(model, whole)
+    torch.testing.assert_close(seen.weights["encoder"][1], both.weights["encoder"][1])
+
+
+def test_nothing_is_left_behind_in_the_model() -> None:
+    model = build("stock")
+    attend(model, sample())
+    with torch.no_grad(), shown_weights(model) as weights:
+        model(**sample()["net_input"])
+        model(**sample()["net_input"])
+    assert {site: len(layers) for site, layers in weights.items()} == dict.fromkeys(SITES, 2)
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+# ---- examples ------------------------------------------------------------------------------------
+
+
+class Lengths:
+    """A data set that knows how long its sentences are."""
+
+    def __init__(self, *sizes: tuple[int, int]):
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def size(self, index: int) -> tuple[int, int]:
+        return self.sizes[index]
+
+
+def test_short_sentences_are_chosen_evenly() -> None:
+    dataset = Lengths(*[(5, 5), (5, 21), (20, 20), (30, 2), (4, 4), (6, 6)])
+    assert short_lines(dataset, 2) == [0, 4]
+    assert short_lines(dataset, 9) == [0, 2, 4, 5]
+    assert short_lines(dataset, 0) == []
+    check_lines(dataset, [0, 5])
+    with pytest.raises(UserError, match="--example-lines: there are 6 sentences, no 7"):
+        check_lines(dataset, [6])
+
+
+def test_weights_of_examples_have_three_decimals() -> None:
+    assert rounded(torch.tensor([[1 / 3, 0.00049], [1.0, 0.0006]])) == [[0.333, 0], [1, 0.001]]
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def test_a_data_set_that_the_model_cannot_read() -> None:
+    def epoch(*_: Any, **__: Any) -> Namespace:
+        return Namespace(next_epoch_itr=lambda shuffle: [])
+
+    options = Namespace(dataset=Namespace(max_tokens=9, batch_size=None))
+    task = Namespace(
+        load_dataset=lambda subset: None,
+        dataset=lambda subset: None,
+        max_positions=lambda: (2, 2),
+        get_batch_iterator=epoch,
+    )
+    loaded = source.Loaded(Path("x"), build("stock"), options, task, {})
+    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
+        list(source.batches(loaded, "valid"))
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+HEADS: Any = {"encoder": [2], "decoder": [1], "cross": [1]}
+FOUND = {
+         "measures": {"rare": {"encoder": [[0.1, 0.2]], "decoder": None, "cross": None},
+                      "entropy": {"encoder": [[1, 2.5]], "decoder": [[0]], "cross": [[3]]},
+                      "holes": {"encoder": [[1, None]], "decoder": [[0]], "cross": [[3]]}},
+}  # fmt: skip
+
+
+def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / content.NAME
+    content.write(path, FOUND)
+    found = content.read(path)
+    assert found == {"version": 1, **FOUND}
+    assert content.measure(found, "entropy", HEADS, path) == FOUND["measures"]["entropy"]
+    for name, what in (
+        ("rank", "no measure 'rank'; it has entropy, holes, rare"),
+        ("rare", "rare is not measured of decoder attention"),
+        ("holes", "holes is damaged"),
+    ):
+        with pytest.raises(UserError, match=f"{path}: .*{what}"):
+            content.measure(found, name, HEADS, path)
+    other = {**HEADS, "cross": [1, 1]}
+    with pytest.raises(UserError, match=r"by layer in cross attention are \[1\] in it, \[1, 1\]"):
+        content.measure(found, "entropy", other, path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / content.NAME
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        content.read(path)
+    for text, what in (
+        ("{", "not JSON"),
+        ("[]", "no analysis of heads of version 1"),
+        ('{"version": 2}', "no analysis of heads of version 1"),
+        ('{"version": 1}', "it has no measures"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=what):
+            content.read(path)
+
+
+def test_no_number_is_written_that_json_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        content.write(tmp_path / content.NAME, {"x": math.nan})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"cannot be written: .* give another folder with --out"):
+        content.write(tmp_path / "no" / content.NAME, FOUND)
+
+
+def test_the_architectures_name() -> None:
+    loaded = source.Loaded(Path("x"), None, Namespace(model=Namespace(arch="old")), None, {})
+    assert loaded.arch == "old"
+    loaded = source.Loaded(Path("x"), None, Namespace(model=Namespace(_name="new")), None, {})
+    assert loaded.arch == "new"

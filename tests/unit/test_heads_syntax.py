@@ -1,0 +1,385 @@
+"""Trees, their words in the subwords, and scores of attention that is right or wrong by design."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from data_prep import bpe, subword
+from fairseq_collab.analysis.heads import conllu
+from fairseq_collab.analysis.heads.conllu import Sentence, Word
+from fairseq_collab.analysis.heads.subwords import Subword, Tree, align, segmenter
+from fairseq_collab.analysis.heads.syntax import (
+    DIRECTIONS,
+    SyntaxScores,
+    TreeBatches,
+    baseline,
+    membership,
+    word_attention,
+)
+from fairseq_collab.analysis.heads.weights import AttentionBatch
+from fairseq_compat.errors import UserError
+
+# ---- CoNLL-U -------------------------------------------------------------------------------------
+
+
+def row(number: str, form: str, head: str = "_", relation: str = "_", misc: str = "_") -> str:
+    return "\t".join([number, form, form, "X", "_", "_", head, relation, "_", misc])
+
+
+PLAIN = [
+    "# sent_id = 1",
+    row("1", "Two", "2", "nummod"),
+    row("2", "owls", "3", "nsubj"),
+    row("3", "slept", "0", "root", "SpaceAfter=No|Gloss=x"),
+    row("4", ".", "3", "punct"),
+]
+TOKENS = [
+    row("1-2", "Don't", misc="SpaceAfter=No"),
+    row("1", "Do", "3", "aux"),
+    row("2", "n't", "3", "advmod"),
+    row("3", "say", "0", "root"),
+    row("3.1", "left", "_", "_"),
+    row("4-5", "du"),
+    row("4", "de", "6", "case"),
+    row("5", "le", "6", "det"),
+    row("6", "pain", "3", "obl"),
+]
+
+
+def write(path: Path, *sentences: list[str]) -> Path:
+    path.write_text("\n\n".join("\n".join(lines) for lines in sentences))
+    return path
+
+
+def test_words_and_text_of_trees(tmp_path: Path) -> None:
+    first, second = conllu.read(write(tmp_path / "t.conllu", PLAIN, TOKENS))
+    assert first.text == "Two owls slept."
+    assert first.words == (
+        Word(0, 3, 1, "nummod"),
+        Word(4, 8, 2, "nsubj"),
+        Word(9, 14, None, "root"),
+        Word(14, 15, 2, "punct"),
+    )
+    # The first token is made of its words, the second is not; the empty node is left out.
+    assert second.text == "Don'tsay du pain"
+    spans = [(word.start, word.end) for word in second.words]
+    assert spans == [(0, 2), (2, 5), (5, 8), (9, 11), (9, 11), (12, 16)]
+    assert [word.head for word in second.words] == [2, 2, None, 5, 5, 2]
+
+
+def test_gzipped_trees_and_other_ends_of_lines(tmp_path: Path) -> None:
+    text = "\r\n".join(PLAIN) + "\r\n\r\n\r\n"
+    (tmp_path / "t.conllu.gz").write_bytes(gzip.compress(text.encode()))
+    (sentence,) = conllu.read(tmp_path / "t.conllu.gz")
+    assert sentence.text == "Two owls slept."
+    assert sentence.words[-1].relation == "punct"
+
+
+def test_a_lone_underscore_is_a_word_if_it_is_its_lemma(tmp_path: Path) -> None:
+    (sentence,) = conllu.read(write(tmp_path / "t", [row("1", "_", "0", "root")]))
+    assert sentence.text == "_"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "what"),
+    [
+        ([PLAIN[1].replace("\t", " ")], 1, "1 columns between tabs, not 10"),
+        ([PLAIN[1], "# x", row("x", "owls", "1")], 3, "'x' is no number of a word"),
+        ([PLAIN[1], row("2-", "owls", "1")], 2, "'2-' is no number of a word"),
+        ([row("1", " ", "0")], 1, "the word has no form"),
+        ([row("1", "_", "0").replace("\t_\tX", "\t_\t_").replace("_\t_\t_", "_\tx\t_", 1)], 1,
+         "the word has no form"),
+        ([PLAIN[1], row("3", "owls", "1")], 2, "word 3 where 2 is due"),
+        ([row("2", "owls", "1")], 1, "word 2 where 1 is due"),
+        ([row("1-2", "du"), row("1", "de", "0")], 1, "words 1 to 2 do not follow"),
+        ([row("1-2", "du"), row("1-2", "de", "0"), row("1", "x", "0")], 1, "do not follow"),
+        ([row("1-0", "du"), row("1", "de", "0")], 1, "words 1 to 0 do not follow"),
+        ([row("1", "owl", "2")], 1, "its head '2' is no word of the sentence"),
+        ([row("1", "owl", "_")], 1, "its head '_' is no word of the sentence"),
+        ([row("1", "owl", "1")], 1, "the word is its own head"),
+    ],
+)  # fmt: skip
+def test_malformed_lines_are_told(lines: list[str], line: int, what: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.conllu", lines)
+    with pytest.raises(UserError) as error:
+        list(conllu.read(path))
+    assert str(error.value) == f"{path}:{line}: {error.value.what}; mend the CoNLL-U file"
+    assert what in error.value.what
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.conllu"
+    with pytest.raises(UserError, match="no such file"):
+        list(conllu.read(path))
+    path.write_bytes(PLAIN[1].encode() + b"\n" + "1\tß".encode("latin-1"))
+    with pytest.raises(UserError, match=r"t\.conllu:2: not UTF-8 \(byte 3\)"):
+        list(conllu.read(path))
+
+
+# ---- subwords ------------------------------------------------------------------------------------
+
+
+class Given:
+    """Segments one text as told, ``_`` marking spaces, and its beginnings letter by letter."""
+
+    def __init__(self, pieces: str):
+        self.pieces = pieces.split()
+
+    def __call__(self, text: str) -> list[Subword]:
+        whole = [Subword(piece, len(piece.replace("_", ""))) for piece in self.pieces]
+        letters = len(text.replace(" ", ""))
+        is_whole = letters == sum(subword.letters for subword in whole)
+        return whole if is_whole else [Subword("?", 1)] * letters
+
+
+def sentence(*words: tuple[str, int | None, str]) -> Sentence:
+    """Words as (form, head from 0, relation), with a blank after each."""
+    text, found = "", []
+    for form, head, relation in words:
+        found.append(Word(len(text), len(text) + len(form), head, relation))
+        text += f"{form} "
+    return Sentence(text.rstrip(), tuple(found))
+
+
+OWLS = sentence(("grey", 1, "amod"), ("owls", 2, "nsubj"), ("slept", None, "root"))
+AMOD, NSUBJ = ("amod", 0, 1), ("nsubj", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "units", "pairs"),
+    [
+        ("_grey _owls _slept", [0, 1, 2], [AMOD, NSUBJ]),
+        ("_gr ey _o w ls _slept", [0, 0, 1, 1, 1, 2], [AMOD, NSUBJ]),
+        ("_ grey _owls _ sle pt", [0, 0, 1, 2, 2, 2], [AMOD, NSUBJ]),  # marks of spaces alone
+        ("_gr eyow ls _slept", [0, 0, 0, 1], [("nsubj", 0, 1)]),  # two words in one piece
+        ("_greyowlsslept", [0], []),
+    ],
+)
+def test_subwords_belong_to_words(
+    pieces: str, units: list[int], pairs: list[tuple[str, int, int]]
+) -> None:
+    tree = align(OWLS, Given(pieces))
+    assert tree.symbols == pieces.split()
+    assert tree.units == units
+    assert tree.pairs == pairs
+    assert tree.lost == 2 - len(pairs)
+
+
+def test_words_of_a_token_that_is_not_made_of_them_are_one() -> None:
+    words = (Word(0, 2, 2, "case"), Word(0, 2, 2, "det"), Word(3, 7, None, "root"))
+    tree = align(Sentence("du pain", words), Given("_d u _pain"))
+    assert tree.units == [0, 0, 1]
+    assert tree.pairs == [("case", 0, 1), ("det", 0, 1)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data folders with a sentencepiece model, and with codes of lower-cased Moses tokens."""
+    root = tmp_path_factory.mktemp("folders")
+    text = root / "text.en"
+    text.write_text("The grey owls don't sleep, do they?\nSleep well, grey owl - they can't.\n" * 9)
+    for name in ("pieces", "codes/text", "codes/data", "none"):
+        (root / name).mkdir(parents=True)
+    subword.train([text], 60, root / "pieces" / "spm.model")
+    tokens = root / "tokens.en"
+    tokens.write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
+    bpe.learn([tokens], 20, root / "codes" / "text" / "code")
+    form = {"moses": True, "lowercased": True, "hyphens": "@-@"}
+    (root / "codes" / "data" / "manifest.json").write_text(json.dumps({"form": form}))
+    return root
+
+
+def spelt(tree: Tree) -> list[str]:
+    """The subwords of each unit, joined."""
+    units: dict[int, str] = {}
+    for symbol, unit in zip(tree.symbols, tree.units, strict=True):
+        units[unit] = units.get(unit, "") + symbol
+    return [units[unit] for unit in sorted(units)]
+
+
+SPOKEN = Sentence(
+    "The owl… don't ﬁsh-eat",
+    (
+        Word(0, 3, 1, "det"), Word(4, 7, 4, "nsubj"), Word(7, 8, 4, "punct"), Word(9, 11, 4, "aux"),
+        Word(11, 14, 5, "advmod"), Word(15, 18, None, "root"), Word(18, 19, 5, "punct"),
+        Word(19, 22, 5, "obj"),
+    ),
+)  # fmt: skip
+
+
+def test_sentencepiece_may_normalise_characters(folder: Path) -> None:
+    """One character becomes three, one two: the words after them stay where they are."""
+    tree = align(SPOKEN, segmenter(folder / "pieces", "en"))
+    mark = "\N{LOWER ONE EIGHTH BLOCK}"
+    expected = ["The", "owl", "...", "do", "n't", "fish", "-", "eat"]
+    found = spelt(tree)
+    assert "".join(found).replace(mark, "") == "".join(expected)
+    if len(found) == len(expected):
+        assert [word.replace(mark, "") for word in found] == expected
+    else:  # "don" is a piece of its own, of two words
+        expected[3:5] = ["don't"]
+        assert [word.replace(mark, "") for word in found] == expected
+
+
+def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
+    """Moses' tokens are not the words: ``don 't`` is ``do n't``."""
+    text = "The owls don't sleep-walk"
+    words = (Word(0, 3, 1, "det"), Word(4, 8, 4, "nsubj"), Word(9, 11, 4, "aux"),
+             Word(11, 14, 4, "advmod"), Word(15, 20, None, "root"), Word(20, 21, 4, "punct"),
+             Word(21, 25, 4, "dep"))  # fmt: skip
+    tree = align(Sentence(text, words), segmenter(folder / "codes" / "data", "en"))
+    assert [unit.replace("@@", "") for unit in spelt(tree)] == [
+        "the", "owls", "don&apos;t", "sleep", "@-@", "walk",
+    ]  # fmt: skip
+    assert tree.lost == 0
+    assert ("aux", 2, 3) in tree.pairs
+    given = segmenter(folder / "none", "en", folder / "codes" / "text" / "code")
+    assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
+
+
+def test_what_text_was_segmented_with_must_be_there(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"none: has neither spm\.model nor code; give .*subwords"):
+        segmenter(folder / "none", "en")
+    with pytest.raises(UserError, match="there is no such file"):
+        segmenter(folder / "pieces", "en", folder / "no.model")
+    with pytest.raises(UserError, match=r"text\.en: is no sentencepiece model"):
+        segmenter(folder / "pieces", "en", folder / "text.en")
+
+
+# ---- scores --------------------------------------------------------------------------------------
+
+PAD, EOS = 1, 2
+#: Four words of which the second has two subwords; and three words.
+TREES = [
+    Tree(list("abbcd"), [0, 1, 1, 2, 3], [("amod", 0, 1), ("nsubj", 1, 2), ("obj", 3, 2)], 0),
+    Tree(list("abc"), [0, 1, 2], [("nsubj:pass", 2, 1), ("obj", 0, 1)], 1),
+]
+TOKENS_OF_TREES = torch.tensor([[5, 6, 7, 8, 9, EOS], [5, 6, 7, EOS, PAD, PAD]])
+
+
+def attention(*choices: list[list[int]]) -> AttentionBatch:
+    """Each head's queries look at these subwords: ``B x S`` positions for each head."""
+    weights = torch.nn.functional.one_hot(torch.tensor(choices), 6).float().transpose(0, 1)
+    return batch_of(weights * 0.8 + 0.02)
+
+
+def batch_of(weights: Tensor) -> AttentionBatch:
+    """A layer before, whose heads look at nothing in particular, and one with these weights."""
+    sample = {"net_input": {"src_tokens": TOKENS_OF_TREES}}
+    layers = [torch.full_like(weights, 1 / 6), weights]
+    padding = TOKENS_OF_TREES.eq(PAD)
+    return AttentionBatch(sample, {"encoder": layers}, padding, padding[:, :0], EOS)
+
+
+def scored(batch: AttentionBatch, relations: list[str] | None = None) -> dict[str, Any]:
+    heads = {"encoder": [layer.size(1) for layer in batch.weights["encoder"]]}
+    scores = SyntaxScores(heads, relations or ["nsubj", "obj", "amod"])
+    scores.add(batch, TREES)
+    assert (scores.sentences, scores.lost) == (2, 1)
+    return scores.result()
+
+
+def test_heads_that_are_right_by_design() -> None:
+    to_head = [[1, 3, 3, 0, 3, 0], [1, 0, 1, 0, 0, 0]]
+    to_dependent = [[0, 0, 0, 4, 0, 0], [0, 2, 0, 0, 0, 0]]
+    wrong = [[4, 0, 0, 0, 0, 0], [2, 1, 2, 2, 2, 2]]
+    found = scored(attention(to_head, to_dependent, wrong))
+    up, down = DIRECTIONS
+    assert found["nsubj"][up]["encoder"][1] == [1, 0, 0]
+    assert found["obj"][up]["encoder"][1] == [1, 0, 0]
+    assert found["amod"][up]["encoder"][1] == [1, 0, 0]
+    assert found["amod"][down]["encoder"][1] == [0, 1, 1]  # both subwords look at the first word
+    assert found["obj"][down]["encoder"][1] == [0.5, 0.5, 0]  # in one sentence each
+    assert found["nsubj"][down]["encoder"][1] == [0, 0.5, 0]
+    assert found["obj"][up]["pairs"] == found["nsubj"][down]["pairs"] == 2
+    assert found["amod"][up]["pairs"] == 1
+
+
+def test_weights_of_subwords_are_added_and_of_queries_averaged() -> None:
+    weights = torch.zeros(2, 2, 6, 6)
+    weights[0, 0, 0, [1, 2]] = 0.3  # together more than ...
+    weights[0, 0, 0, 3] = 0.4
+    weights[0, :, 1, 3] = 0.9  # the first subword looks at the right word, the second elsewhere
+    weights[0, 0, 2, 0] = 0.8
+    weights[0, 1, 2, 0] = 0.95
+    found = scored(batch_of(weights))
+    assert found["amod"][DIRECTIONS[0]]["encoder"][1][0] == 1
+    assert found["nsubj"][DIRECTIONS[0]]["encoder"][1] == [0.5, 0]
+
+
+def test_the_end_of_sentence_and_padding_are_no_words() -> None:
+    weights = torch.full((2, 1, 6, 6), 0.01)
+    weights[0, 0, :, 5] = weights[1, 0, :, 3] = 0.9
+    weights[1, 0, :, 4:] = 3.0
+    weights[0, 0, 0, 1] = weights[1, 0, 0, 1] = 0.02
+    found = scored(batch_of(weights))
+    assert found["amod"][DIRECTIONS[0]]["encoder"][1] == [1]
+    assert found["obj"][DIRECTIONS[0]]["encoder"][1] == [0.5]
+
+
+def test_subtypes_count_unless_they_are_asked_for_alone() -> None:
+    found = scored(attention([[0] * 6] * 2), ["nsubj", "nsubj:pass", "nsub"])
+    assert {name: found[name][DIRECTIONS[0]]["pairs"] for name in found} == {
+        "nsubj": 2, "nsubj:pass": 1, "nsub": 0,
+    }  # fmt: skip
+    assert found["nsub"][DIRECTIONS[0]] == {
+        "pairs": 0,
+        "baseline": {"offset": None, "accuracy": None},
+        "encoder": [[None], [None]],
+    }
+
+
+def test_the_baseline_is_the_distance_that_is_right_most_often() -> None:
+    assert baseline({1: 3, -2: 5, 4: 2}) == {"offset": -2, "accuracy": 0.5}
+    assert baseline({3: 2, -1: 2, 1: 2})["offset"] == 1  # the nearest, and then the next
+    found = scored(attention([[0] * 6] * 2))
+    assert found["obj"][DIRECTIONS[0]]["baseline"] == {"offset": 1, "accuracy": 0.5}
+    assert found["amod"][DIRECTIONS[1]]["baseline"] == {"offset": -1, "accuracy": 1}
+
+
+def test_attention_between_words_adds_up() -> None:
+    torch.manual_seed(1)
+    weights = torch.rand(2, 3, 6, 6, dtype=torch.float64)
+    members = membership(TREES, TOKENS_OF_TREES.eq(PAD))
+    assert members.shape == (2, 6, 4)
+    found = word_attention(weights, members)
+    second = weights[0, :, 1:3].mean(1)  # from the word of two subwords
+    torch.testing.assert_close(found[0, :, 1, 1], second[:, 1:3].sum(-1))
+    torch.testing.assert_close(found[0, :, 1, 3], second[:, 4])
+    torch.testing.assert_close(found[1, :, 0, 2], weights[1, :, 0, 2])
+    assert (found[1, :, :, 3] < 0).all()  # the second sentence has no fourth word
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def test_trees_are_batched_by_length_and_padded_on_the_right() -> None:
+    symbols = Dictionary()
+    for letter in "abcdefgh":
+        symbols.add_symbol(letter)
+
+    def letters(text: str) -> list[Subword]:
+        return [Subword(letter, 1) for letter in text.replace(" ", "")]
+
+    forms = ["abc", "a", "abcdefgh", "ax", "b", ""]
+    sentences = [sentence((form, None, "root")) for form in forms]
+    read = TreeBatches(sentences, letters, symbols, longest=5, max_tokens=6)
+    batches = list(read)
+    found = [batch.sample["net_input"]["src_tokens"].tolist() for batch in batches]
+    a, b, c = map(symbols.index, "abc")
+    assert found == [[[a, EOS], [b, EOS]], [[a, symbols.unk(), EOS]], [[a, b, c, EOS]]]
+    assert [len(batch.trees) for batch in batches] == [2, 1, 1]
+    assert (read.too_long, read.tokens, read.unknown) == (1, 7, 1)
+    wide = list(TreeBatches(sentences, letters, symbols, longest=5, max_tokens=99))
+    net_input = wide[0].sample["net_input"]
+    assert net_input["src_tokens"][0].tolist() == [a, EOS, PAD, PAD]
+    assert net_input["src_lengths"].tolist() == [2, 2, 3, 4]
+    assert [tree.symbols for tree in wide[0].trees] == [["a"], ["b"], ["a", "x"], ["a", "b", "c"]]

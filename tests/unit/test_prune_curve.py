@@ -1,0 +1,202 @@
+"""Which heads go on the way down a pruning curve, and what is kept of the results."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+import toy_language_models
+from fairseq.models import build_model
+from omegaconf import OmegaConf
+from torch import nn
+
+from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.pruning.choices import all_heads
+from fairseq_collab.pruning.command_curve import check_translates
+from fairseq_collab.pruning.curve import (
+    counts,
+    free_heads,
+    heads_in,
+    pruned_model,
+    sites_of,
+    without_least,
+)
+from fairseq_collab.pruning.curve_results import NAME, Point, Results, table, write_report
+from fairseq_collab.pruning.surgery import Kept
+from fairseq_collab.pruning.trained import Trained, find_attentions
+from fairseq_compat.errors import UserError
+
+WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}
+#: In each layer of length 1: .6 .8, .8 .6, .28 .96, .96 .28.
+MEASURE = {
+    "encoder": [[3.0, 4.0], [40.0, 30.0]],
+    "decoder": [[0.28, 0.96]],
+    "cross": [[9.6, 2.8]],
+}
+SETTINGS = {
+    "subset": "test", "beam": 5, "by": "importance_token", "importance": "valid",
+    "iterative": False,
+}  # fmt: skip
+
+
+def test_counts_of_heads() -> None:
+    assert counts(12, 0.1, 0.9) == [0, 1, 2, 4, 5, 6, 7, 8, 10, 11]
+    assert counts(36, 0.1, 0.9)[-1] == 32
+    assert counts(2, 0.1, 0.9) == [0, 1, 2]  # each once
+    assert counts(12, 0.25, 0.5) == [0, 3, 6]
+
+
+def test_sites_and_their_heads() -> None:
+    heads = {"encoder": [4, 4], "decoder": [2], "cross": [1]}
+    assert sites_of("all") == SITES
+    assert sites_of("cross") == ("cross",)
+    assert [heads_in(curve, heads) for curve in ("encoder", "cross", "all")] == [8, 1, 11]
+
+
+def test_the_least_important_go_across_layers() -> None:
+    """A layer's scale is none of its importance; of equals the last goes first."""
+    assert without_least(WHOLE, MEASURE, "encoder", 1)["encoder"] == [[0, 1], [0]]
+    assert without_least(WHOLE, MEASURE, "encoder", 2)["encoder"] == [[1], [0]]
+    assert without_least(WHOLE, MEASURE, "encoder", 4)["encoder"] == [[], []]
+    assert without_least(WHOLE, MEASURE, "encoder", 1)["decoder"] == [[0, 1]]
+
+
+def test_all_sites_compete() -> None:
+    kept = without_least(WHOLE, MEASURE, "all", 3)
+    assert kept == {"encoder": [[0, 1], [0]], "decoder": [[1]], "cross": [[0]]}
+
+
+def test_a_further_step_starts_from_what_is_left() -> None:
+    kept: Kept = {"encoder": [[1], []], "decoder": [[0, 1]], "cross": [[1]]}
+    measure = {"encoder": [[5.0], []], "decoder": [[4.0, 3.0]], "cross": [[1.0]]}
+    assert without_least(kept, measure, "all", 1)["decoder"] == [[0]]
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def trained(arch: str, **options: Any) -> Trained:
+    """A model as it comes from a checkpoint, in double precision."""
+    torch.manual_seed(1)
+    symbols = toy.task()
+    model = toy.model(arch, symbols, **options).double().eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    cfg = OmegaConf.create({"model": None}, flags={"allow_objects": True})
+    given: Any = Namespace(**{**toy.SIZES, **options})
+    cfg.model = given if arch == "transformer" else OmegaConf.create(vars(given))
+    task = Namespace(
+        **vars(symbols), build_model=lambda chosen: build_model(chosen, symbols).double()
+    )
+    path = Path("checkpoint.pt")
+    return Trained(path, {"cfg": cfg}, model, task, find_attentions(model, path))
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [("transformer", {}), ("transformer_headsize_n", {"head_size": 3, "heads_in_cross": "4,2"})],
+)
+def test_a_layer_without_heads_computes_nothing(arch: str, options: dict[str, Any]) -> None:
+    """What is left equals the whole model with the heads' outputs at zero."""
+    whole = trained(arch, **options)
+    kept: Kept = {"encoder": [[], [1, 3]], "decoder": [[0], [0, 1, 2, 3]], "cross": [[2], []]}
+    smaller = pruned_model(whole, kept)
+    for site, layers in whole.attentions.items():
+        for heads, attention in zip(kept[site], layers.values(), strict=True):
+            output = attention.out_proj.weight.data.unflatten(1, (attention.num_heads, -1))
+            output[:, [head for head in range(attention.num_heads) if head not in heads]] = 0
+    torch.testing.assert_close(
+        smaller(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-6
+    )
+    assert smaller.encoder.layers[0].self_attn.num_heads == 1
+    assert not smaller.encoder.layers[0].self_attn.out_proj.weight.any()
+
+
+def test_importance_of_a_model_that_saved_memory_in_training() -> None:
+    """Its layers are checkpointed, through which no gradients are taken."""
+    whole = trained("transformer", checkpoint_activations=True)
+    model = pruned_model(whole, all_heads(whole.heads))
+    batch = toy.batch()
+    Importance(model.float()).add({"net_input": batch, "target": batch["prev_output_tokens"]})
+
+
+def test_language_models_have_no_bleu() -> None:
+    model = toy_language_models.language_model("transformer_lm_headsize_n")
+    path = Path("checkpoint.pt")
+    found = Trained(path, {}, model, None, find_attentions(model, path))
+    with pytest.raises(UserError, match="does not translate, so that it has no BLEU"):
+        check_translates(found)
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+def test_heads_that_can_go() -> None:
+    points = [(0, 40.0), (1, 40.2), (2, 39.8), (3, 39.7), (4, 39.9)]
+    assert free_heads(points, 0.25) == 2  # the last is back, but on the other side of a loss
+    assert free_heads(points, 1) == 4
+
+
+def filled(folder: Path) -> Results:
+    results = Results(folder, SETTINGS, {"command": "prune-curve"})
+    for removed, bleu in ((0, 40.0), (2, 39.9), (4, 30.0)):
+        results.add(Point("encoder", removed, 4, bleu, 1.5, WHOLE))
+    results.add(Point("all", 4, 12, 20.0, 1.5, WHOLE))
+    return results
+
+
+def test_points_are_found_again(tmp_path: Path) -> None:
+    results = filled(tmp_path)
+    again = Results(tmp_path, SETTINGS, {})
+    assert again.points == results.points
+    assert again.find("encoder", 2) == results.points[1]
+    assert again.find("cross", 0) == results.points[0]  # nothing removed is the same everywhere
+    assert again.find("cross", 2) is None
+    assert [point.removed for point in again.curves()["all"]] == [0, 4]
+    assert list(again.curves()) == ["encoder", "all"]
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with pytest.raises(
+        UserError, match=r"holds a curve with subset test, not valid.*another --out"
+    ):
+        Results(tmp_path, {**SETTINGS, "subset": "valid"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "no curve of version 1"),
+        ('{"version": 2}', "no curve of version 1"),
+        ('{"version": 1, "settings": {}, "importance": null}', "its points are damaged"),
+        ('{"version": 1, "settings": {}, "importance": null, "points": [{}]}', "are damaged"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(UserError, match=message):
+        Results(tmp_path, SETTINGS, {})
+
+
+def test_table_and_figure(tmp_path: Path) -> None:
+    results = filled(tmp_path)
+    text = write_report(results)
+    assert (tmp_path / "table.md").read_text() == text
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "**encoder self-attention**, 4 heads; 2 can go within 0.25 BLEU" in text
+    assert "| 2 | 50% | 39.90 | -0.10 |" in text
+    assert "| 4 | 33% | 20.00 | -20.00 |" in text
+    assert "measured again" not in text
+    assert "measured again at every step" in table(
+        results.curves(), {**SETTINGS, "iterative": True}
+    )
+    assert json.loads((tmp_path / NAME).read_text())["command"] == "prune-curve"
