@@ -106,6 +106,22 @@ def read_json(path: Path) -> Any:
         raise UserError(f"not JSON ({error})", path, "delete it and start again") from None
 
 
+def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
+    """A JSON object that somebody names: `what`, of this `version`.
+
+    Raises UserError if it cannot be read or is something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", path) from error
+    except ValueError as error:  # malformed JSON or invalid UTF-8
+        raise UserError(f"not JSON: {error}", path, todo) from error
+    if not isinstance(content, dict) or content.get("version") != version:
+        raise UserError(f"no {what} of version {version}", path, todo)
+    return content
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds a lock file with our pid in it; a second process is refused, not made to wait.

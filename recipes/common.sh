@@ -25,3 +25,26 @@ prepare() {
         multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
     esac
 }
+
+# find_device: `device` (overrides for Hydra), `cpu` (options of commands) and `jobs` (runs at a
+# time), as the machine has a GPU or none.
+find_device() {
+    if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+        device=() cpu=() jobs=1
+    else
+        device=(common.cpu=true) cpu=(--cpu) jobs=$(nproc)
+    fi
+}
+
+failed=0   # becomes 1 once a run of `sweep` has failed: what a recipe exits with
+
+# sweep EXPERIMENT FOLDER OVERRIDES...: the runs of a file of configs/experiment in OUT/FOLDER, on the
+# data folder `data`. A failed run is in the table's notes, and the rest goes on.
+sweep() {
+    local status=0
+    # shellcheck disable=SC2086  # SWEEP is several words
+    fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
+    [ "$status" -le 1 ] || exit "$status"   # interrupted
+    [ "$status" -eq 0 ] || failed=1
+}

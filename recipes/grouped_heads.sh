@@ -6,7 +6,7 @@
 #   FROM=DIR      where Multi30k's raw text is (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
-#   DATA_DIR=DIR  a data folder that is there already (default: data/DATASET, made if need be)
+#   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
 #   SWEEP='...'   further overrides of all trainings
 #
@@ -23,7 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source recipes/common.sh
 
 DATASET=${1:-}
-data=${DATA_DIR:-data/$DATASET}
+data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
 heads=8
@@ -51,26 +51,11 @@ narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((
 [ -n "${VIRTUAL_ENV:-}" ] || activate
 set_variables
 
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    device=() jobs=1 cpu=()
-else
-    device=(common.cpu=true) jobs=$(nproc) cpu=(--cpu)
-fi
+find_device
 
-[ -n "${DATA_DIR:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 
-failed=0
-
-# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
-sweep() {
-    local status=0
-    # shellcheck disable=SC2086  # SWEEP is several words
-    fairseq-collab sweep "configs/experiment/grouped_$1_$DATASET.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
-    [ "$status" -le 1 ] || exit "$status"   # interrupted
-    [ "$status" -eq 0 ] || failed=1
-}
-
+train=grouped_heads_$DATASET tune=grouped_finetune_$DATASET   # experiments of configs/
 ordinary=model="choice(concatenated)"
 lite=model="choice(grouped_lite)"
 seeds=common.seed="choice($SEEDS)"
@@ -78,10 +63,10 @@ counts=$(IFS=,; echo "${kept[*]}")
 few=model.heads_in_encoder="choice($counts)"
 
 echo "== 1 train"
-sweep heads trained "$ordinary" "$seeds"
-sweep heads trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
-sweep heads trained "$lite" "${shallow[@]}" "$seeds"
-sweep heads trained "$lite" "${narrow[@]}" "$seeds"
+sweep "$train" trained "$ordinary" "$seeds"
+sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
+sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
+sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
 
 echo "== 2 vote and prune"
 pruned=$(realpath -m "$OUT/pruned")
@@ -115,12 +100,12 @@ echo "== 3 fine-tune"
 from=checkpoint.finetune_from_model
 # shellcheck disable=SC2016  # Hydra expands these
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
-sweep finetune tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
-sweep finetune tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
-sweep finetune tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
+sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
+sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
+sweep "$tune" tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
     model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
 tune_whole() {   # NAME OVERRIDES...
-    sweep finetune tuned "${@:2}" model.head_size=null "$seeds" \
+    sweep "$tune" tuned "${@:2}" model.head_size=null "$seeds" \
         "$from=$trained/model-$1_seed-$seed/average.pt"
 }
 tune_whole concatenated "$ordinary"

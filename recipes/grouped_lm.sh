@@ -33,11 +33,7 @@ kept=(4 2)   # a half and a quarter
 [ -n "${VIRTUAL_ENV:-}" ] || activate
 set_variables
 
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    cpu=()
-else
-    cpu=(--cpu)
-fi
+find_device
 
 size=16   # of a head
 length=128   # of what a model reads at once

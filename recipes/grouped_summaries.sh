@@ -27,34 +27,19 @@ kept=2   # of 8 heads: a quarter
 [ -n "${VIRTUAL_ENV:-}" ] || activate
 set_variables
 
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    device=() jobs=1 cpu=()
-else
-    device=(common.cpu=true) jobs=$(nproc) cpu=(--cpu)
-fi
+find_device
 
 if [ ! -e "$data/manifest.json" ]; then
     python -m data_prep.dialogsum --out "$data" ${FROM:+--from "$FROM"}
 fi
 
-failed=0
-
-# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
-sweep() {
-    local status=0
-    # shellcheck disable=SC2086  # SWEEP is several words
-    fairseq-collab sweep "configs/experiment/grouped_$1_dialogsum.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
-    [ "$status" -le 1 ] || exit "$status"   # interrupted
-    [ "$status" -eq 0 ] || failed=1
-}
-
+train=grouped_heads_dialogsum tune=grouped_finetune_dialogsum   # experiments of configs/
 ordinary=model="choice(concatenated)"
 seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 train"
-sweep heads trained "$ordinary" "$seeds"
-sweep heads trained model="choice(grouped)" model.head_groups="choice($kept)" "$seeds"
+sweep "$train" trained "$ordinary" "$seeds"
+sweep "$train" trained model="choice(grouped)" model.head_groups="choice($kept)" "$seeds"
 
 echo "== 2 vote and prune"
 pruned=$(realpath -m "$OUT/pruned")
@@ -81,10 +66,10 @@ few=model.heads_in_encoder="choice($kept)"
 from=checkpoint.finetune_from_model
 # shellcheck disable=SC2016  # Hydra expands it
 seed='${common.seed}'
-sweep finetune tuned "$ordinary" model.head_size=null "$seeds" \
+sweep "$tune" tuned "$ordinary" model.head_size=null "$seeds" \
     "$from=$trained/model-concatenated_seed-$seed/average.pt"
-sweep finetune tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$seed.pt"
-sweep finetune tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$seed.pt"
+sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$seed.pt"
+sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$seed.pt"
 
 echo "== 4 table"
 python -m fairseq_collab.evaluation.rouge_table "$OUT/trained" "$OUT/tuned" --out "$OUT/table"

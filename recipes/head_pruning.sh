@@ -49,31 +49,15 @@ esac
 [ -n "${VIRTUAL_ENV:-}" ] || activate
 set_variables
 
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    device=() jobs=1
-else
-    device=(common.cpu=true) jobs=$(nproc)
-fi
+find_device
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
-
-failed=0
-
-# sweep EXPERIMENT FOLDER OVERRIDES...: a failed run is in the table's notes, and the rest goes on.
-sweep() {
-    local status=0
-    # shellcheck disable=SC2086  # SWEEP is several words
-    fairseq-collab sweep "configs/experiment/$1_$DATASET.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
-    [ "$status" -le 1 ] || exit "$status"   # interrupted
-    [ "$status" -eq 0 ] || failed=1
-}
 
 seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 ordinary heads"
 baseline=$(realpath -m "${BASELINE:-$OUT/trained}")
-[ -n "${BASELINE:-}" ] || sweep grouped_heads trained model="choice(concatenated)" "$seeds"
+[ -n "${BASELINE:-}" ] || sweep "grouped_heads_$DATASET" trained model="choice(concatenated)" "$seeds"
 for seed in ${SEEDS//,/ }; do
     if [ ! -e "$baseline/model-concatenated_seed-$seed/score.json" ]; then
         echo "head_pruning: no finished run $baseline/model-concatenated_seed-$seed" >&2
@@ -85,7 +69,7 @@ echo "== 2 gates"
 # shellcheck disable=SC2016  # Hydra expands it
 from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
 gates() {   # FOLDER PENALTIES OVERRIDES...
-    sweep gated_heads "gated/$1" "$from" criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
+    sweep "gated_heads_$DATASET" "gated/$1" "$from" criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
 }
 encoder_penalties=${PENALTIES#0,}
 gates all "$PENALTIES"
@@ -115,7 +99,7 @@ done
 shaped() {
     local seed
     for seed in ${SEEDS//,/ }; do
-        sweep "$1" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
+        sweep "$1_$DATASET" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
             model="choice(${shapes[$seed]})" common.seed="choice($seed)" "${@:3}"
     done
 }

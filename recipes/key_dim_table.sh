@@ -53,19 +53,10 @@ esac
 activate
 set_variables
 
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    device=() jobs=1
-else
-    device=(common.cpu=true) jobs=$(nproc)
-fi
+find_device
 
 "${make_data[@]}"
 
-# A run that failed is in the table's notes; the table is made all the same.
-status=0
-# shellcheck disable=SC2086  # SWEEP is several words
-fairseq-collab sweep "configs/experiment/key_dim_$DATASET.yaml" --out "$OUT" \
-    "task.data=$data" --jobs "${JOBS:-$jobs}" "${device[@]}" ${SWEEP:-} || status=$?
-[ "$status" -le 1 ] || exit "$status"   # interrupted
+sweep "key_dim_$DATASET" .
 fairseq-collab table "$OUT" --out "$OUT/table" || exit $?
-exit "$status"
+exit "$failed"

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from matplotlib.figure import Figure
 
+from data_prep.files import read_versioned
 from fairseq_collab.analysis.figures import SITES as SITE_NAMES
 from fairseq_collab.analysis.rank import write_file
 from fairseq_collab.evaluation.figure import COLOURS, SHAPES
@@ -78,12 +79,7 @@ class Results:
 
     def _read(self) -> None:
         another = "give another --out"
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot be read: {error}", self.path, another) from error
-        if not isinstance(content, dict) or content.get("version") != VERSION:
-            raise UserError(f"no curve of version {VERSION}", self.path, another)
+        content = read_versioned(self.path, VERSION, "curve", another)
         try:
             found = content["settings"]
             self.importance = content["importance"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.files import read_versioned
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.pruning.choices import RULES, Heads, check_enough, elected
 from fairseq_collab.pruning.surgery import Kept
@@ -93,17 +94,9 @@ def read(path: Path) -> VotesFile:
     Raises:
         UserError: it cannot be read, or is none.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=path) from error
-    except ValueError as error:
-        raise UserError(f"not JSON: {error}", where=path) from error
-    version = content.get("version") if isinstance(content, dict) else None
-    if version != VERSION:
-        todo = "give a file that fairseq-collab vote has written"
-        raise UserError(f"no votes of version {VERSION}", where=path, todo=todo)
-    rule, votes = content.get("rule"), content.get("votes")
+    todo = "give a file that fairseq-collab vote has written"
+    content = read_versioned(path, VERSION, "votes", todo)
+    rule, votes = content.get("rule"), content.get("votes", {})
     if rule not in RULES or not _are_votes(votes):
         raise UserError("its votes are damaged", where=path, todo="vote again")
     return VotesFile(path, rule, {site: votes[site] for site in SITES})

@@ -58,7 +58,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> list[Command]:
         "PATH": f"{folder}:{bin_}:{os.environ['PATH']}",
         "VIRTUAL_ENV": str(bin_.parent),
         "RECORD": str(folder / "record"),
-        "DATA_DIR": "data/none",
+        "DATA": "data/none",
         "OUT": str(folder / "out"),
         "SEEDS": "7",
         "SWEEP": "",

@@ -174,7 +174,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read"),
+        ("{", "not JSON"),
         ("[]", "no curve of version 1"),
         ('{"version": 2}', "no curve of version 1"),
         ('{"version": 1, "settings": {}, "importance": null}', "its points are damaged"),

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from data_prep.files import read_versioned
 from fairseq_collab.analysis.heads.weights import Heads
 from fairseq_collab.analysis.scores import SITES, Site
 from fairseq_compat import atomic
@@ -55,14 +56,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read, or is none.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=path) from error
-    except ValueError as error:
-        raise UserError(f"not JSON: {error}", where=path) from error
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        raise UserError(f"no analysis of heads of version {VERSION}", where=path, todo=TODO)
+    content = read_versioned(path, VERSION, "analysis of heads", TODO)
     if not isinstance(content.get("measures"), dict):
         raise UserError("it has no measures", where=path, todo=TODO)
     return content
