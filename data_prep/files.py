@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -96,6 +96,30 @@ def write_atomic(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file, like `write_atomic`."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Writes a file of results, whole or not at all, by `fill(file)`.
+
+    Raises UserError if it cannot be written.
+    """
+    try:
+        atomic.write(path, fill)
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of the results, before anything is computed for it.
+
+    Raises UserError if it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"no such folder can be made: {error.strerror}", folder, todo) from error
 
 
 def read_json(path: Path) -> Any:

@@ -36,15 +36,18 @@ find_device() {
     fi
 }
 
-failed=0   # becomes 1 once a run of `sweep` has failed: what a recipe exits with
+failed=0   # becomes 1 once a run of `sweep` or another command has failed: what a recipe exits with
+
+# COMMAND || note $?: a failure is remembered, and the rest goes on; an interruption ends the recipe.
+note() {
+    [ "$1" -le 1 ] || exit "$1"
+    failed=1
+}
 
 # sweep EXPERIMENT FOLDER OVERRIDES...: the runs of a file of configs/experiment in OUT/FOLDER, on the
 # data folder `data`. A failed run is in the table's notes, and the rest goes on.
 sweep() {
-    local status=0
     # shellcheck disable=SC2086  # SWEEP is several words
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || status=$?
-    [ "$status" -le 1 ] || exit "$status"   # interrupted
-    [ "$status" -eq 0 ] || failed=1
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || note $?
 }

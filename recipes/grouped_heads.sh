@@ -48,7 +48,7 @@ esac
 shallow=(model.encoder_layers="choice(1)")
 narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
 
-[ -n "${VIRTUAL_ENV:-}" ] || activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
 
 find_device
@@ -77,21 +77,23 @@ for seed in ${SEEDS//,/ }; do
         name=$count-$seed
         grouped=$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt
         if [ ! -e "$pruned/votes-$name.json" ]; then
-            fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$name.json"
+            fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$name.json" ||
+                note $?
         fi
         if [ ! -e "$pruned/voted-$name.pt" ]; then
             fairseq-collab prune "$grouped" --votes "$pruned/votes-$name.json" \
-                --output "$pruned/voted-$name.pt"
+                --output "$pruned/voted-$name.pt" || note $?
         fi
         if [ ! -e "$pruned/random-$name.pt" ]; then
             fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
-                --random "$seed" --keep "$count" --output "$pruned/random-$name.pt"
+                --random "$seed" --keep "$count" --output "$pruned/random-$name.pt" || note $?
         fi
     done
     name=$fewest-$seed
     if [ ! -e "$pruned/lite-$name.pt" ]; then
         fairseq-collab prune "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
-            --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt"
+            --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt" ||
+            note $?
     fi
 done
 

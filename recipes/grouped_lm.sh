@@ -30,7 +30,7 @@ TUNE=${TUNE:-500}
 heads=8
 kept=(4 2)   # a half and a quarter
 
-[ -n "${VIRTUAL_ENV:-}" ] || activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
 
 find_device

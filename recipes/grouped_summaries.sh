@@ -24,7 +24,7 @@ OUT=${OUT:-runs/grouped_summaries_dialogsum}
 SEEDS=${SEEDS:-1}
 kept=2   # of 8 heads: a quarter
 
-[ -n "${VIRTUAL_ENV:-}" ] || activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
 
 find_device
@@ -48,15 +48,16 @@ mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
     grouped=$trained/model-grouped_head_groups-${kept}_seed-$seed/average.pt
     if [ ! -e "$pruned/votes-$seed.json" ]; then
-        fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$seed.json"
+        fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$seed.json" ||
+            note $?
     fi
     if [ ! -e "$pruned/voted-$seed.pt" ]; then
         fairseq-collab prune "$grouped" --votes "$pruned/votes-$seed.json" \
-            --output "$pruned/voted-$seed.pt"
+            --output "$pruned/voted-$seed.pt" || note $?
     fi
     if [ ! -e "$pruned/random-$seed.pt" ]; then
         fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
-            --random "$seed" --keep "$kept" --output "$pruned/random-$seed.pt"
+            --random "$seed" --keep "$kept" --output "$pruned/random-$seed.pt" || note $?
     fi
 done
 

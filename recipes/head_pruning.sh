@@ -7,7 +7,8 @@
 #   BASELINE=DIR  with finished runs model-concatenated_seed-N to start from, such as those of
 #                 recipes/grouped_heads.sh in runs/grouped_heads_multi30k/trained (default:
 #                 OUT/trained, where they are trained)
-#   PENALTIES=... what an open gate costs; 0 is the control, as long a training that keeps all heads
+#   PENALTIES=... what an open gate costs, written as Python does (0.1, 1e-05); 0, which comes
+#                 first, is the control, as long a training that keeps all heads
 #                 (default: 0,0.003,0.01,0.03,0.1)
 #   FROM=DIR      where Multi30k's raw text is (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
@@ -46,7 +47,7 @@ case $DATASET in
         ;;
 esac
 
-[ -n "${VIRTUAL_ENV:-}" ] || activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
 
 find_device
@@ -77,11 +78,15 @@ gates encoder "$encoder_penalties" model.gated_sites=encoder model.freeze=decode
 
 echo "== 3 prune"
 pruned=$(realpath -m "$OUT/pruned")
-prune() {   # SITES PENALTY SEED: if the run is finished
+prune() {   # SITES PENALTY SEED: what is left of a finished run
     local run=$OUT/gated/$1/gate_penalty-$2_seed-$3 file=$pruned/$3/$1-$2.pt
     mkdir -p "$pruned/$3"
-    if [ -e "$run/score.json" ] && [ ! -e "$file" ]; then
-        fairseq-collab prune "$run/average.pt" --gates --round --output "$file"
+    [ ! -e "$file" ] || return 0
+    if [ -e "$run/score.json" ]; then
+        fairseq-collab prune "$run/average.pt" --gates --round --output "$file" || note $?
+    else
+        echo "head_pruning: $run is not finished (write penalties as in its name): not pruned" >&2
+        note 1
     fi
 }
 declare -A shapes   # names of the pruned models, by seed
@@ -111,5 +116,5 @@ echo "== 5 from scratch"
 shaped grouped_heads scratch optimization.max_epoch="$epochs"
 
 echo "== 6 heads kept against BLEU"
-python -m fairseq_collab.pruning.kept "$OUT" --baseline "$baseline"
+python -m fairseq_collab.evaluation.kept "$OUT" --baseline "$baseline"
 exit "$failed"

@@ -70,7 +70,7 @@ set_up() {
     [ "$dry_run" = no ] || return 0
     # shellcheck source=recipes/common.sh
     source recipes/common.sh
-    [ -n "${VIRTUAL_ENV:-}" ] || activate
+    command -v fairseq-collab > /dev/null || activate
     set_variables
 }
 

@@ -48,6 +48,22 @@ HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
 RUN, WORKER = "fairseq_collab/evaluation/run.py", "fairseq_collab/evaluation/worker.py"
 RUNS = "tests/unit/test_run.py"
+GATES, GATE_TESTS = "fairseq_collab/attention/gates.py", "tests/unit/test_gates.py"
+GATED_PARITY = "tests/parity/test_gated_parity.py"
+CHOICES, CHOICE_TESTS = "fairseq_collab/pruning/choices.py", "tests/unit/test_gate_choices.py"
+GROUPS, GROUP_TESTS = "fairseq_collab/attention/groups.py", "tests/unit/test_groups.py"
+RELEVANCE, LRP_RULES = (
+    f"fairseq_collab/analysis/heads/{name}.py" for name in ("relevance", "lrp_rules")
+)
+RELEVANCE_TESTS = "tests/unit/test_relevance.py"
+IMPORTANCE = "fairseq_collab/analysis/heads/importance.py"
+IMPORTANCE_TESTS = "tests/unit/test_importance.py"
+HEAD_MEASURES = "fairseq_collab/analysis/heads/measures.py"
+HEAD_MEASURE_TESTS = "tests/unit/test_heads_measures.py"
+PERPLEXITY, PERPLEXITY_TESTS = (
+    "fairseq_collab/evaluation/perplexity.py",
+    "tests/unit/test_perplexity.py",
+)
 
 MUTANTS = [
     Mutant(
@@ -302,6 +318,132 @@ MUTANTS = [
         "file.seek(max(start, ",
         "file.seek(max(0, ",
         (RUNS, "-k", "why"),
+    ),
+    Mutant(
+        "gates follow the hard-concrete distribution",
+        GATES,
+        "u = torch.empty_like(log_alpha).uniform_(EPSILON, 1 - EPSILON)",
+        "u = torch.full_like(log_alpha, 0.5)",
+        (GATE_TESTS, "-k", "closed_forms"),
+    ),
+    Mutant(
+        "no chance in evaluation",
+        GATES,
+        "sample(self.log_alpha) if self.training else deterministic(self.log_alpha)",
+        "sample(self.log_alpha)",
+        (GATE_TESTS, "-k", "training_only"),
+    ),
+    Mutant(
+        "gates go into the weights of what is pruned",
+        GATES,
+        "self.out_proj.weight.detach() * columns",
+        "self.out_proj.weight.detach()",
+        (GATED_PARITY, "-k", "between"),
+    ),
+    Mutant(
+        "the penalty is for training",
+        "fairseq_collab/criterions/with_head_gates.py",
+        "if not model.training:",
+        "if False:",
+        (GATE_TESTS, "-k", "validation"),
+    ),
+    Mutant(
+        "a layer keeps a head",
+        CHOICES,
+        "if gone and len(kept[site][layer]) > 1:",
+        "if gone:",
+        (CHOICE_TESTS, "-k", "importance or important"),
+    ),
+    Mutant(
+        "layers are compared at length one",
+        CHOICES,
+        "reversed(_ranking(normalised(measure), sites))",
+        "reversed(_ranking(measure, sites))",
+        (CHOICE_TESTS, "-k", "least_important"),
+    ),
+    Mutant(
+        "undecided gates are told",
+        "fairseq_collab/pruning/gates.py",
+        "if undecided and not rounding:",
+        "if False:",
+        (CHOICE_TESTS, "-k", "between"),
+    ),
+    Mutant(
+        "padding has no part in groups",
+        GROUPS,
+        "features = features * (~padding).to(features.dtype)[:, None, :, None]",
+        "pass",
+        (GROUP_TESTS, "-k", "padding"),
+    ),
+    Mutant(
+        "no group is empty",
+        GROUPS,
+        "return membership * (1 - leaves) + joins.transpose(1, 2)",
+        "return membership",
+        (GROUP_TESTS, "-k", "empty"),
+    ),
+    Mutant(
+        "relevance is conserved, or refused",
+        RELEVANCE,
+        "if not deviation < TOLERANCE:",
+        "if False:",
+        (RELEVANCE_TESTS, "-k", "refused"),
+    ),
+    Mutant(
+        "relevance passes attention's weights by",
+        LRP_RULES,
+        "return weights.detach()",
+        "return weights",
+        (RELEVANCE_TESTS, "-k", "conserved"),
+    ),
+    Mutant(
+        "importance is of single query positions",
+        IMPORTANCE,
+        "derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)",
+        "derivative.sum((0, 1)).abs(), derivative.sum(0).abs().sum(0)",
+        (IMPORTANCE_TESTS, "-k", "two_forms"),
+    ),
+    Mutant(
+        "offsets are of words that have a neighbour there",
+        HEAD_MEASURES,
+        "rows = words & shifted(words, offset)",
+        "rows = words",
+        (HEAD_MEASURE_TESTS, "-k", "positional"),
+    ),
+    Mutant(
+        "the end of sentence is no key of confidence",
+        HEAD_MEASURES,
+        "batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]",
+        "batch.weights[site][layer]",
+        (HEAD_MEASURE_TESTS, "-k", "left_out_of_account"),
+    ),
+    Mutant(
+        "perplexities are measured alike",
+        PERPLEXITY,
+        "if measured[subset].command != first:",
+        "if False:",
+        (PERPLEXITY_TESTS, "-k", "refusals"),
+    ),
+    Mutant(
+        "a model's path is told by any of its spellings",
+        PERPLEXITY,
+        "Path(word).resolve() == model.resolve()",
+        "word == str(model)",
+        (PERPLEXITY_TESTS, "-k", "spellings"),
+    ),
+    Mutant(
+        "ROUGE of different data does not compare",
+        "fairseq_collab/evaluation/rouge_table.py",
+        'check_same(finished, SAME, todo="make a table of each")',
+        "pass",
+        ("tests/unit/test_rouge.py", "-k", "different_data"),
+    ),
+    Mutant(
+        "every line is binarised",
+        "data_prep/wikitext2.py",
+        "!= len(lines):",
+        "< 0:",
+        ("tests/data/test_wikitext2.py", "-k", "otherwise"),
     ),
 ]
 

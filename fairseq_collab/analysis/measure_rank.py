@@ -26,8 +26,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_collab.analysis import spectra
-from fairseq_collab.analysis.scores import SITES, Attention, Site, attentions, factors, watched
+from fairseq_collab.analysis.scores import Attention, attentions, factors, watched
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.models.layers import SITES, Site
 
 #: In place of the number of a head.
 ALL_HEADS = "all"

@@ -12,22 +12,23 @@ import argparse
 import csv
 import io
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from data_prep.files import make_folder, write_file
 from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.heads import source
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
-from fairseq_collab.analysis.scores import SITES
-from fairseq_compat import atomic
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.options import positive, share
 from fairseq_compat.errors import UserError
 
 WEIGHT_KINDS = ("map", "sum", "stacked_queries", "stacked_keys")
@@ -142,32 +143,6 @@ def shortage(rows: Sequence[Row]) -> str:
     return f"sentences longer than the head is wide: {longer} of {total}, all heads counted"
 
 
-def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Write ``path`` whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        atomic.write(path, fill)
-    except OSError as error:
-        todo = "give another folder with --out"
-        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder of the results, before anything is computed for it.
-
-    Raises:
-        UserError: it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        todo = "give another folder with --out"
-        raise UserError(f"no such folder can be made: {error.strerror}", folder, todo) from error
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
     parser = argparse.ArgumentParser(
@@ -199,29 +174,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
-
-
-def share(text: str) -> float:
-    """A number from 0 up to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up to 1, not {text!r}")
-    return value
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command; its exit status.
 
     Raises:
-        UserError: see :func:`load`, :func:`sentences`, :func:`make_folder`, :func:`write_file`.
+        UserError: see :func:`load` and :func:`sentences`; or a file cannot be written.
     """
     args = build_parser().parse_args(argv)
     utils.import_user_module(Namespace(user_dir=args.user_dir))

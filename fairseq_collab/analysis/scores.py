@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.heads import split_heads
 from fairseq_collab.attention.scores import head_scores
+from fairseq_collab.models.layers import Site
 
-Site = Literal["encoder", "decoder", "cross"]
-SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
 Projection = Callable[[Tensor], Tensor]
 
 

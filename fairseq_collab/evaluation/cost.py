@@ -23,7 +23,7 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.models.layers import EncoderLayer
+from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_compat.errors import UserError
 
@@ -71,16 +71,9 @@ def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """All parameters but the copies that fairseq 0.12.2's encoder layers keep of their weights."""
     seen: set[int] = set()
     for name, parameter in model.named_parameters():
-        if not _is_copy(name) and id(parameter) not in seen:
+        if not is_copy(name) and id(parameter) not in seen:
             seen.add(id(parameter))
             yield parameter
-
-
-def _is_copy(name: str) -> bool:
-    *_, layer, attribute = name.rsplit(".", 2)
-    return (
-        name.startswith("encoder.layers.") and layer.isdigit() and attribute in EncoderLayer.COPIES
-    )
 
 
 def cached_floats(attention: Any) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.cli import run
 from data_prep.files import read_json, write_atomic, write_json
 from data_prep.folder import MANIFEST
 from fairseq_collab.evaluation.provenance import circumstances
@@ -64,7 +66,7 @@ def read_log(path: Path, model: Path) -> Measured:
     """What ``fairseq-eval-lm`` has measured of ``model``.
 
     Raises:
-        UserError: the log is missing or has no result in it.
+        UserError: the log is missing or has no result in it, or no command that a shell could read.
     """
     text = read_text(path)
     command, parameters, result = (
@@ -72,10 +74,18 @@ def read_log(path: Path, model: Path) -> Measured:
     )
     if not (command and parameters and result):
         raise UserError("no result of fairseq-eval-lm in it", path, "remove it and measure again")
-    return Measured(
-        command[1].strip().replace(str(model), "MODEL"),
-        int(parameters[1].replace(",", "")),
-        float(result[1]),
+    try:
+        told = without_model(command[1], model)
+    except ValueError as error:  # such as a quotation without an end
+        raise UserError(f"its command: {error}", path, "remove it and measure again") from error
+    return Measured(told, int(parameters[1].replace(",", "")), float(result[1]))
+
+
+def without_model(command: str, model: Path) -> str:
+    """A command of the shell with ``MODEL`` in place of the model's path, however it is spelt."""
+    words = shlex.split(command)
+    return shlex.join(
+        "MODEL" if Path(word).resolve() == model.resolve() else word for word in words
     )
 
 
@@ -183,12 +193,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write")
     parser.add_argument("--cpu", action="store_true", help="no GPU was used, even if there is one")
     args = parser.parse_args(argv)
-    try:
-        print(make(args.models, args.data, args.out, args.cpu), end="")
-    except UserError as error:
-        print(f"{PROG}: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run(PROG, lambda: print(make(args.models, args.data, args.out, args.cpu), end=""))
 
 
 if __name__ == "__main__":

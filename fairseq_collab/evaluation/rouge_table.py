@@ -170,7 +170,9 @@ def table(folders: Sequence[Path], baseline: str) -> tuple[dict[str, Any], list[
         "signature": signature(shared["sentences"]),
         "against": baseline,
         "command": shlex.join(["python", "-m", PROG, *where, "--against", baseline]),
-        "commit": distinct(finished, lambda facts: facts["trained_at_commit"]),
+        "commit": distinct(
+            finished, lambda facts: facts.get("trained_at_commit") or facts["commit"]
+        ),
         "hardware": distinct(finished, lambda facts: facts["hardware"]),
         "date": distinct(finished, lambda facts: facts["date"]),
         "unfinished": unfinished,

@@ -88,6 +88,12 @@ class EncoderLayer(FeedForward, TransformerEncoderLayerBase):
         )
 
 
+def is_copy(name: str) -> bool:
+    """Whether a weight is one of :attr:`EncoderLayer.COPIES`, by its name in a whole model."""
+    *_, layer, attribute = ["", *name.rsplit(".", 2)]
+    return layer.isdigit() and attribute in EncoderLayer.COPIES
+
+
 class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
 

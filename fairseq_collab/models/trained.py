@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,33 @@ def load(checkpoint: Path, data: Path) -> Loaded:
     overrides = {"data": str(data), "checkpoint_activations": False}
     (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     return Loaded(model.eval(), cfg, task)
+
+
+def epoch(
+    model: Any, cfg: Any, task: Any, subset: str, max_tokens: int | None
+) -> Iterator[dict[str, Any]]:
+    """One epoch of a subset that ``task`` has loaded, in fairseq's batches.
+
+    Sentences that are longer than the model's positions are left out.
+
+    Args:
+        max_tokens: of a batch, padding included; as in the training if it is None.
+
+    Raises:
+        UserError: there is no sentence.
+    """
+    batches = task.get_batch_iterator(
+        task.dataset(subset),
+        max_tokens=max_tokens or cfg.dataset.max_tokens,
+        max_sentences=None if max_tokens else cfg.dataset.batch_size,
+        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+        ignore_invalid_inputs=True,
+        seed=cfg.common.seed,
+    )
+    samples: Any = batches.next_epoch_itr(shuffle=False)
+    if not len(samples):
+        raise UserError("has no sentence that the model can read", where=subset)
+    return samples
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:

@@ -26,7 +26,7 @@ from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import HeadSizeOptions
 from fairseq_collab.models.freeze import PARTS, freeze, parts_of
-from fairseq_collab.models.layers import SITES, AttentionBuilder, EncoderLayer, Site
+from fairseq_collab.models.layers import SITES, AttentionBuilder, Site, is_copy
 from fairseq_collab.models.transformer_headsize_n import (
     HeadCounts,
     head_counts,
@@ -168,15 +168,10 @@ def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
         "weights of a plain fairseq transformer: nothing in them tells their number of heads and "
         "their dictionary, which are taken to be those of this model"
     )
-    for name in [name for name in weights if _is_copy(name)]:
+    for name in [name for name in weights if is_copy(name)]:
         del weights[name]
     own = model.state_dict()
     weights.update({name: own[name] for name in own if name.endswith("signature")})
-
-
-def _is_copy(name: str) -> bool:
-    """Whether it is one of the copies that fairseq's encoder layers keep of their weights."""
-    return name.startswith("encoder.layers.") and name.endswith(EncoderLayer.COPIES)
 
 
 register_presets("transformer_gated_heads", GatedHeadsTransformer, GatedHeadsOptions)

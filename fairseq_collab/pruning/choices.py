@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from fairseq_collab.analysis.heads.importance import normalised
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.pruning.surgery import Kept
 from fairseq_compat.errors import UserError
@@ -17,6 +18,8 @@ Measure = Mapping[Site, Sequence[Sequence[float]]]
 #: ``group``: the most voted head of each group (arXiv 2305.14380).  ``top``: the heads with most
 #: votes in all, whatever their groups (the paper's released code).
 RULES = ("group", "top")
+#: What of an analysis counts unless told otherwise.
+MEASURE = "importance_token_normalised"
 
 
 def all_heads(heads: Heads) -> Kept:
@@ -163,14 +166,6 @@ def most_important(
     for site in sites:
         kept[site] = [largest(values, keep[site]) for values in measure[site]]
     return kept
-
-
-def normalised(measure: Measure) -> dict[Site, list[list[float]]]:
-    """The measure with length 1 (l2) in each layer; a layer of zeros stays one."""
-    return {
-        site: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
-        for site, layers in measure.items()
-    }
 
 
 def _ranking(measure: Measure, sites: Sequence[Site]) -> list[tuple[Site, int, int]]:

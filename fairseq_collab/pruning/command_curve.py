@@ -16,10 +16,9 @@ from fairseq import utils
 
 from data_prep import files
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.analysis.rank import make_folder, share
 from fairseq_collab.evaluation.provenance import circumstances
-from fairseq_collab.pruning.choices import all_heads
-from fairseq_collab.pruning.command_prune import MEASURE
+from fairseq_collab.options import share
+from fairseq_collab.pruning.choices import MEASURE, Heads, all_heads
 from fairseq_collab.pruning.curve import (
     CURVES,
     FORMS,
@@ -34,7 +33,7 @@ from fairseq_collab.pruning.curve_results import NAME, Point, Results, write_rep
 from fairseq_collab.pruning.gates import gates_of, without_gates
 from fairseq_collab.pruning.surgery import Kept
 from fairseq_collab.pruning.trained import Trained, load
-from fairseq_collab.reparametrize.bleu import BEAM, bleu
+from fairseq_collab.reparametrize.bleu import BEAM, bleu, check_translation
 from fairseq_collab.reparametrize.work import bar, say
 from fairseq_compat.errors import UserError
 
@@ -108,15 +107,16 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
         parser.error(f"argument --by: without --importance one of {', '.join(FORMS)}")
 
 
-def check_translates(trained: Trained) -> None:
-    """Only models that translate have a BLEU.
+def check_some_go(args: Namespace, heads: Heads) -> None:
+    """Some point of a curve must have lost a head.
 
     Raises:
-        UserError: it is a language model.
+        UserError: none has.
     """
-    if trained.is_language_model:
-        todo = "give a checkpoint of a translation model"
-        raise UserError("does not translate, so that it has no BLEU", trained.path, todo)
+    totals = [heads_in(curve, heads) for curve in args.sites]
+    if not any(counts(total, args.steps, args.most)[-1] for total in totals):
+        todo = "give a larger --most, or smaller --steps"
+        raise UserError("no head would go", where="--most", todo=todo)
 
 
 def settings(args: Namespace) -> dict[str, Any]:
@@ -215,9 +215,10 @@ def main(argv: Sequence[str]) -> int:
     check(parser, args)
     utils.import_user_module(Namespace(user_dir=args.user_dir))
     trained = load(args.checkpoint, args.data)
-    check_translates(trained)
+    check_translation(trained.task, args.checkpoint, "give a checkpoint of a translation model")
     trained = without_gates(trained, gates_of(trained))
-    make_folder(args.out)
+    check_some_go(args, trained.heads)
+    files.make_folder(args.out)
     command = shlex.join(["fairseq-collab", "prune-curve", *argv])
     with files.locked(args.out / "lock"):
         results = Results(args.out, settings(args), {"command": command, **circumstances(args.cpu)})

@@ -15,6 +15,7 @@ from fairseq_collab.models.transformer_gated_heads import named_sites
 from fairseq_collab.models.transformer_grouped_heads import per_site
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import (
+    MEASURE,
     all_heads,
     importance_kept,
     most_important,
@@ -26,9 +27,6 @@ from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
 from fairseq_collab.pruning.trained import Trained, load
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
-
-#: What of an analysis counts unless told otherwise.
-MEASURE = "importance_token_normalised"
 
 
 def build_parser() -> argparse.ArgumentParser:

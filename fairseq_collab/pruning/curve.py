@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import torch
 
-from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.analysis.heads.importance import Importance, normalised
 from fairseq_collab.analysis.heads.source import to_device
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.pruning.choices import Heads, Measure, normalised
+from fairseq_collab.pruning.choices import Heads, Measure
 from fairseq_collab.pruning.surgery import Kept, check_kept, keep_heads
 from fairseq_collab.pruning.trained import HEADSIZE, Trained, build, sized_options, weights_of
 from fairseq_collab.pruning.votes import batches

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from data_prep.cli import run
 from data_prep.files import write_atomic
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.pruning.trained import HEADSIZE
@@ -95,13 +96,8 @@ def main(argv: Sequence[str]) -> int:
         "shapes from scratch. Prints the names of the models, joined by commas.",
     )
     parser.add_argument("folder", type=Path, help="with checkpoints of fairseq-collab prune")
-    try:
-        names = write(parser.parse_args(argv).folder)
-    except UserError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 1
-    print(",".join(names))
-    return 0
+    folder = parser.parse_args(argv).folder
+    return run(parser.prog, lambda: print(",".join(write(folder))))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.models.layers import SITES, EncoderLayer, Site
+from fairseq_collab.models.layers import SITES, Site, is_copy
 from fairseq_collab.models.trained import GIVE_DATA, check_data
 from fairseq_compat.errors import UserError
 
@@ -153,14 +153,8 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     return {
         name: weight
         for name, weight in trained.model.state_dict().items()
-        if not name.endswith(("signature", ".membership")) and not _is_copy(name)
+        if not name.endswith(("signature", ".membership")) and not is_copy(name)
     }
-
-
-def _is_copy(name: str) -> bool:
-    """Whether it is one of the copies that fairseq's encoder layers keep of their weights."""
-    side, _, rest = name.partition(".layers.")
-    return side == "encoder" and rest.partition(".")[2] in EncoderLayer.COPIES
 
 
 def options_of(trained: Trained, arch: str, **changed: Any) -> DictConfig:

@@ -24,6 +24,7 @@ from fairseq_collab.attention import groups
 from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
 from fairseq_collab.criterions.head_groups import gram_matrices, padding_of, watched
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.trained import epoch
 from fairseq_collab.pruning.trained import (
     GROUPED,
     Trained,
@@ -107,21 +108,11 @@ def batches(trained: Trained, subset: str, max_tokens: int | None) -> Iterator[d
     """One epoch of ``subset``, in the batches of the training unless ``max_tokens`` is given.
 
     Raises:
-        UserError: it holds no batch.
+        UserError: it has no sentence that the model can read.
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
-    dataset_options, task = trained.cfg.dataset, trained.task
-    task.load_dataset(subset)
-    longest = utils.resolve_max_positions(task.max_positions(), trained.model.max_positions())
-    epoch = task.get_batch_iterator(
-        task.dataset(subset),
-        max_tokens=max_tokens or dataset_options.max_tokens,
-        max_sentences=None if max_tokens else dataset_options.batch_size,
-        max_positions=longest,
-        ignore_invalid_inputs=True,
-        seed=trained.cfg.common.seed,
-    )
-    return epoch.next_epoch_itr(shuffle=False)
+    trained.task.load_dataset(subset)
+    return epoch(trained.model, trained.cfg, trained.task, subset, max_tokens)
 
 
 def count_votes(

@@ -8,6 +8,7 @@ alike.  The same for both models, so that differences count; a published figure 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from typing import Any
 
 import torch
@@ -22,18 +23,19 @@ BEAM = 5
 MAX_TOKENS = 4096
 
 
-def check_translation(task: Any) -> None:
+def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
     """Only models that translate have a BLEU.
+
+    Args:
+        where: what asks for it: an option, or the checkpoint.
+        todo: what to give instead.
 
     Raises:
         UserError: the task is not fairseq's translation.
     """
     if not hasattr(task, "target_dictionary") or not hasattr(task.cfg, "target_lang"):
-        raise UserError(
-            f"{type(task).__name__} does not translate, so that it has no BLEU",
-            "--max-bleu-drop",
-            "give --max-logit-error",
-        )
+        what = f"{type(task).__name__} does not translate, so that it has no BLEU"
+        raise UserError(what, where, todo)
 
 
 def bleu(

@@ -39,7 +39,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     found = source.load(args.checkpoint, args.data)
     found.model.to(args.device)
     if args.max_bleu_drop is not None:
-        check_translation(found.task)
+        check_translation(found.task, "--max-bleu-drop", "give --max-logit-error")
     given = chosen_dims(args, found)
     work = Reparametrizer(found, args, list(given or chosen_places(args, found)))
     key_dims = given or searched(args, work)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fairseq_collab.attention.concatenated import scaling
 from fairseq_collab.checkpoint_average import DROPPED, DROPPED_EXTRA
-from fairseq_collab.models.layers import SITES, EncoderLayer
+from fairseq_collab.models.layers import SITES, is_copy
 from fairseq_collab.reparametrize.factorise import (
     Factors,
     Problem,
@@ -170,14 +170,9 @@ def target_model(
     own = model.state_dict()
     # Signatures are those of the result; fairseq's copies of its own weights have no place in it.
     state |= {name: own[name] for name in own if name.endswith("signature")}
-    state = {name: weight for name, weight in state.items() if not _is_copy(name)}
+    state = {name: weight for name, weight in state.items() if not is_copy(name)}
     model.load_state_dict(state, strict=True)
     return model.eval()
-
-
-def _is_copy(name: str) -> bool:
-    *_, layer, attribute = ["", *name.rsplit(".", 2)]
-    return layer.isdigit() and attribute in EncoderLayer.COPIES
 
 
 def checkpoint(source: Source, cfg: DictConfig, model: Any) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from typing import BinaryIO
 
 from matplotlib.figure import Figure
 
-from fairseq_collab.analysis.rank import make_folder, write_file
+from data_prep.cli import run
+from data_prep.files import make_folder, write_file
 from fairseq_compat.errors import UserError
 
 #: Methods in the order of the table, and how they are called there.
@@ -169,7 +170,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, metavar="RUNS", help="OUT of the recipe")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     args = parser.parse_args(argv)
-    try:
+
+    def action() -> None:
         rows = read_rows(args.runs)
         make_folder(args.out)
         text = {
@@ -180,11 +182,9 @@ def main(argv: Sequence[str]) -> int:
             write_file(args.out / name, partial(_write_text, content))
         save = partial(draw(rows).savefig, format="png", dpi=200, metadata={"Software": None})
         write_file(args.out / "figure.png", save)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(markdown(rows), end="")
-    return 0
+        print(markdown(rows), end="")
+
+    return run(parser.prog, action)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,13 @@ def test_another_curve_in_the_folder_is_refused(stock: Path, data: Path, curve: 
     assert read(curve) == before
 
 
+def test_a_curve_on_which_no_head_goes_is_refused(stock: Path, data: Path, tmp_path: Path) -> None:
+    """Before anything is translated: there would be nothing to draw."""
+    less = ["--steps=0.5", "--most=0.1", "--cpu"]
+    assert refusal(stock, data, "--out", tmp_path / "out", *less).startswith("--most: no head")
+    assert not (tmp_path / "out").exists()
+
+
 def test_heads_that_cannot_go_alone_are_refused(trained: Path, data: Path, tmp_path: Path) -> None:
     message = refusal(trained, data, "--out", tmp_path / "out", *HALF)
     assert "CollaborativeAttention, of which none can be taken out alone" in message

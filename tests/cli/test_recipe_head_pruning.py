@@ -29,7 +29,7 @@ printf '%s\\n' "$@" END >> "$RECORD"
 PYTHON = """\
 #!/usr/bin/env bash
 case "$*" in
-    *pruning.kept*) printf '%s\\n' "$@" END >> "$RECORD" ;;
+    *evaluation.kept*) printf '%s\\n' "$@" END >> "$RECORD" ;;
     *) exec {python} "$@" ;;
 esac
 """
@@ -97,7 +97,8 @@ class Recorded:
         done = subprocess.run(
             ["bash", RECIPE, dataset], capture_output=True, text=True, env=settings(folder)
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1, done.stderr  # it tells of the one
+        self.errors = done.stderr
         ended = (folder / "record").read_text().split("END\n")[:-1]
         self.commands: list[Command] = [command.splitlines() for command in ended]
         self._composed: dict[str, dict[str, DictConfig]] = {}
@@ -178,6 +179,15 @@ def test_every_finished_run_is_pruned(recorded: Recorded) -> None:
     }
 
 
+def test_a_run_that_is_not_finished_is_told(recorded: Recorded) -> None:
+    """Its name is what Hydra makes of the penalty: one that is spelt otherwise is not found."""
+    (line,) = (line for line in recorded.errors.splitlines() if line.startswith("head_pruning"))
+    run = recorded.out / "gated" / "all" / "gate_penalty-0.1_seed-7"
+    assert line == (
+        f"head_pruning: {run} is not finished (write penalties as in its name): not pruned"
+    )
+
+
 def test_shapes_are_tuned_and_trained_from_scratch(recorded: Recorded) -> None:
     """Each goes on from its own checkpoint, or from nothing for as many epochs as all before."""
     ordinary, *_ = recorded.jobs("trained").values()
@@ -205,5 +215,5 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Recorded) -> None:
 def test_it_ends_with_the_table(recorded: Recorded) -> None:
     out = str(recorded.out)
     assert recorded.commands[-1] == [
-        *("-m", "fairseq_collab.pruning.kept", out, "--baseline", f"{out}/trained")
+        *("-m", "fairseq_collab.evaluation.kept", out, "--baseline", f"{out}/trained")
     ]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
-import sys
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
 from omegaconf import DictConfig
-
-from fairseq_collab.evaluation import sweep
+from recipe_recorder import Command, Recorded, jobs, options, record
 
 
 @pytest.mark.parametrize(
@@ -38,57 +32,10 @@ def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
 
 # ---- the runs of grouped_heads.sh ----------------------------------------------------------------
 
-#: Takes the place of fairseq-collab: keeps its arguments, one a line, and does nothing.
-RECORDER = """\
-#!/usr/bin/env bash
-printf '%s\\n' "$@" END >> "$RECORD"
-"""
-Command = list[str]
-
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[Command]:
-    """Everything that the recipe asks of ``fairseq-collab``, for one seed, into ``/out``."""
-    folder = tmp_path_factory.mktemp("recorder")
-    recorder = folder / "fairseq-collab"
-    recorder.write_text(RECORDER)
-    recorder.chmod(0o755)
-    bin_ = Path(sys.executable).parent
-    settings = {
-        "PATH": f"{folder}:{bin_}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(bin_.parent),
-        "RECORD": str(folder / "record"),
-        "DATA": "data/none",
-        "OUT": str(folder / "out"),
-        "SEEDS": "7",
-        "SWEEP": "",
-    }
-    recipe = ["bash", REPOSITORY / "recipes" / "grouped_heads.sh", "multi30k"]
-    environment = {**os.environ, **settings}
-    done = subprocess.run(recipe, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    lines = (folder / "record").read_text().replace(str(folder), "")
-    return [command.splitlines() for command in lines.split("END\n")[:-1]]
-
-
-def options(command: Command) -> dict[str, str]:
-    """``--name value`` of a command."""
-    return {name: value for name, value in pairwise(command) if name.startswith("--")}
-
-
-def jobs(commands: list[Command], folder: str) -> Iterator[tuple[str, DictConfig]]:
-    """Name and configuration of every run that goes to a folder, as the sweeps compose them."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("config", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    for option in ("--out", "--jobs"):
-        parser.add_argument(option)
-    for name, *rest in commands:
-        if name == "sweep" and options(rest)["--out"] == f"/out/{folder}":
-            args = parser.parse_intermixed_args(rest)
-            config = REPOSITORY / args.config
-            for job in sweep.plan(config, REPOSITORY / "configs", args.overrides):
-                yield job.name, job.config
+    return record(tmp_path_factory.mktemp("recorder"), "grouped_heads.sh", "multi30k")
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +111,39 @@ def test_grouped_heads_ends_with_tables(commands: list[Command]) -> None:
         f"table /out/{folder} --x none --against concatenated --out /out/{folder}/table".split()
         for folder in ("trained", "tuned")
     ]
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+GROUPED = [("grouped_heads.sh", "multi30k"), ("grouped_summaries.sh",)]
+
+
+@pytest.mark.parametrize("recipe", GROUPED)
+@pytest.mark.parametrize("failing", ["sweep", "vote", "prune"])
+def test_a_failure_does_not_end_a_recipe(
+    recipe: tuple[str, ...], failing: str, tmp_path: Path
+) -> None:
+    """It asks for all the rest, and its status tells of the failure."""
+    failed = Recorded(tmp_path, *recipe, FAILS=failing, STATUS="1", OUT=f"{tmp_path}/other")
+    assert failed.status == 1
+    whole = record(tmp_path, *recipe)
+    there = [[word.replace("/other/", "/out/") for word in command] for command in failed.commands]
+    assert there == whole
+
+
+@pytest.mark.parametrize("recipe", GROUPED)
+@pytest.mark.parametrize("failing", ["sweep", "vote", "prune"])
+def test_an_interruption_ends_a_recipe(
+    recipe: tuple[str, ...], failing: str, tmp_path: Path
+) -> None:
+    ended = Recorded(tmp_path, *recipe, FAILS=failing, STATUS="130")
+    assert ended.status == 130
+    assert [command[0] for command in ended.commands].count(failing) == 1
+    assert ended.commands[-1][0] == failing
+
+
+@pytest.mark.parametrize("recipe", GROUPED)
+def test_what_was_pruned_is_not_pruned_again(recipe: tuple[str, ...], tmp_path: Path) -> None:
+    first, second = (record(tmp_path, *recipe) for _ in range(2))
+    assert {"vote", "prune"} <= {command[0] for command in first}
+    assert second == [command for command in first if command[0] not in ("vote", "prune")]

@@ -41,12 +41,17 @@ def small() -> dict[str, bytes]:
 def own_text(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Texts that are taken for WikiText-2's."""
     texts = small()
+    take(texts, monkeypatch)
+    return texts
+
+
+def take(texts: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on these are taken for WikiText-2's."""
     monkeypatch.setattr(
         wikitext2, "LINES", {name: text.count(b"\n") for name, text in texts.items()}
     )
     digests = {name: hashlib.sha256(texts[name]).hexdigest() for name in ("train", "valid")}
     monkeypatch.setattr(wikitext2, "SHA256", digests)
-    return texts
 
 
 def write(folder: Path, texts: dict[str, bytes]) -> Path:
@@ -89,6 +94,17 @@ def test_a_test_set_is_used_where_there_is_one(own_text: dict[str, bytes], tmp_p
     del texts["test"]
     with pytest.raises(UserError, match=r"made from something else \(origin\.valid: 'valid\.txt'"):
         make(texts, out)
+
+
+def test_lines_that_are_binarised_otherwise(
+    own_text: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq-preprocess ends a line at a carriage return, too."""
+    own_text["train"] = own_text["train"].replace(b"word word", b"word\rword", 1)
+    take(own_text, monkeypatch)
+    with pytest.raises(UserError, match=r"^train: 11 lines binarised of 10 given$"):
+        make(find_texts(write(tmp_path / "text", own_text)), tmp_path / "bin")
+    assert not (tmp_path / "bin").exists()
 
 
 def archive(texts: dict[str, bytes]) -> bytes:

@@ -14,9 +14,10 @@ import torch
 import yaml
 from run_folders import start_run, write_run
 
+from fairseq_collab.evaluation import kept, kept_report
+from fairseq_collab.evaluation.kept_runs import Found, gates_of, read
 from fairseq_collab.evaluation.provenance import circumstances
-from fairseq_collab.pruning import kept, kept_report, shapes
-from fairseq_collab.pruning.kept_runs import Found, gates_of, read
+from fairseq_collab.pruning import shapes
 from fairseq_compat.errors import UserError
 
 CONFIG = {
@@ -154,7 +155,7 @@ def test_the_command_writes_all(out: Path, capsys: pytest.CaptureFixture[str]) -
     assert (out / "heads_kept.md").read_text() == capsys.readouterr().out
     content = json.loads((out / "heads_kept.json").read_text())
     assert content["results"][1]["heads"]["encoder"] == [4, 1]
-    assert content["made"]["command"].startswith("python -m fairseq_collab.pruning.kept")
+    assert content["made"]["command"].startswith("python -m fairseq_collab.evaluation.kept")
     first = (out / "heads_kept.png").read_bytes()
     assert kept.main(arguments) == 0
     assert (out / "heads_kept.png").read_bytes() == first
@@ -170,7 +171,7 @@ def test_what_it_refuses(
     """Nothing there; and a baseline that is not there."""
     assert kept.main([str(out.parent / folder), "--baseline", str(out / "no")]) == 1
     line = capsys.readouterr().err
-    assert line.startswith("python -m fairseq_collab.pruning.kept: error: ")
+    assert line.startswith("python -m fairseq_collab.evaluation.kept: error: ")
     assert message in line
 
 

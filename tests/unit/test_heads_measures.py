@@ -31,8 +31,9 @@ from fairseq_collab.analysis.heads.similarity import (
     projection_cosines,
 )
 from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, heads_of, shown_weights
-from fairseq_collab.analysis.scores import SITES, attentions, factors, watched
+from fairseq_collab.analysis.scores import attentions, factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
+from fairseq_collab.models.layers import SITES
 from fairseq_compat.errors import UserError
 
 PAD, EOS = 1, 2
@@ -405,7 +406,7 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
     def epoch(*_: Any, **__: Any) -> Namespace:
         return Namespace(next_epoch_itr=lambda shuffle: [])
 
-    options = Namespace(dataset=Namespace(max_tokens=9, batch_size=None))
+    options = Namespace(dataset=Namespace(max_tokens=9, batch_size=None), common=Namespace(seed=1))
     task = Namespace(
         load_dataset=lambda subset: None,
         dataset=lambda subset: None,

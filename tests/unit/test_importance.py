@@ -16,7 +16,8 @@ from fairseq_collab.analysis.heads.importance import (
     mask_derivatives,
     normalised,
 )
-from fairseq_collab.analysis.scores import SITES, Attention, attentions
+from fairseq_collab.analysis.scores import Attention, attentions
+from fairseq_collab.models.layers import SITES
 
 ARCHITECTURES = {
     "transformer": {},

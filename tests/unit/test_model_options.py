@@ -10,6 +10,7 @@ import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.transformer_collab import collaborative_sites
 from fairseq_compat.errors import UserError
 
@@ -167,3 +168,18 @@ def test_retain_dropout_keeps_the_attentions_dropout_on() -> None:
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["MultiheadAttention"])
     attention = model.encoder.layers[0].self_attn
     assert attention.dropout_module.apply_during_inference
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("encoder.layers.0.in_proj_weight", True),
+        ("encoder.sentence_encoder.layers.11.fc1_bias", True),
+        ("layers.0.fc2_weight", True),
+        ("encoder.layers.0.self_attn.in_proj_weight", False),
+        ("encoder.layers.0.fc1.weight", False),
+        ("in_proj_weight", False),
+    ],
+)
+def test_copies_of_weights_are_told_by_their_names(name: str, expected: bool) -> None:
+    assert is_copy(name) == expected

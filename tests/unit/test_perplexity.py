@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fairseq_collab.evaluation.perplexity import heads_of, main
+from fairseq_collab.evaluation.perplexity import heads_of, main, without_model
 
 COMMAND = "fairseq-eval-lm data --path {model} --gen-subset {subset} --tokens-per-sample 128"
 LOG = """$ {command}
@@ -85,6 +85,24 @@ def test_heads_by_layer(given: Any, expected: list[int]) -> None:
     assert heads_of(given) == expected
 
 
+@pytest.mark.parametrize(
+    ("spelling", "folder"),
+    [
+        ("runs/a/model.pt", "runs/a"),
+        ("runs//a/model.pt", "./runs/a/"),
+        ("{here}/runs/a/model.pt", "runs/a"),
+        (r"my\ runs/a/model.pt", "my runs/a"),
+    ],
+)
+def test_a_path_has_many_spellings(
+    spelling: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = f"fairseq-eval-lm a --path {spelling.format(here=tmp_path)} --gen-subset test "
+    expected = "fairseq-eval-lm a --path MODEL --gen-subset test"
+    assert without_model(command, Path(folder, "model.pt")) == expected
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert run(*arguments) == 1
     line = capsys.readouterr().err
@@ -100,6 +118,8 @@ def test_refusals(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
     assert "no/valid.log: cannot be read: No such file" in refused(capsys, tmp_path / "no", *where)
     (one / "test.log").write_text("$ fairseq-eval-lm\nkilled\n")
     assert "test.log: no result of fairseq-eval-lm in it; remove" in refused(capsys, one, *where)
+    add(one, "test", 100, f"{COMMAND} '")
+    assert "test.log: its command: No closing quotation; remove" in refused(capsys, one, *where)
     add(one, "test", 100, COMMAND.replace("128", "64"))
     line = refused(capsys, other, one, *where)
     assert "test.log: measured with 'fairseq-eval-lm data" in line
@@ -107,3 +127,6 @@ def test_refusals(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
     line = refused(capsys, other, "--data", tmp_path, "--out", tmp_path)
     assert "manifest.json: no such file; make the folder with data_prep.wikitext2" in line
     assert not (tmp_path / "perplexity.json").exists()
+    line = refused(capsys, other, "--data", data, "--out", one / "test.log")
+    assert "test.log" in line
+    assert "Not a directory" in line

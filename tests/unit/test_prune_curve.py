@@ -18,8 +18,9 @@ from torch import nn
 from fairseq_collab.analysis.heads.importance import Importance
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.pruning.choices import all_heads
-from fairseq_collab.pruning.command_curve import check_translates
+from fairseq_collab.pruning.command_curve import check_some_go
 from fairseq_collab.pruning.curve import (
+    CURVES,
     counts,
     free_heads,
     heads_in,
@@ -30,6 +31,7 @@ from fairseq_collab.pruning.curve import (
 from fairseq_collab.pruning.curve_results import NAME, Point, Results, table, write_report
 from fairseq_collab.pruning.surgery import Kept
 from fairseq_collab.pruning.trained import Trained, find_attentions
+from fairseq_collab.reparametrize.bleu import check_translation
 from fairseq_compat.errors import UserError
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}
@@ -127,12 +129,22 @@ def test_importance_of_a_model_that_saved_memory_in_training() -> None:
     Importance(model.float()).add({"net_input": batch, "target": batch["prev_output_tokens"]})
 
 
+@pytest.mark.parametrize(("sites", "steps", "most"), [(["cross"], 0.1, 0.1), (CURVES, 0.5, 0.4)])
+def test_some_heads_must_go(sites: list[str], steps: float, most: float) -> None:
+    """Else there is nothing to draw."""
+    args = Namespace(sites=sites, steps=steps, most=most)
+    with pytest.raises(UserError, match=r"^--most: no head would go; give a larger --most, or"):
+        check_some_go(args, {"encoder": [4], "decoder": [4], "cross": [4]})
+
+
+def test_one_head_that_goes_is_enough() -> None:
+    args = Namespace(sites=CURVES, steps=0.1, most=0.1)  # of 4 heads none, of all 12 one
+    check_some_go(args, {"encoder": [4], "decoder": [4], "cross": [4]})
+
+
 def test_language_models_have_no_bleu() -> None:
-    model = toy_language_models.language_model("transformer_lm_headsize_n")
-    path = Path("checkpoint.pt")
-    found = Trained(path, {}, model, None, find_attentions(model, path))
-    with pytest.raises(UserError, match="does not translate, so that it has no BLEU"):
-        check_translates(found)
+    with pytest.raises(UserError, match=r"x\.pt: .* does not translate, so that it has no BLEU; y"):
+        check_translation(toy_language_models.task(), Path("x.pt"), "y")
 
 
 # ---- results -------------------------------------------------------------------------------------

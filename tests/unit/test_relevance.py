@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_collab.analysis.heads.lrp_rules import ignored, relevance_rules
 from fairseq_collab.analysis.heads.relevance import Relevance, per_unit
-from fairseq_collab.analysis.scores import SITES
+from fairseq_collab.models.layers import SITES
 from fairseq_compat.errors import UserError
 
 ARCHITECTURES = {
@@ -261,7 +261,7 @@ def test_what_the_rules_do_not_know_is_refused() -> None:
 
 def test_models_without_logits_are_refused() -> None:
     model = trained_like("transformer_headsize_n", adaptive_softmax_cutoff=[10])
-    with pytest.raises(UserError, match="starts from logits"):
+    with pytest.raises(UserError, match=r"starts from logits, .*; give --no-relevance"):
         Relevance(model)
 
 

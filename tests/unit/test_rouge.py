@@ -195,6 +195,17 @@ def test_the_table_has_a_line_a_run(
     assert better["different"] == len(set(summaries(20, seed=1)))
 
 
+def test_the_table_names_the_commit_of_trainings_or_else_of_scores(
+    runs: Path, tmp_path: Path
+) -> None:
+    """A training outside of git knows no commit."""
+    file = next(runs.glob("grouped_pruned*")) / "score.json"
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps({**facts, "commit": "beef", "trained_at_commit": None}))
+    assert rouge_table.main([str(runs), "--out", str(tmp_path / "table")]) == 0
+    assert "commit: beef; c0ffee\n" in (tmp_path / "table" / "rouge.md").read_text()
+
+
 def test_the_table_wants_the_baseline_of_the_same_seed(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from fairseq_collab.attention.grouped import grouped_attentions
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import elected, named_heads, random_heads
 from fairseq_collab.pruning.trained import Trained
-from fairseq_collab.pruning.votes import Count, count_votes, grouped_model
+from fairseq_collab.pruning.votes import Count, batches, count_votes, grouped_model
 from fairseq_compat.errors import UserError
 
 CPU = torch.device("cpu")
@@ -94,6 +96,20 @@ def test_a_model_without_groups_must_be_told() -> None:
 def test_nothing_to_read() -> None:
     with pytest.raises(UserError, match="there is nothing to vote on"):
         votes(known(), batches=0)
+
+
+def test_a_data_set_that_the_model_cannot_read() -> None:
+    """It is told before anything is counted."""
+    source = trained("transformer")
+    source.cfg.dataset, source.cfg.common = {"max_tokens": 9, "batch_size": None}, {"seed": 1}
+    task = Namespace(
+        load_dataset=lambda subset: None,
+        dataset=lambda subset: None,
+        max_positions=lambda: (2, 2),
+        get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
+    )
+    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
+        batches(dataclasses.replace(source, task=task), "valid", None)
 
 
 # ---- counting ------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from typing import Any
 
 from data_prep.files import read_versioned
 from fairseq_collab.analysis.heads.weights import Heads
-from fairseq_collab.analysis.scores import SITES, Site
+from fairseq_collab.models.layers import SITES, Site
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 

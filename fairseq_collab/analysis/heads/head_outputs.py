@@ -17,7 +17,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.analysis.scores import SITES, Attention, Site, attentions
+from fairseq_collab.analysis.heads.weights import ask_for_weights
+from fairseq_collab.analysis.scores import Attention, attentions
+from fairseq_collab.models.layers import SITES, Site
 
 
 @contextmanager
@@ -39,19 +41,13 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
 
 def _catch(attention: Attention, seen: dict[Attention, Tensor]) -> Iterator[RemovableHandle]:
-    def ask(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        # Whoever returns weights of heads computes them: no fused kernel, and out_proj is called.
-        # static_kv has the same effect on fairseq's own module (fairseq_compat.attention).
-        wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
-        return args, {**kwargs, **wanted}
-
     def keep(module: Any, args: tuple[Tensor]) -> None:
         (output,) = args
         if not output.requires_grad:
             output.requires_grad_()
         seen[attention] = output
 
-    yield attention.module.register_forward_pre_hook(ask, with_kwargs=True)
+    yield ask_for_weights(attention)
     yield attention.module.out_proj.register_forward_pre_hook(keep)
 
 

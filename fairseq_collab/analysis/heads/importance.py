@@ -18,6 +18,7 @@ Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ from fairseq_collab.analysis.heads.head_outputs import (
     per_head,
     trained_alone,
 )
-from fairseq_collab.analysis.scores import Attention, Site
+from fairseq_collab.analysis.scores import Attention
+from fairseq_collab.models.layers import Site
 
 
 class Importance:
@@ -113,13 +115,11 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
 def normalised(
     importance: Mapping[Site, Sequence[Sequence[float]]],
 ) -> dict[Site, list[list[float]]]:
-    """Importance over its l2 norm in each layer, as heads of several layers are compared."""
+    """Importance with length 1 (l2) in each layer, as heads of several layers are compared.
+
+    A layer of zeros stays one.
+    """
     return {
-        site: [_unit_length(torch.tensor(layer)) for layer in layers]
+        site: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
         for site, layers in importance.items()
     }
-
-
-def _unit_length(layer: Tensor) -> list[float]:
-    length = layer.norm()
-    return (layer / length if length > 0 else layer).tolist()

@@ -28,7 +28,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads, PerHead
-from fairseq_collab.analysis.scores import SITES, Site
+from fairseq_collab.models.layers import SITES, Site
 
 #: Relative positions of keys that are looked at.
 OFFSETS = (-3, -2, -1, 0, 1, 2, 3)

@@ -71,14 +71,8 @@ MEASURES = {
     ),
     "importance_token": About(
         "Gradient importance, per token",
-        "As before, not normalised: layers can be compared with each other.",
+        "As before, not normalised, in nats.",
         small=True,
-    ),
-    "importance_sample_normalised": About(
-        "Gradient importance, per sentence, normalised",
-        "Absolute values of the sums over each sentence, as the paper writes it; each layer is "
-        f"divided by its Euclidean norm. {MICHEL}, section 4.1.",
-        bounded=True,
     ),
     "importance_sample": About(
         "Gradient importance, per sentence",

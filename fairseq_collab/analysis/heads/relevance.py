@@ -32,7 +32,8 @@ from fairseq_collab.analysis.heads.head_outputs import (
     trained_alone,
 )
 from fairseq_collab.analysis.heads.lrp_rules import relevance_rules
-from fairseq_collab.analysis.scores import Attention, Site
+from fairseq_collab.analysis.scores import Attention
+from fairseq_collab.models.layers import Site
 from fairseq_compat.errors import UserError
 
 #: Added to the size of a logit that relevance is divided by.
@@ -55,7 +56,8 @@ class Relevance:
     def __init__(self, model: Any):
         if model.decoder.adaptive_softmax is not None:
             raise UserError(
-                "relevance starts from logits, which a model with adaptive softmax does not have"
+                "relevance starts from logits, which a model with adaptive softmax does not have",
+                todo="give --no-relevance",
             )
         self.model = model
         self.sums: dict[Attention, Tensor] = {}

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from fairseq_collab.analysis.heads.weights import Heads
-from fairseq_collab.analysis.scores import SITES, Site
+from fairseq_collab.models.layers import SITES, Site
 
 POSITIONAL_SHARE, POSITIONAL_CONFIDENCE = 0.9, 0.8
 SYNTACTIC_GAIN, SYNTACTIC_PAIRS = 1.1, 100

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from fairseq_collab.analysis.heads.measures import Sums, entropy
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads
-from fairseq_collab.analysis.scores import SITES, Site, attentions, factors
+from fairseq_collab.analysis.scores import attentions, factors
+from fairseq_collab.models.layers import SITES, Site
 
 
 class WeightDistance:

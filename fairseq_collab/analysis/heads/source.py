@@ -69,22 +69,12 @@ def batches(
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
-    options, task = loaded.cfg.dataset, loaded.task
+    task = loaded.task
     task.load_dataset(subset)
-    longest = utils.resolve_max_positions(task.max_positions(), loaded.model.max_positions())
-    dataset = task.dataset(subset)
     if max_tokens is not None:
-        _check_room(dataset, max_tokens, min(longest))
-    epoch = task.get_batch_iterator(
-        dataset,
-        max_tokens=max_tokens or options.max_tokens,
-        max_sentences=None if max_tokens else options.batch_size,
-        max_positions=longest,
-        ignore_invalid_inputs=True,
-    )
-    samples = epoch.next_epoch_itr(shuffle=False)
-    if not len(samples):
-        raise UserError("has no sentence that the model can read", where=subset)
+        longest = utils.resolve_max_positions(task.max_positions(), loaded.model.max_positions())
+        _check_room(task.dataset(subset), max_tokens, min(longest))
+    samples = trained.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
     for sample in tqdm(samples, desc=describe, unit="batch", disable=None, leave=False):
         yield to_device(sample, loaded.device)
 

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.analysis.scores import SITES, Attention, Site, attentions
+from fairseq_collab.analysis.scores import Attention, attentions
+from fairseq_collab.models.layers import SITES, Site
 
 #: How many heads each layer has, by site.
 Heads = Mapping[Site, Sequence[int]]
@@ -108,20 +109,30 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Site, list[Tensor]]]:
             handle.remove()
 
 
-def _show(attention: Attention, seen: dict[Site, list[Tensor]]) -> Iterator[RemovableHandle]:
+def ask_for_weights(attention: Attention) -> RemovableHandle:
+    """From now on an attention returns the weights of all its heads, whatever it is called with.
+
+    Whoever returns weights of heads computes them: no fused kernel, and ``out_proj`` is called.
+    """
+
     def ask(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         # static_kv keeps fairseq's own module from a function that knows only averages; without
         # incremental state it has no other meaning (fairseq_compat.attention).
         wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
         return args, {**kwargs, **wanted}
 
+    handle: RemovableHandle = attention.module.register_forward_pre_hook(ask, with_kwargs=True)
+    return handle
+
+
+def _show(attention: Attention, seen: dict[Site, list[Tensor]]) -> Iterator[RemovableHandle]:
     def keep(module: Any, args: tuple, output: tuple[Tensor, Tensor]) -> None:
         layers = seen.setdefault(attention.site, [])
         if attention.layer == 0:
             layers.clear()  # of an earlier pass
         layers.append(output[1].transpose(0, 1))  # (H, B, T, S) -> (B, H, T, S)
 
-    yield attention.module.register_forward_pre_hook(ask, with_kwargs=True)
+    yield ask_for_weights(attention)
     yield attention.module.register_forward_hook(keep)
 
 

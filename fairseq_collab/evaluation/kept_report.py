@@ -1,4 +1,4 @@
-"""Table and figure of :mod:`fairseq_collab.pruning.kept`, and the paper's table to compare with."""
+"""Table and figure of :mod:`fairseq_collab.evaluation.kept`, and the paper's table beside them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from fairseq_collab.analysis.figures import SITES as SITE_NAMES
 from fairseq_collab.evaluation.figure import COLOURS, SHAPES
+from fairseq_collab.evaluation.kept_runs import Found, Result
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.pruning.kept_runs import Found, Result
 
 #: BLEU that a pruned model may lose in the count of heads that can go (Voita et al.: 0.15, 0.25).
 LOSS = 0.25

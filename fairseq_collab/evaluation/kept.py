@@ -1,7 +1,7 @@
 """Heads kept against BLEU, by attention site: the results of ``recipes/head_pruning.sh``.
 
-``python -m fairseq_collab.pruning.kept OUT --baseline BASELINE`` reads the recipe's runs, finished
-or not, and writes ``heads_kept.md``, ``heads_kept.json`` and ``heads_kept.png`` into OUT.
+``python -m fairseq_collab.evaluation.kept OUT --baseline BASELINE`` reads the recipe's runs,
+finished or not, and writes ``heads_kept.md``, ``heads_kept.json`` and ``heads_kept.png`` into OUT.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import write_atomic, write_json
-from fairseq_collab.analysis.rank import write_file
+from data_prep.cli import run
+from data_prep.files import write_atomic, write_file, write_json
+from fairseq_collab.evaluation import kept_report
+from fairseq_collab.evaluation.kept_runs import Found, read
 from fairseq_collab.evaluation.provenance import circumstances
-from fairseq_collab.pruning import kept_report
-from fairseq_collab.pruning.kept_runs import Found, read
 from fairseq_compat.errors import UserError
 
 NAME = "heads_kept"
@@ -28,7 +28,7 @@ NAME = "heads_kept"
 def main(argv: Sequence[str]) -> int:
     """Run the command; its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_collab.pruning.kept",
+        prog="python -m fairseq_collab.evaluation.kept",
         description="Table and figure of recipes/head_pruning.sh: heads kept against BLEU.",
     )
     parser.add_argument("out", type=Path, help="the recipe's OUT")
@@ -36,14 +36,13 @@ def main(argv: Sequence[str]) -> int:
         "--baseline", type=Path, required=True, metavar="DIR", help="runs that it has started from"
     )
     args = parser.parse_args(argv)
-    command = shlex.join(["python", "-m", "fairseq_collab.pruning.kept", *argv])
-    try:
+    command = shlex.join(["python", "-m", "fairseq_collab.evaluation.kept", *argv])
+
+    def action() -> None:
         found = read(args.out, args.baseline)
         write(found, args.out, {"command": command, **circumstances(cpu=True)})
-    except UserError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return run(parser.prog, action)
 
 
 def write(found: Found, out: Path, made: Mapping[str, Any]) -> None:
