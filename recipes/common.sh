@@ -51,3 +51,19 @@ sweep() {
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
         --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || note $?
 }
+
+# vote_and_prune NAME GROUPED ORDINARY SEED COUNT: in the folder `pruned`, the heads that the groups of
+# the model GROUPED elect (votes-NAME.json, voted-NAME.pt), and COUNT heads of ORDINARY by chance
+# (random-NAME.pt). What is there is not made again.
+vote_and_prune() {
+    local votes=$pruned/votes-$1.json
+    if [ ! -e "$votes" ]; then
+        fairseq-collab vote "$2" "$data" "${cpu[@]}" --output "$votes" || note $?
+    fi
+    if [ ! -e "$pruned/voted-$1.pt" ]; then
+        fairseq-collab prune "$2" --votes "$votes" --output "$pruned/voted-$1.pt" || note $?
+    fi
+    if [ ! -e "$pruned/random-$1.pt" ]; then
+        fairseq-collab prune "$3" --random "$4" --keep "$5" --output "$pruned/random-$1.pt" || note $?
+    fi
+}

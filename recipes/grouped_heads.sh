@@ -74,20 +74,9 @@ trained=$(realpath -m "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
     for count in "${kept[@]}"; do
-        name=$count-$seed
-        grouped=$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt
-        if [ ! -e "$pruned/votes-$name.json" ]; then
-            fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$name.json" ||
-                note $?
-        fi
-        if [ ! -e "$pruned/voted-$name.pt" ]; then
-            fairseq-collab prune "$grouped" --votes "$pruned/votes-$name.json" \
-                --output "$pruned/voted-$name.pt" || note $?
-        fi
-        if [ ! -e "$pruned/random-$name.pt" ]; then
-            fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
-                --random "$seed" --keep "$count" --output "$pruned/random-$name.pt" || note $?
-        fi
+        vote_and_prune "$count-$seed" \
+            "$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt" \
+            "$trained/model-concatenated_seed-$seed/average.pt" "$seed" "$count"
     done
     name=$fewest-$seed
     if [ ! -e "$pruned/lite-$name.pt" ]; then

@@ -46,19 +46,8 @@ pruned=$(realpath -m "$OUT/pruned")
 trained=$(realpath -m "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
-    grouped=$trained/model-grouped_head_groups-${kept}_seed-$seed/average.pt
-    if [ ! -e "$pruned/votes-$seed.json" ]; then
-        fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --output "$pruned/votes-$seed.json" ||
-            note $?
-    fi
-    if [ ! -e "$pruned/voted-$seed.pt" ]; then
-        fairseq-collab prune "$grouped" --votes "$pruned/votes-$seed.json" \
-            --output "$pruned/voted-$seed.pt" || note $?
-    fi
-    if [ ! -e "$pruned/random-$seed.pt" ]; then
-        fairseq-collab prune "$trained/model-concatenated_seed-$seed/average.pt" \
-            --random "$seed" --keep "$kept" --output "$pruned/random-$seed.pt" || note $?
-    fi
+    vote_and_prune "$seed" "$trained/model-grouped_head_groups-${kept}_seed-$seed/average.pt" \
+        "$trained/model-concatenated_seed-$seed/average.pt" "$seed" "$kept"
 done
 
 echo "== 3 fine-tune"

@@ -11,7 +11,7 @@ sys.argv[0] = "fairseq-train"
 
 # isort: off
 from fairseq_cli.train import cli_main  # noqa: E402  first: it sets the log up
-from fairseq.tasks.fairseq_task import FairseqTask  # noqa: E402
+from fairseq.tasks.fairseq_task import FairseqTask  # noqa: E402  after it
 
 step = FairseqTask.train_step
 
