@@ -16,7 +16,7 @@ import argparse
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -30,11 +30,12 @@ from data_prep.files import sha256_of_text
 from data_prep.folder import Json, build_folder
 from data_prep.policy import Action, Policy, add_policy_options, policy_from, positive_int
 from data_prep.report import Report
-from data_prep.splits import find_files, split_option
+from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import validate
 from fairseq_compat.errors import UserError
 
 PROG = "data_prep.prepare"
+Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class PrepareConfig:
         text: folder with STEM.LANG (or STEM.LANG.gz) for each split and language
         out: the folder to make
         splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its
-            STEM; None for what is found in the folder: train, valid, test, test.1, test.2, ...
+            STEM, for the training set also several, which are joined in that order; None for what
+            is found in the folder: train, valid, test, test.1, test.2, ...
         policy: what to do about faulty lines. Valid and test sets are never shortened: where
             lines of the training set would be dropped, theirs are counted, or refused if they
             cannot be kept.
@@ -58,7 +60,7 @@ class PrepareConfig:
     source_lang: str
     target_lang: str
     vocab_size: int
-    splits: Mapping[str, str] | None = None
+    splits: Splits | None = None
     workers: int = 1
     policy: Policy = field(default_factory=Policy)
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -74,16 +76,14 @@ def prepare(config: PrepareConfig) -> Path:
             "source_lang": config.source_lang,
             "target_lang": config.target_lang,
             "vocab_size": config.vocab_size,
-            "splits": {
-                split: source.name.removesuffix(".gz").removesuffix(f".{config.source_lang}")
-                for split, (source, _) in files.items()
-            },
+            "splits": {split: _stems(config, texts) for split, texts in files.items()},
             "validation": config.policy.as_json(),
         },
         "origin": dict(config.origin),
         "inputs": {
-            path.name.removesuffix(".gz"): {"sha256": sha256_of_text(path)}
-            for pair in files.values()
+            _name(config, path): {"sha256": sha256_of_text(path)}
+            for texts in files.values()
+            for pair in texts
             for path in pair
         },
     }
@@ -92,6 +92,16 @@ def prepare(config: PrepareConfig) -> Path:
     )
     print(f"{config.out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
     return config.out
+
+
+def _name(config: PrepareConfig, path: Path) -> str:
+    """Of an input, the same whether it is compressed or not and wherever the text folder is."""
+    return path.relative_to(config.text).as_posix().removesuffix(".gz")
+
+
+def _stems(config: PrepareConfig, texts: Texts) -> str | list[str]:
+    stems = [_name(config, source).removesuffix(f".{config.source_lang}") for source, _ in texts]
+    return stems[0] if len(stems) == 1 else stems
 
 
 def _check(config: PrepareConfig) -> None:
@@ -105,19 +115,16 @@ def _check(config: PrepareConfig) -> None:
             )
 
 
-def _build(config: PrepareConfig, files: Mapping[str, tuple[Path, Path]], folder: Path) -> Json:
+def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> Json:
     """Fills the folder; returns the manifest's account of it."""
     languages = (config.source_lang, config.target_lang)
     raw, pieces = folder / "raw", folder / "spm"
     raw.mkdir()
     pieces.mkdir()
     stages: Json = {}
-    for split, (source, target) in files.items():
+    for split, texts in files.items():
         _say(f"checking {split}")
-        kept = _pair(raw, split, languages)
-        report = validate(source, target, _policy_for(split, config.policy), kept)
-        _check_report(report, split)
-        stages[split] = report.counts()
+        stages[split] = _join(texts, split, config.policy, _pair(raw, split, languages))
     _say(f"learning {config.vocab_size} subwords")
     model = folder / "spm.model"
     training = subword.train(list(_pair(raw, "train", languages)), config.vocab_size, model)
@@ -141,6 +148,32 @@ def _build(config: PrepareConfig, files: Mapping[str, tuple[Path, Path]], folder
         "stages": stages,
         "subword": training.as_json(),
     }
+
+
+def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> Json:
+    """Writes what the checks keep of all texts of a split to `out`; returns the counts."""
+    counts: list[Json] = []
+    parts = [path.with_name(f"{path.name}.part") for path in out]
+    with out[0].open("wb") as source, out[1].open("wb") as target:
+        for text in texts:
+            report = validate(*text, _policy_for(split, policy), (parts[0], parts[1]))
+            _check_report(report, split)
+            counts.append(report.counts())
+            for part, joined in zip(parts, (source, target), strict=True):
+                with part.open("rb") as stream:
+                    shutil.copyfileobj(stream, joined)
+    for part in parts:
+        part.unlink()
+    return _add(counts)
+
+
+def _add(counts: Sequence[Json]) -> Json:
+    """Sums numbers, and the numbers inside of mappings."""
+    total: Json = {}
+    for key in dict.fromkeys(key for count in counts for key in count):
+        values = [count[key] for count in counts if key in count]
+        total[key] = _add(values) if isinstance(values[0], Mapping) else sum(values)
+    return total
 
 
 def _policy_for(split: str, policy: Policy) -> Policy:
@@ -224,6 +257,11 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
     )
 
 
+def _make(args: argparse.Namespace) -> None:
+    splits = collect_splits(args.split) if args.split else None
+    prepare(config_from(args, text=args.text, splits=splits))
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from a folder of parallel text."
@@ -236,13 +274,13 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         type=split_option,
         metavar="NAME=STEM",
-        help="STEM.LANG is the split NAME (train, valid, test, test1, ...); once for each split. "
-        "Default: train, valid, test, and test.N as testN, as far as they are there",
+        help="STEM.LANG is the split NAME (train, valid, test, test1, ...); once for each split, "
+        "but several training texts are joined. STEM may be in a folder below DIR. Default: train, "
+        "valid, test, and test.N as testN, as far as they are there",
     )
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    splits = dict(args.split) if args.split else None
-    return run(PROG, lambda: prepare(config_from(args, text=args.text, splits=splits)))
+    return run(PROG, lambda: _make(args))
 
 
 if __name__ == "__main__":

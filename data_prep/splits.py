@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fairseq_compat.errors import UserError
 
 NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
 Languages = tuple[str, str]
+#: fairseq's name of each split, and the stem of its text; several texts join into one training set.
+Splits = Mapping[str, str | tuple[str, ...]]
 
 
 def split_option(text: str) -> tuple[str, str]:
@@ -23,10 +25,31 @@ def split_option(text: str) -> tuple[str, str]:
     return name, stem
 
 
+def collect_splits(options: Iterable[tuple[str, str]]) -> Splits:
+    """What repeated `split_option`s ask for. Raises UserError for a second valid or test text."""
+    splits: dict[str, str | tuple[str, ...]] = {}
+    for name, stem in options:
+        if name not in splits:
+            splits[name] = stem
+        elif name == "train":
+            splits[name] = (*stems_of(splits[name]), stem)
+        else:
+            raise UserError(
+                f"--split {name} is given twice: only training texts are joined",
+                todo="give a second test set a name of its own, test1",
+            )
+    return splits
+
+
+def stems_of(stems: str | tuple[str, ...]) -> tuple[str, ...]:
+    """One stem or several, as several."""
+    return (stems,) if isinstance(stems, str) else stems
+
+
 def find_files(
-    folder: Path, splits: Mapping[str, str] | None, languages: Languages
-) -> dict[str, tuple[Path, Path]]:
-    """Source and target file of each split, in fairseq's order.
+    folder: Path, splits: Splits | None, languages: Languages
+) -> dict[str, list[tuple[Path, Path]]]:
+    """Source and target file of each text of each split, in fairseq's order.
 
     `splits` maps the splits' names to the files' stems; None looks for the usual ones.
     """
@@ -48,10 +71,10 @@ def find_files(
             f"name them {', '.join(expected)}",
         )
     return {
-        name: (
-            text_file(folder, splits[name], languages[0]),
-            text_file(folder, splits[name], languages[1]),
-        )
+        name: [
+            (text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1]))
+            for stem in stems_of(splits[name])
+        ]
         for name in ("train", "valid", *expected)
     }
 

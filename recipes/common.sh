@@ -17,13 +17,31 @@ set_variables() {
     export MALLOC_TOP_PAD_=268435456
 }
 
-# prepare DATASET VOCABULARY DIR: the data folder of embedded (generated) or multi30k (downloaded,
-# or in the folder FROM), in so many subwords.
+# prepare DATASET VOCABULARY DIR: the data folder of embedded (generated), multi30k (downloaded, or in
+# the folder FROM) or mixed (in FROM), in so many subwords.
 prepare() {
     case $1 in
         embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" ;;
         multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
+        mixed) prepare_mixed "$2" "$3" ;;
     esac
+}
+
+# Training texts of the mixed corpus, in FROM, .en and .de, .gz or not: Multi30k; Tatoeba; WMT's
+# newstest2008 to 2012; translated manual pages; and three small sets.
+MIXED=(multi30k/train tatoeba_en_de/train mix_en_de/newstest0812 mix_en_de/manpages
+    mix_en_de/bcontrast mix_en_de/mlqe_pe mix_en_de/opennmt10k)
+
+prepare_mixed() {   # VOCABULARY DIR
+    python -m data_prep.prepare --text "$FROM" "${MIXED[@]/#/--split=train=}" \
+        --split valid=tatoeba_en_de/valid --split test=tatoeba_en_de/test \
+        --split test1=newstest/newstest2013 \
+        --source-lang en --target-lang de --vocab-size "$1" --out "$2"
+}
+
+# needs_text DATASET: whether there is no telling where its text is: nobody serves the mixture.
+needs_text() {
+    [ "$1" = mixed ] && [ -z "${FROM:-}" ]
 }
 
 # find_device: `device` (overrides for Hydra), `cpu` (options of commands) and `jobs` (runs at a

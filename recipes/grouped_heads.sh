@@ -2,8 +2,9 @@
 # Grouped head attention (Ni et al. 2023, arXiv 2305.14380): heads are trained in groups, each group
 # votes for one of its heads, the others are taken out, and what is left is fine-tuned.
 #
-#   bash recipes/grouped_heads.sh DATASET    embedded or multi30k
-#   FROM=DIR      where Multi30k's raw text is (downloaded without it)
+#   bash recipes/grouped_heads.sh DATASET    embedded, multi30k or mixed
+#   FROM=DIR      where the raw text is: Multi30k's (downloaded without it), or the mixed corpus'
+#                 (see common.sh)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
@@ -34,14 +35,19 @@ case $DATASET in
     embedded)
         vocabulary=2000 width=48 units=64
         ;;
-    multi30k)
+    multi30k | mixed)
         vocabulary=4000 width=96 units=128
         ;;
     *)
-        echo "grouped_heads: DATASET is '$DATASET'; it must be embedded or multi30k" >&2
+        echo "grouped_heads: DATASET is '$DATASET'; it must be embedded, multi30k or mixed" >&2
         exit 2
         ;;
 esac
+if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
+    echo "grouped_heads: where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh" \
+        "lists them)" >&2
+    exit 2
+fi
 
 # Ordinary heads in smaller models, with about the parameters, outside the embeddings, that a quarter
 # of the heads leaves: fewer layers, or narrower ones.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # BLEU against key dimension, concatenated and collaborative heads: Cordonnier et al. 2020, table 1.
 #
-#   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, tatoeba, iwslt14 or wmt14
+#   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, mixed, tatoeba, iwslt14 or wmt14
 #   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
-#               or not) and wmt14 (Google's archive); the others are downloaded without it
+#               or not), mixed (see common.sh) and wmt14 (Google's archive); the others are
+#               downloaded without it
 #   JOBS=N      runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
 #   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
@@ -26,6 +27,11 @@ fail() {
 case $DATASET in
     embedded) make_data=(prepare embedded 2000 "$data") ;;
     multi30k) make_data=(prepare multi30k 4000 "$data") ;;
+    mixed)
+        ! needs_text mixed || fail "where are the texts of the mixed corpus? Give FROM=DIR" \
+            "(recipes/common.sh lists them)"
+        make_data=(prepare mixed 4000 "$data")
+        ;;
     tatoeba)
         [ -n "${FROM:-}" ] || fail "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
             "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"
@@ -47,7 +53,7 @@ case $DATASET in
             --from "$FROM"
         )
         ;;
-    *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, tatoeba, iwslt14 or wmt14" ;;
+    *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, mixed, tatoeba, iwslt14 or wmt14" ;;
 esac
 
 activate

@@ -14,11 +14,13 @@ from recipe_recorder import Command, Recorded, jobs, options, record
 @pytest.mark.parametrize(
     ("recipe", "arguments", "message"),
     [
-        ("key_dim_table.sh", [], "DATASET is ''; it must be embedded, multi30k, tatoeba, iwslt14"),
+        ("key_dim_table.sh", [], "DATASET is ''; it must be embedded, multi30k, mixed, tatoeba"),
         ("key_dim_table.sh", ["wmt15"], "DATASET is 'wmt15'; it must be embedded"),
         ("key_dim_table.sh", ["tatoeba"], "Give FROM=DIR with train, valid and test"),
         ("key_dim_table.sh", ["wmt14"], "where is Google's wmt16_en_de archive"),
-        ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded or multi30k"),
+        ("key_dim_table.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
+        ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded, multi30k or mix"),
+        ("grouped_heads.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
     ],
 )
 def test_refusals(recipe: str, arguments: list[str], message: str) -> None:

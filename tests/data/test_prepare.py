@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from fairseq.data import indexed_dataset
 from text_tools import (
     VOCAB_SIZE,
     config,
@@ -270,6 +271,48 @@ def test_vocabulary_too_large(corpus: Path, tmp_path: Path) -> None:
 def test_missing_splits(splits: dict[str, str], words: str, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=words):
         prepare(config(corpus, tmp_path / "bin", splits=splits))
+
+
+def test_training_texts_are_joined(corpus: Path, tmp_path: Path) -> None:
+    """In the order given, wherever they stand below the text folder; each is checked."""
+    text = tmp_path / "text"
+    for name, stem in (("one", "train"), ("two", "train"), ("two", "test")):
+        (text / name).mkdir(parents=True, exist_ok=True)
+        for lang in ("en", "de"):
+            shutil.copy(corpus / f"{stem}.{lang}", text / name / f"{stem}.{lang}")
+    with (text / "two/train.en").open("a") as source, (text / "two/train.de").open("a") as target:
+        source.write("\n")
+        target.write("leer\n")
+    splits = ("train=one/train", "train=two/train", "train=two/test", "valid=two/test")
+    out = tmp_path / "bin"
+    chosen = [word for split in splits for word in ("--split", split)]
+    refused = run("prepare", *options(text, out), *chosen)
+    assert "two/train.en:301: byte" in error_line(refused, "prepare")
+    assert not out.exists()
+    done = run("prepare", *options(text, out), *chosen, "--on-empty", "drop")
+    assert done.returncode == 0, done.stderr
+    made = manifest(out)
+    assert made["options"]["splits"] == {
+        "train": ["one/train", "two/train", "two/test"],
+        "valid": "two/test",
+    }
+    assert {f"{stem[6:]}.en" for stem in splits} <= set(made["inputs"])
+    assert made["stages"]["train"]["read"] == 621
+    assert made["stages"]["train"]["dropped"] == {"empty": 1}
+    assert made["stages"]["train"]["binarised"] == 620
+    last = indexed_dataset.make_dataset(str(out / "train.en-de.en"), "mmap")[-1]
+    assert (
+        last.tolist()
+        == indexed_dataset.make_dataset(str(out / "valid.en-de.en"), "mmap")[-1].tolist()
+    ), "the last text comes last"
+
+
+def test_only_training_texts_are_joined(corpus: Path, tmp_path: Path) -> None:
+    twice = ("--split", "train=train", "--split", "valid=valid", "--split", "valid=test")
+    line = error_line(run("prepare", *options(corpus, tmp_path / "bin"), *twice), "prepare")
+    assert line.endswith(
+        "only training texts are joined; give a second test set a name of its own, test1"
+    )
 
 
 def test_usage(corpus: Path, tmp_path: Path) -> None:
