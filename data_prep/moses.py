@@ -38,6 +38,7 @@ from pathlib import Path
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
+from data_prep.folder import Json
 from data_prep.moses_tokeniser import tokeniser
 from data_prep.streams import parallel_lines, words_to_remember
 
@@ -78,6 +79,18 @@ def detokenise(lines: list[str], lang: str) -> list[str]:
     """Text from tokens, as detokenizer.perl does it: entities resolved, @-@ joined, cased as is."""
     detokeniser = MosesDetokenizer(lang=lang)
     return [detokeniser.detokenize(line.split()) for line in lines]
+
+
+def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
+    """Text from a model's tokens, whose subwords are joined already.
+
+    Args:
+        form: of the data folder's text, as the manifest of a recipe has it ("hyphens": what they
+            were replaced with, or None; "moses": whether it is tokenised)
+    """
+    if form["hyphens"] is not None:
+        lines = [line.replace(f" {form['hyphens']} ", "-") for line in lines]
+    return detokenise(lines, lang) if form["moses"] else lines
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def score_translation(generation: Path, data: Path) -> Json:
 
     Raises UserError if hypotheses are missing, or the data folder does not say what it holds.
     """
-    # only here: these import fairseq and torch, which `detokenise` can do without
+    # Only here: the one place where data_prep knows of the plug-in, which it scores with.
     from fairseq_collab.evaluation.compound_split import bleu_of_tokens, compound_split_bleu
     from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
 
@@ -42,7 +42,7 @@ def score_translation(generation: Path, data: Path) -> Json:
     form, options = manifest["form"], manifest["options"]
     language = options["languages"][1]
     hypotheses = read_hypotheses(generation)
-    readable = detokenise(hypotheses, form, language)
+    readable = moses.ordinary_text(hypotheses, form, language)
     references = read_references(data / "raw" / f"test.{language}")
     result: Json = {
         **{key: options[key] for key in ("corpus", "variant", "languages")},
@@ -55,13 +55,6 @@ def score_translation(generation: Path, data: Path) -> Json:
         bleu, signature = bleu_of_tokens(hypotheses, _tokenised_references(generation))
         result |= {"tokenised_bleu": bleu, "tokenised_signature": signature}
     return result
-
-
-def detokenise(hypotheses: list[str], form: Json, language: str) -> list[str]:
-    """Ordinary text from the model's tokens, whose subwords are joined already."""
-    if form["hyphens"] is not None:
-        hypotheses = [line.replace(f" {form['hyphens']} ", "-") for line in hypotheses]
-    return moses.detokenise(hypotheses, language) if form["moses"] else hypotheses
 
 
 def _tokenised_references(generation: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_compat.errors import UserError
@@ -32,13 +31,17 @@ COMMANDS = {
     "reparametrize": Command(
         "fairseq_collab.reparametrize.command", "collaborative heads from a trained model's"
     ),
+    "report": Command(
+        "fairseq_collab.evaluation.report.command", "finished runs on one page, with tests"
+    ),
     "score": Command("fairseq_collab.evaluation.score", "BLEU and chrF of a run or a translation"),
     "sweep": Command("fairseq_collab.evaluation.sweep", "all runs of a Hydra sweep; resumes"),
     "table": Command("fairseq_collab.evaluation.table", "many runs in a table and a figure"),
     "vote": Command("fairseq_collab.pruning.command_vote", "which heads stand for their groups"),
 }
-#: Served without a module of their own (``doctor`` by ``fairseq_collab_main``).
+#: Served by ``fairseq_collab_main``, without importing fairseq.
 BUILT_IN = {
+    "configs": "print the folder of Hydra configurations, to pass as --config-dir",
     "doctor": "what is installed, what is patched and why, and what is wrong",
     "user-dir": "print the folder to pass as --user-dir",
 }
@@ -49,9 +52,6 @@ def main(argv: list[str]) -> int:
     name, *arguments = argv or ["--help"]
     if name in ("-h", "--help"):
         print(usage())
-        return 0
-    if name == "user-dir":
-        print(Path(__file__).parent)
         return 0
     if name not in COMMANDS:
         print(f"fairseq-collab: error: no command {name!r}\n{usage()}", file=sys.stderr)

@@ -28,7 +28,7 @@ def make_hashable() -> None:
             cls.__hash__ = object.__hash__
         return cls
 
-    dataclasses.dataclass = dataclass  # type: ignore[assignment]
+    dataclasses.dataclass = dataclass
 
 
 def _is_config_class(cls: type) -> bool:

@@ -35,6 +35,8 @@ SELF_CONTAINED = re.compile(
     r"|--finetune-from-model .* can not be (set|specified) together[^:]*"
     r"|\w+ is required!"
     r"|Sizes of sample #.*|Size of sample #.*"
+    r"|The dataset is empty\.[^:]*"
+    r"|Sentences lengths should not exceed max_tokens=\d+"
 )
 
 
@@ -120,6 +122,7 @@ def apply() -> None:
     name_the_dictionary()
     name_the_user_dir()
     name_the_config()
+    name_the_architecture()
 
 
 def name_the_data_folder() -> None:
@@ -204,3 +207,20 @@ def name_the_config() -> None:
         stored(cfg_name)
 
     initialize.hydra_init = hydra_init
+
+
+def name_the_architecture() -> None:
+    """fairseq fails to format its own complaint about a checkpoint's model: KeyError: "'_name'"."""
+    from fairseq import models
+
+    build = models.build_model
+
+    @functools.wraps(build)
+    def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        known = (models.ARCH_MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY)
+        if name and not any(name in registry for registry in known):
+            raise UserError(f"there is no architecture {name}", todo=PLUG_IN_TODO)
+        return build(cfg, task, from_checkpoint)
+
+    models.build_model = build_model

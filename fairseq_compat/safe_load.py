@@ -160,7 +160,8 @@ def require_file(path: str) -> None:
 
 def instead_of(path: str) -> str:
     """Names the newest checkpoint that can be used instead."""
-    newest = newest_intact(path if os.path.isdir(path) else os.path.dirname(path), without=path)
+    inside = os.path.isdir(path) and not path.endswith(".pt")  # a folder checkpoint_last.pt is none
+    newest = newest_intact(path if inside else os.path.dirname(path), without=path)
     if newest is None:
         return "there is no intact checkpoint beside it"
     if errors.program() == "fairseq-train":

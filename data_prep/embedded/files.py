@@ -12,6 +12,7 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from data_prep.embedded.conllu import conllu, pharaoh
 from data_prep.embedded.corpus import splits
@@ -69,7 +70,7 @@ def _refuse_foreign(out: Path) -> None:
         raise OutputError(f"{out} exists and is not an embedded corpus: not overwritten")
 
 
-def _manifest(out: Path) -> dict | None:
+def _manifest(out: Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

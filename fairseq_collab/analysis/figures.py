@@ -7,7 +7,7 @@ bottom   rank of the logits against sentence length (the bottleneck of Bhojanapa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,31 +16,26 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fairseq_collab.analysis.measure_rank import Row
+from fairseq_collab.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION
 
-SITES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention",
-}
-#: Distinct for colour-blind readers, too (Okabe and Ito).
-BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+Curve = NDArray[np.float64]
 STACKS = {
-    "sum": (ORANGE, "-", "sum of the heads' maps"),
+    "sum": (VERMILION, "-", "sum of the heads' maps"),
     "stacked_queries": (GREEN, "-", "maps side by side (queries)"),
     "stacked_keys": (PURPLE, "--", "maps one above the other (keys)"),
 }
-LEVELS = {"dims99": (ORANGE, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE, "90 %")}
+LEVELS = {"dims99": (VERMILION, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE, "90 %")}
 
 
 def rank_figure(rows: Sequence[Row], title: str) -> Figure:
     """Draw the rows that ``measure_rank`` has found; sites that a model lacks have no column."""
-    sites = [site for site in SITES if any(row.site == site for row in rows)]
+    sites = [site for site in SITE_NAMES if any(row.site == site for row in rows)]
     figure = Figure(figsize=(4 * len(sites) + 2.5, 10.5), layout="constrained")
     figure.suptitle(f"How much of their dimensions heads use: {title}", fontsize=12)
     panels = figure.subplots(3, len(sites), squeeze=False, sharey="row")
     for column, site in zip(panels.T, sites, strict=True):
         here = [row for row in rows if row.site == site]
-        column[0].set_title(SITES[site])
+        column[0].set_title(SITE_NAMES[site])
         _draw_heads(column[0], [row for row in here if row.kind == "map"])
         _draw_stacks(column[1], [row for row in here if row.kind in STACKS])
         _draw_logits(column[2], here)
@@ -97,7 +92,7 @@ def _draw_logits(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(alpha=0.25)
 
 
-def _by_weights(rows: Sequence[Row]) -> tuple[list[NDArray], list[NDArray]]:
+def _by_weights(rows: Sequence[Row]) -> tuple[list[Curve], list[Curve]]:
     """Curves of energy after and before training."""
     trained = [_cumulative(row) for row in rows if row.weights == "trained"]
     return trained, [_cumulative(row) for row in rows if row.weights == "untrained"]
@@ -116,23 +111,25 @@ def _style_energy(axes: Axes) -> None:
     axes.grid(alpha=0.25)
 
 
-def _draw_curve(axes: Axes, curve: NDArray, **style: Any) -> None:
+def _draw_curve(axes: Axes, curve: Curve, **style: Any) -> None:
     axes.plot(np.arange(len(curve)), curve, **style)
 
 
-def _cumulative(row: Row) -> NDArray:
+def _cumulative(row: Row) -> Curve:
     """Share of the energy in the first 0, 1, 2, ... dimensions."""
     return np.concatenate([[0], np.cumsum(np.square(row.spectrum))])
 
 
-def _mean(curves: Iterable[NDArray]) -> NDArray:
+def _mean(curves: Iterable[Curve]) -> Curve:
     """The mean of curves, of which shorter ones go on at their last value."""
     curves = list(curves)
     longest = max(map(len, curves))
     return np.mean([np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves], axis=0)
 
 
-def _by_length(rows: Sequence[Row], name: str, summarise=np.mean) -> tuple[list, list]:
+def _by_length(
+    rows: Sequence[Row], name: str, summarise: Callable[[list[float]], Any] = np.mean
+) -> tuple[list[Any], list[Any]]:
     """Lengths, and ``name`` over all heads and layers at each."""
     bins = sorted({row.length_from or 0 for row in rows})
     groups = [[row for row in rows if row.length_from == start] for start in bins]

@@ -14,7 +14,7 @@ A bias of a projection adds no rank: ``q_i(x) = x Wq_i^T + bq_i`` still has ``h_
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -114,7 +114,9 @@ def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Itera
     handles = []
     for attention in found:
 
-        def hook(module: Any, args: tuple, kwargs: dict, attention: Attention = attention) -> None:
+        def hook(
+            module: Any, args: Any, kwargs: Mapping[str, Any], attention: Attention = attention
+        ) -> None:
             given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
             see(attention, logits(module, given["query"], given.get("key")))
 

@@ -1,6 +1,6 @@
 """What every kind of attention head shares: masks, dropout, weights on request, cache, beams.
 
-    head_i = softmax(q_i k_g(i)^T + mask) v_i,      output = [head_1, ..., head_H] Wo^T + bo
+    head_i = softmax(q_i k_g(i)^T + mask) v_g(i),      output = [head_1, ..., head_H] Wo^T + bo
 
 A variant (a subclass of :class:`HeadAttention`) says how inputs become queries, keys and values;
 everything else is written once, here.  The forward contract is that of fairseq's
@@ -8,7 +8,7 @@ everything else is written once, here.  The forward contract is that of fairseq'
 
 Shapes:
     B  sentences        T  queries (target length)    S  keys (source length)     d  model size
-    H  heads            G  key heads: H, or 1 if all heads share one key
+    H  heads            G  heads of keys, or of values: H, or 1 if all heads share one
     e  size of a scored query/key vector              h_v  size of a head's value
 
 Beams: when the query has ``beam`` rows for each sentence of the key, rows
@@ -42,11 +42,12 @@ from fairseq_collab.attention.scores import (
     head_scores,
     mask_scores,
     over_keys,
+    weighted_values,
 )
 
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
-#: Name of every signature's second number.
+#: Name of every signature's second number.  A variant of one's own takes a number from 100 on.
 KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated)"
 
 
@@ -72,7 +73,7 @@ class Context(NamedTuple):
 
     #: ``(B, G, S, e)``
     keys: Tensor
-    #: ``(B, H, S, h_v)``
+    #: ``(B, G, S, h_v)``
     values: Tensor
     #: See :func:`mask_scores`.
     mask: Tensor | None
@@ -84,7 +85,8 @@ class HeadAttention(nn.Module):
     """Base of all attention variants.
 
     A variant sets ``num_heads``, ``head_dim`` (size of a head's value), ``out_proj``, and defines
-    ``project_query``, ``project_key``, ``project_value`` and ``signature_fields``.
+    ``project_query``, ``project_key``, ``project_value``, ``signature_fields`` and
+    ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
 
     Args:
         embed_dim: model size ``d`` of the queries and of the output.
@@ -128,7 +130,7 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def project_value(self, y: Tensor) -> Tensor:
-        """Values: ``(S, B, d_y) -> (B, H, S, h_v)``."""
+        """Values: ``(S, B, d_y) -> (B, G, S, h_v)``."""
         raise NotImplementedError
 
     def signature_fields(self) -> dict[str, int]:
@@ -190,10 +192,11 @@ class HeadAttention(nn.Module):
         else:
             scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
             if before_softmax:
-                return scores.flatten(0, 1), context.values.flatten(0, 1)
+                values = context.values.expand(-1, self.num_heads, -1, -1)
+                return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
-            heads = self.dropout_module(weights) @ context.values  # (B, H, T, h_v)
+            heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if beam > 1:
             output = unfold_beams(output, steps)

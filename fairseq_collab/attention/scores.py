@@ -3,7 +3,8 @@
     scores = q k^T + mask,      heads = softmax(scores) v
 
 Shapes:
-    B  sentences    T  queries    S  keys    H  heads    G  key heads: H, or 1 if all share one key
+    B  sentences    T  queries    S  keys    H  heads
+    G  heads of keys, or of values: H, or 1 if all heads share one
     e  size of a scored query/key vector    h_v  size of a head's value
 """
 
@@ -18,19 +19,30 @@ FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
 def head_scores(q: Tensor, k: Tensor) -> Tensor:
-    """Scores of all heads: ``(B, H, T, e), (B, G, S, e) -> (B, H, T, S)``, with G = H or G = 1."""
-    if k.size(1) == q.size(1):
-        return q @ k.transpose(2, 3)
-    # One key for all heads: the heads' queries are so many more rows of one product.
-    scores = q.flatten(1, 2) @ k.squeeze(1).transpose(1, 2)  # (B, H * T, S)
-    return scores.unflatten(1, q.shape[1:3])
+    """Scores of all heads: ``(B, H, T, e), (B, G, S, e) -> (B, H, T, S)``."""
+    return _product(q, k.transpose(2, 3))
+
+
+def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
+    """Outputs of all heads: ``(B, H, T, S), (B, G, S, h_v) -> (B, H, T, h_v)``."""
+    return _product(weights, v)
+
+
+def _product(rows: Tensor, each: Tensor) -> Tensor:
+    """Products of all heads: ``(B, H, T, m), (B, G, m, n) -> (B, H, T, n)``."""
+    if each.size(1) == rows.size(1):
+        return rows @ each
+    # One factor for all heads: the heads' rows are so many more rows of one product.
+    product = rows.flatten(1, 2) @ each.squeeze(1)  # (B, H * T, n)
+    return product.unflatten(1, rows.shape[1:3])
 
 
 def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
     """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
     sums = [mask_scores(q.new_zeros(()), mask) for mask in masks if mask is not None]
     mask = sum(sums[1:], sums[0]) if sums else None  # 0 where allowed, else -inf
-    return F.scaled_dot_product_attention(q, k.expand(-1, q.size(1), -1, -1), v, mask, scale=1.0)
+    k, v = (shared.expand(-1, q.size(1), -1, -1) for shared in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:

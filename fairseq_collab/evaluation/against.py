@@ -1,4 +1,7 @@
-"""Every model of a table against the baseline's with the same key dimension, seed by seed."""
+"""Every model of a table against the baseline's with the same key dimension, seed by seed.
+
+The baseline is a method, or one row of the table by its name there: a method with its choices.
+"""
 
 from __future__ import annotations
 
@@ -36,31 +39,36 @@ class Difference:
 
 
 def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
-    """The method to test against: the one wanted, else concatenated heads if they are there.
+    """What to test against: the method or row wanted, else concatenated heads if they are there.
 
     Raises:
-        UserError: the wanted method is not in the table.
+        UserError: the wanted one is not in the table.
     """
     methods = sorted({row.method for row in rows})
     if wanted is None:
         return next((method for method in DEFAULTS if method in methods), None)
     if wanted == NO_TEST:
         return None
-    if wanted not in methods:
+    if not any(is_named(row, wanted) for row in rows):
         raise UserError(
-            f"no run of the method {wanted!r}",
+            f"no run of the method {wanted!r}, and no row of that name",
             where="--against",
-            todo=f"give one of {', '.join(methods)}, or {NO_TEST}",
+            todo=f"give one of {', '.join(methods)}, a row's name in the table, or {NO_TEST}",
         )
     return wanted
 
 
+def is_named(row: Row, baseline: str) -> bool:
+    """Whether the baseline is the row itself or its method."""
+    return baseline in (row.method, row.label)
+
+
 def differences(rows: Sequence[Row], baseline: str) -> list[Difference]:
-    """Test every row of another method, in the order of ``rows``."""
+    """Test every row but those of the baseline, in the order of ``rows``."""
     return [
         _difference(row, _counterpart(row, rows, baseline))
         for row in rows
-        if row.method != baseline and row.runs
+        if not is_named(row, baseline) and row.runs
     ]
 
 
@@ -70,7 +78,7 @@ def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
     Without ``x`` a baseline that was trained with several choices has one row for each of them, and
     most methods none to be tested against.
     """
-    there = [other for other in rows if (other.method, other.x) == (baseline, row.x)]
+    there = [other for other in rows if is_named(other, baseline) and other.x == row.x]
     if len(there) == 1:
         return there[0]
     return next((other for other in there if other.variant == row.variant), None)

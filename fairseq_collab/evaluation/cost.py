@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 from fairseq.modules import MultiheadAttention
@@ -24,6 +24,7 @@ from torch import nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.trained import placeholder
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_compat.errors import UserError
 
@@ -93,7 +94,8 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     Only sizes are wanted: the dictionaries are placeholders of the right length.
 
     Raises:
-        UserError: the file is not a checkpoint of an encoder-decoder transformer.
+        UserError: the file is not a checkpoint of an encoder-decoder transformer, or its
+            architecture is a plug-in's that is not loaded.
     """
     state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
     cfg = state.get("cfg") or convert_namespace_to_omegaconf(state["args"])
@@ -111,15 +113,11 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     joined = getattr(cfg.model, "share_all_embeddings", False)
     target = source if joined else placeholder(sizes[1])
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    return build_model(cfg.model, task)
-
-
-def placeholder(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols."""
-    symbols = Dictionary()
-    for i in range(size - len(symbols)):
-        symbols.add_symbol(f"placeholder{i}")
-    return symbols
+    try:
+        return build_model(cfg.model, task)
+    except UserError as error:
+        error.where = error.where or path
+        raise
 
 
 def table(rows: list[tuple[str, Cost]]) -> str:
@@ -145,8 +143,11 @@ def main(argv: list[str]) -> int:
         "models with ordinary heads.",
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
+    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if a model is its")
+    args = parser.parse_args(argv)
+    utils.import_user_module(args)
     rows = []
-    for path in parser.parse_args(argv).checkpoints:
+    for path in args.checkpoints:
         model = load_architecture(path)
         rows.append((str(path), cost(model)))
         if isinstance(model, CollabTransformer):

@@ -25,9 +25,14 @@ from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoi
 from fairseq_collab.evaluation.compound_split import compound_split_bleu
 from fairseq_collab.evaluation.cost import cost, load_architecture
 from fairseq_collab.evaluation.multiply_adds import LENGTH, multiply_adds
-from fairseq_collab.evaluation.provenance import circumstances
 from fairseq_collab.evaluation.run import Run, read_json
-from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
+from fairseq_collab.evaluation.score import (
+    decoding_speed,
+    read_hypotheses,
+    read_references,
+    score,
+)
+from fairseq_collab.provenance import circumstances
 from fairseq_compat.errors import UserError
 
 SCORE_VERSION = 1
@@ -50,7 +55,7 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
     config = run.config()
     averaged = choose_checkpoints(run, config)
     average_checkpoints(averaged, run.average)
-    translate(run, config, lock)
+    speed = translate(run, config, lock)
     data = Path(config.task.data)
     subset, target = config.dataset.gen_subset, config.task.target_lang
     reference = f"raw/{subset}.{target}"  # in the data folder
@@ -69,6 +74,7 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
         **compound_split_bleu(hypotheses, references, target),
         **model_figures(run),
         **training_figures(run),
+        "sentences_per_second": speed,
         "averaged": [Path(path).name for path in averaged],
         "beam": config.generation.beam,
         "lenpen": config.generation.lenpen,
@@ -93,8 +99,12 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     return [str(best)]
 
 
-def translate(run: Run, config: DictConfig, lock: int | None) -> None:
-    """Run ``fairseq-generate`` in a process of its own; its output is kept whole or not at all."""
+def translate(run: Run, config: DictConfig, lock: int | None) -> float | None:
+    """Run ``fairseq-generate`` in a process of its own; its output is kept whole or not at all.
+
+    Returns:
+        Sentences a second by its own clock.
+    """
     generation, dataset = config.generation, config.dataset
     tokens = dataset.max_tokens_valid or dataset.max_tokens
     subwords = config.common_eval.post_process
@@ -121,6 +131,7 @@ def translate(run: Run, config: DictConfig, lock: int | None) -> None:
     if ended.returncode:
         raise UserError(f"fairseq-generate failed: {last_line(ended.stderr)}", where=run.folder)
     os.replace(partial, run.generation)
+    return decoding_speed(ended.stderr)  # where fairseq's logger writes beside a plug-in
 
 
 def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:
@@ -128,9 +139,9 @@ def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:
     form = (read_json(data / "manifest.json") or {}).get("form")
     if form is None:  # raw text and sentencepiece: data_prep.prepare
         return hypotheses
-    from data_prep.recipe_score import detokenise  # only here: it needs the Moses tools
+    from data_prep.moses import ordinary_text  # only here: it needs the Moses tools
 
-    return detokenise(hypotheses, form, language)
+    return ordinary_text(hypotheses, form, language)
 
 
 def identity(run: Run, config: DictConfig) -> dict[str, Any]:

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_collab.evaluation.rows import Row, X
+from fairseq_collab.figure_style import COLOURS, SHAPES
 from fairseq_compat.errors import UserError
 
-#: Okabe and Ito's colours, told apart by readers with any colour vision; shapes differ besides.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-SHAPES = ("o", "s", "^", "D", "v", "P", "X")
 #: Distance of two methods at the same x, in octaves or categories, and of seeds from their mean as
 #: a part of it, so that marks and error bars stay apart.
 DODGE, SEED_DODGE = 0.1, 0.4

@@ -19,7 +19,7 @@ from data_prep.cli import run
 from data_prep.files import write_atomic, write_file, write_json
 from fairseq_collab.evaluation import kept_report
 from fairseq_collab.evaluation.kept_runs import Found, read
-from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.provenance import circumstances
 from fairseq_compat.errors import UserError
 
 NAME = "heads_kept"

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fairseq_collab.analysis.figures import SITES as SITE_NAMES
-from fairseq_collab.evaluation.figure import COLOURS, SHAPES
 from fairseq_collab.evaluation.kept_runs import Found, Result
+from fairseq_collab.figure_style import COLOURS, SHAPES, SITE_NAMES
 from fairseq_collab.models.layers import SITES
 
 #: BLEU that a pruned model may lose in the count of heads that can go (Voita et al.: 0.15, 0.25).

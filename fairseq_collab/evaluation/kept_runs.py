@@ -92,19 +92,19 @@ def read(out: Path, baseline: Path) -> Found:
         raise UserError("no runs with gates in gated/", where=out, todo=todo)
     before = {seed: Run(baseline / f"model-concatenated_seed-{seed}") for *_, seed in gated}
     later = {
-        (kind, *key): Run(out / kind / f"model-{key[0]}-{key[1]}_seed-{key[2]}")
-        for kind in LATER
+        key: {kind: Run(out / kind / f"model-{key[0]}-{key[1]}_seed-{key[2]}") for kind in LATER}
         for key in gated
     }
-    runs = [*before.values(), *gated.values(), *(run for run in later.values() if begun(run))]
+    runs = [
+        *before.values(),
+        *gated.values(),
+        *filter(begun, (later[key][kind] for kind in LATER for key in gated)),
+    ]
     finished, lines = finished_runs(runs)
     waiting = [run for run in runs if run.verdict() != "finished"]
     check_same(finished, SAME_IN_TABLE, todo="they are of different experiments")
     bleu = {run.folder: run.facts["bleu"] for run in finished}
-    results = [
-        result(out, key, {"gated": run, **{kind: later[(kind, *key)] for kind in LATER}}, bleu)
-        for key, run in gated.items()
-    ]
+    results = [result(out, key, {"gated": run, **later[key]}, bleu) for key, run in gated.items()]
     return Found(
         results=sorted(results, key=lambda one: (one.sites, float(one.penalty), one.seed)),
         baseline={seed: bleu[run.folder] for seed, run in before.items() if run.folder in bleu},

@@ -24,7 +24,7 @@ from typing import Any
 from data_prep.cli import run
 from data_prep.files import read_json, write_atomic, write_json
 from data_prep.folder import MANIFEST
-from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.provenance import circumstances
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 

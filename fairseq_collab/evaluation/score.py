@@ -21,6 +21,8 @@ from fairseq_compat.errors import UserError
 #: and ``S-17<tab>text``, its source.
 _HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 _SOURCE = re.compile(r"S-(\d+)\t(.*)")
+#: Its own clock, which leaves out how long it takes to start and to load the model.
+_CLOCK = re.compile(r"Translated [\d,]+ sentences .*\(([\d.]+) sentences/s, ")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ def examples(generation: Path, references: list[str], number: int) -> str:
         f"translation {hypotheses[i]}"
         for i in chosen
     )
+
+
+def decoding_speed(printed: str) -> float | None:
+    """Sentences a second by ``fairseq-generate``'s own clock; None where it has not printed it.
+
+    Args:
+        printed: its output or its log, wherever fairseq's logger has written.
+    """
+    found = _CLOCK.findall(printed)
+    return float(found[-1]) if found else None
 
 
 def read_references(path: Path) -> list[str]:

@@ -169,8 +169,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--against",
-        metavar="METHOD",
-        help=f"the baseline of the tests (default: concatenated heads, if there); "
+        metavar="ROW",
+        help="the baseline of the tests: a method, or a row by its name in the table, such as "
+        "'concatenated, layers=2' (default: concatenated heads, if there); "
         f"{against.NO_TEST}: no tests",
     )
     parser.add_argument(

@@ -44,7 +44,7 @@ class Worker:
         self.command = command
         self.say = say
         self.stopping = threading.Event()
-        self.children: set[subprocess.Popen] = set()
+        self.children: set[subprocess.Popen[bytes]] = set()
         self.current: set[Run] = set()
 
     def do(self, run: Run, job: Job, wait: bool = False) -> None:

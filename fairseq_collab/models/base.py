@@ -30,9 +30,9 @@ class CheckedModel(BaseFairseqModel):
 
     def _load_from_state_dict(
         self,
-        state_dict: dict,
+        state_dict: dict[str, Any],
         prefix: str,
-        local_metadata: dict,
+        local_metadata: dict[str, Any],
         strict: bool,
         *others: Any,
     ) -> None:

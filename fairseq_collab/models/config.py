@@ -44,7 +44,7 @@ def _flat_fields(config: type, prefix: str = "") -> list[tuple[str, Any, Any]]:
     return flat
 
 
-def _with_help(option: Field, name: str) -> dict[str, Any]:
+def _with_help(option: Field[Any], name: str) -> dict[str, Any]:
     return {"help": name.replace("_", " "), **option.metadata}
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_compat.checkpoints import UNDEFINED
@@ -49,20 +50,35 @@ def epoch(
         max_tokens: of a batch, padding included; as in the training if it is None.
 
     Raises:
-        UserError: there is no sentence.
+        UserError: there is no sentence, or one does not fit into ``max_tokens``.
     """
-    batches = task.get_batch_iterator(
-        task.dataset(subset),
-        max_tokens=max_tokens or cfg.dataset.max_tokens,
-        max_sentences=None if max_tokens else cfg.dataset.batch_size,
-        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
-        ignore_invalid_inputs=True,
-        seed=cfg.common.seed,
-    )
+    tokens = max_tokens or cfg.dataset.max_tokens
+    try:
+        batches = task.get_batch_iterator(
+            task.dataset(subset),
+            max_tokens=tokens,
+            max_sentences=None if max_tokens else cfg.dataset.batch_size,
+            max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+            ignore_invalid_inputs=True,
+            seed=cfg.common.seed,
+        )
+    except AssertionError as error:
+        if "exceed max_tokens" not in str(error):
+            raise
+        what = f"a sentence of {subset} has more than the {tokens} tokens of a batch"
+        raise UserError(what, "--max-tokens", "give a larger number") from error
     samples: Any = batches.next_epoch_itr(shuffle=False)
     if not len(samples):
         raise UserError("has no sentence that the model can read", where=subset)
     return samples
+
+
+def placeholder(size: int) -> Dictionary:
+    """A dictionary of ``size`` symbols, for a model of which only the sizes matter."""
+    symbols = Dictionary()
+    for i in range(size - len(symbols)):
+        symbols.add_symbol(f"placeholder{i}")
+    return symbols
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:

@@ -16,8 +16,10 @@ from fairseq import utils
 
 from data_prep import files
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.bleu import BEAM, bleu, check_translation
 from fairseq_collab.options import share
+from fairseq_collab.progress import bar, say
+from fairseq_collab.provenance import circumstances
 from fairseq_collab.pruning.choices import MEASURE, Heads, all_heads
 from fairseq_collab.pruning.curve import (
     CURVES,
@@ -33,8 +35,6 @@ from fairseq_collab.pruning.curve_results import NAME, Point, Results, write_rep
 from fairseq_collab.pruning.gates import gates_of, without_gates
 from fairseq_collab.pruning.surgery import Kept
 from fairseq_collab.pruning.trained import Trained, load
-from fairseq_collab.reparametrize.bleu import BEAM, bleu, check_translation
-from fairseq_collab.reparametrize.work import bar, say
 from fairseq_compat.errors import UserError
 
 

@@ -6,6 +6,7 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq import utils
 
@@ -177,7 +178,7 @@ def numbers(text: str | None) -> Mapping[Site, int] | None:
         raise UserError(str(error)) from error
 
 
-def options_for_training(kept: Kept, checkpoint: dict) -> str:
+def options_for_training(kept: Kept, checkpoint: Mapping[str, Any]) -> str:
     """What ``fairseq-train`` must be told to build the pruned model."""
     model = checkpoint["cfg"]["model"]
     options = [f"--arch {model['_name']}"]

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 from matplotlib.figure import Figure
 
 from data_prep.files import read_versioned, write_file
-from fairseq_collab.analysis.figures import SITES as SITE_NAMES
-from fairseq_collab.evaluation.figure import COLOURS, SHAPES
+from fairseq_collab.figure_style import COLOURS, SHAPES, SITE_NAMES
 from fairseq_collab.pruning.choices import Heads, Measure
 from fairseq_collab.pruning.curve import CURVES, Curve, free_heads
 from fairseq_collab.pruning.surgery import Kept

@@ -17,13 +17,14 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from fairseq_collab.bleu import check_translation
+from fairseq_collab.progress import bar
 from fairseq_collab.reparametrize import convert, source
-from fairseq_collab.reparametrize.bleu import check_translation
 from fairseq_collab.reparametrize.dims import chosen_dims, chosen_places
 from fairseq_collab.reparametrize.distil import distil
 from fairseq_collab.reparametrize.options import build_parser, check
 from fairseq_collab.reparametrize.source import Place
-from fairseq_collab.reparametrize.work import Reparametrizer, bar
+from fairseq_collab.reparametrize.work import Reparametrizer
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 

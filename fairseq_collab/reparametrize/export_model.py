@@ -22,12 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.evaluation.cost import placeholder
 from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.masked_lm import HeadRoberta, MaskedLanguageModelOptions
-from fairseq_collab.models.trained import check_finite
+from fairseq_collab.models.trained import check_finite, placeholder
 from fairseq_collab.reparametrize.export_attention import NotExactError, plain_weights
 from fairseq_compat.errors import UserError
 

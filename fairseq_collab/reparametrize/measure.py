@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.provenance import circumstances
 from fairseq_collab.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_collab.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_compat import checkpoints

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 
 from data_prep.cli import run
 from data_prep.files import make_folder, write_file
+from fairseq_collab.figure_style import COLOURS, SHAPES
 from fairseq_compat.errors import UserError
 
 #: Methods in the order of the table, and how they are called there.
@@ -39,8 +40,6 @@ METHODS = {
 BASELINES = {"trained": "trained model", "tuned-trained": "trained model, fine-tuned"}
 _FOLDER = re.compile(r"(?P<method>[a-z-]+)-(?P<key_dim>\d+)")
 _VALID = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
-SHAPES = ("o", "s", "^", "X", "D", "v", "P")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_collab.bleu import bleu
+from fairseq_collab.progress import bar, say
 from fairseq_collab.reparametrize import calibrate, convert
-from fairseq_collab.reparametrize.bleu import bleu
 from fairseq_collab.reparametrize.factorise import (
     Factors,
     Problem,
@@ -150,13 +149,3 @@ class Reparametrizer:
 
         say(f"{self.source.path}: {whole:.2f} BLEU on {subset}")
         return dims(smallest(1, largest, good))
-
-
-def say(line: str) -> None:
-    """What happens meanwhile: not part of the report, so not on standard output."""
-    tqdm.write(line, file=sys.stderr)
-
-
-def bar(what: str, items: Sequence[Any]) -> Any:
-    """A progress bar where somebody can see it."""
-    return tqdm(items, desc=what, disable=None, leave=False)

@@ -146,6 +146,8 @@ def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_
         command_vote.main([*command, "--groups=5"])
     with pytest.raises(UserError, match=r"its groups are not stable.*more than --rho -1\.0"):
         command_vote.main([*command, "--rho=-1"])
+    with pytest.raises(UserError, match=r"--max-tokens: a sentence of valid has more than the 3"):
+        command_vote.main([*command, "--max-tokens=3"])
     assert not out.exists()
 
 

@@ -10,7 +10,7 @@ from text_tools import manifest
 
 from data_prep.corpus_recipe import extract_archives, fetch_archives, make_text
 from data_prep.iwslt14 import corpus
-from data_prep.recipe_score import detokenise
+from data_prep.moses import ordinary_text
 from data_prep.sgm import segments, talk_lines
 
 
@@ -83,8 +83,8 @@ def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
 def test_split_hyphens_are_joined_before_scoring() -> None:
     form = corpus("paper3", ("de", "en")).form
     hypotheses = ["it &apos;s well ##at##-##at## known , they say ."]
-    assert detokenise(hypotheses, form, "en") == ["it's well-known, they say."]
-    assert detokenise(["As it is ."], corpus("cased", ("de", "en")).form, "en") == ["As it is ."]
+    assert ordinary_text(hypotheses, form, "en") == ["it's well-known, they say."]
+    assert ordinary_text(["As it is ."], corpus("cased", ("de", "en")).form, "en") == ["As it is ."]
 
 
 @pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])

@@ -112,6 +112,27 @@ def test_bad_checkpoint(
     assert not list(tmp_path.glob("*.pt"))
 
 
+def test_a_batch_for_no_sentence(trained: Path, run: Run, data: Path) -> None:
+    """Where fairseq leaves out none: in translating."""
+    checkpoint = trained / "checkpoint_last.pt"
+    done = run("fairseq-generate", data, "--cpu", "--path", checkpoint, "--max-tokens=3")
+    line = "fairseq-generate: error: Sentences lengths should not exceed max_tokens=3"
+    assert_one_line(done, 1, line)
+
+
+def test_a_folder_in_place_of_the_last_checkpoint(
+    trained: Path, run: Run, train_args: list[str], tmp_path: Path
+) -> None:
+    """fairseq would start from scratch, and fail when it saves."""
+    last, first = tmp_path / "checkpoint_last.pt", tmp_path / "checkpoint1.pt"
+    last.mkdir()
+    shutil.copy2(trained / "checkpoint1.pt", first)
+    done = run("fairseq-train", *train_args, "--save-dir", tmp_path)
+    message = f"is a folder, not a checkpoint; resume from {first} with --restore-file {first}"
+    assert_one_line(done, 1, f"fairseq-train: error: {last}: {message}")
+    assert sorted(tmp_path.rglob("*")) == [first, last]
+
+
 def newest(folder: Path) -> Path:
     return folder / "code-in-an-option.pt"
 
@@ -231,6 +252,12 @@ OPTIONS = {
         ["--finetune-from-model=nothing.pt"],
         1,
         "--finetune-from-model nothing.pt does not exist",
+    ),
+    "max-tokens": (
+        ["--max-tokens=3"],
+        1,
+        "The dataset is empty. This could indicate that all elements in the dataset have been "
+        "skipped. Try increasing the max number of allowed tokens or using a larger dataset.",
     ),
     "asynchronous": (
         ["--write-checkpoints-asynchronously"],

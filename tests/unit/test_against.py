@@ -62,7 +62,8 @@ def test_the_baseline_is_chosen() -> None:
     assert against.choose_baseline(rows, "collab") == "collab"
     assert against.choose_baseline(rows, "none") is None
     assert against.choose_baseline(rows[:1], None) is None
-    with pytest.raises(UserError, match="--against: no run of the method 'ours'; give one of co"):
+    refused = "--against: no run of the method 'ours', and no row of that name; give one of collab"
+    with pytest.raises(UserError, match=refused):
         against.choose_baseline(rows, "ours")
 
 

@@ -16,7 +16,7 @@ from run_folders import start_run, write_run
 
 from fairseq_collab.evaluation import kept, kept_report
 from fairseq_collab.evaluation.kept_runs import Found, gates_of, read
-from fairseq_collab.evaluation.provenance import circumstances
+from fairseq_collab.provenance import circumstances
 from fairseq_collab.pruning import shapes
 from fairseq_compat.errors import UserError
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from fairseq_collab.analysis.heads import figures, page, page_text
-from fairseq_collab.analysis.heads.markup import Markup, element
 from fairseq_collab.analysis.heads.page_examples import confident, labels
 from fairseq_collab.analysis.heads.page_parts import NOTHING
 from fairseq_collab.analysis.heads.palette import PALETTE, SHADES, Scale, contrast
+from fairseq_collab.markup import Markup, element
 from fairseq_compat.errors import UserError
 
 HEADS = {"encoder": [4, 2], "decoder": [4, 4], "cross": [3, 4]}

@@ -12,8 +12,8 @@ import pytest
 from run_folders import start_run, write_run
 
 from data_prep import provenance
-from fairseq_collab.evaluation.provenance import circumstances, hardware
 from fairseq_collab.evaluation.run import Run
+from fairseq_collab.provenance import circumstances, hardware
 from fairseq_compat.errors import UserError
 
 

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.bleu import check_translation
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.pruning.choices import all_heads
 from fairseq_collab.pruning.command_curve import check_some_go
@@ -31,7 +32,6 @@ from fairseq_collab.pruning.curve import (
 from fairseq_collab.pruning.curve_results import NAME, Point, Results, table, write_report
 from fairseq_collab.pruning.surgery import Kept
 from fairseq_collab.pruning.trained import Trained, find_attentions
-from fairseq_collab.reparametrize.bleu import check_translation
 from fairseq_compat.errors import UserError
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}

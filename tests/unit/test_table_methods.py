@@ -74,6 +74,19 @@ def test_differences_without_x(tmp_path: Path) -> None:
     assert "Differences are between runs of the same seed. The interval" in text
 
 
+def test_differences_from_a_row(tmp_path: Path) -> None:
+    """A row is named as in the table; others of its method are tested against it, too."""
+    table = by_methods(tmp_path, "grouped, head_groups=2")
+    assert [(found.row.label, found.mean) for found in table.differences] == [
+        ("concatenated", pytest.approx(0.9)),
+        ("grouped, head_groups=16", pytest.approx(0.1)),
+        ("grouped_pruned", pytest.approx(0.8)),
+    ]
+    text = markdown(table)
+    assert "## Against grouped, head_groups=2" in text
+    assert "--x none --against 'grouped, head_groups=2'`" in text
+
+
 def test_figure_against_parameters(tmp_path: Path) -> None:
     """Marks have numbers, which the legend explains; equal models stand side by side."""
     axes = Figure().add_subplot()

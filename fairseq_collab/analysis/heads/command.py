@@ -39,9 +39,9 @@ from fairseq_collab.analysis.heads.source import Loaded, batches, load, to_devic
 from fairseq_collab.analysis.heads.subwords import Segmenter, segmenter
 from fairseq_collab.analysis.heads.syntax import RELATIONS, SyntaxScores, TreeBatches
 from fairseq_collab.analysis.heads.weights import attend
-from fairseq_collab.evaluation.provenance import circumstances
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.options import positive
+from fairseq_collab.provenance import circumstances
 from fairseq_compat.errors import UserError
 
 #: Of a batch of trees, where neither the command nor the training says.

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from fairseq_collab.analysis.figures import BLUE, ORANGE, SITES
 from fairseq_collab.analysis.heads.page_examples import confident, labels
 from fairseq_collab.analysis.heads.page_parts import arrows, decimals, kind_of, number, numbers_of
 from fairseq_collab.analysis.heads.page_sections import (
@@ -32,6 +31,7 @@ from fairseq_collab.analysis.heads.page_sections import (
 )
 from fairseq_collab.analysis.heads.page_text import About
 from fairseq_collab.analysis.heads.palette import NAME, PALETTE, scale_of
+from fairseq_collab.figure_style import BLUE, SITE_NAMES, VERMILION
 
 DOTS_PER_INCH = 120
 #: Inches of a cell, and of what stands around a panel.
@@ -69,7 +69,7 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
     page.suptitle(title, fontsize=11)
     panels = page.subplots(1, len(found), width_ratios=widths, squeeze=False)[0]
     for panel, (site, layers) in zip(panels, found.items(), strict=True):
-        panel.set_title(SITES[site], fontsize=10)
+        panel.set_title(SITE_NAMES[site], fontsize=10)
         panel.set_xticks(range(max(map(len, layers))))
         panel.set_yticks(range(len(layers)))
         panel.set_xlabel("head")
@@ -140,9 +140,10 @@ def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:
     page = Figure(figsize=(6.4, 0.35 * len(results) + 1.2), layout="constrained")
     axes = page.add_subplot()
     at = np.arange(len(results))
-    axes.hlines(at, [r[2] for r in results], [r[1] for r in results], color="#bbbbbb", zorder=1)
-    axes.scatter([r[1] for r in results], at, marker="o", color=BLUE, label="best head")
-    axes.scatter([r[2] for r in results], at, marker="s", color=ORANGE, label="best fixed position")
+    heads, positions = [r[1] for r in results], [r[2] for r in results]
+    axes.hlines(at, positions, heads, color="#bbbbbb", zorder=1)
+    axes.scatter(heads, at, marker="o", color=BLUE, label="best head")
+    axes.scatter(positions, at, marker="s", color=VERMILION, label="best fixed position")
     axes.set_yticks(at, [r[0] for r in results])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
@@ -164,7 +165,7 @@ def attention_figure(example: Mapping[str, Any]) -> Figure:
         # A dollar sign would start a formula.
         panel.set_xticks(range(len(columns)), _plain(columns), rotation=90, fontsize=7)
         panel.set_yticks(range(len(rows)), _plain(rows), fontsize=7)
-        panel.set_title(f"{SITES[site]}, layer {layer}, head {head}", fontsize=9)
+        panel.set_title(f"{SITE_NAMES[site]}, layer {layer}, head {head}", fontsize=9)
     return page
 
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_collab.analysis.heads import figures, page_sections, page_text
-from fairseq_collab.analysis.heads.markup import Markup, element, join
 from fairseq_collab.analysis.heads.page_examples import examples
 from fairseq_collab.analysis.heads.page_parts import facts
 from fairseq_collab.analysis.heads.page_sections import Content
+from fairseq_collab.markup import Markup
+from fairseq_collab.page import document, own
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
 NAME = "report.html"
-#: Nothing is fetched and nothing sent, whatever the tokens of a sentence say.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 #: Anchor, heading and content of each section, in the order of the page.
 SECTIONS: list[tuple[str, str, Callable[[Content], Markup | None]]] = [
     ("roles", "Roles", page_sections.roles),
@@ -68,38 +66,9 @@ def report(content: Content) -> str:
     made = [(anchor, title, make(content)) for anchor, title, make in SECTIONS]
     made.append(("circumstances", "Circumstances", facts(circumstances(content))))
     shown = [(anchor, title, inside) for anchor, title, inside in made if inside is not None]
-    links = [element("li", element("a", title, href=f"#{anchor}")) for anchor, title, _ in shown]
-    sections = [
-        element("section", element("h2", title, id=f"{anchor}-title"), inside, id=anchor,
-                aria_labelledby=f"{anchor}-title")
-        for anchor, title, inside in shown
-    ]  # fmt: skip
     title = f"What the heads of {content['checkpoint']} do"
-    top = element(
-        "header",
-        element("h1", title),
-        element("p", summary(content)),
-        element("nav", element("ul", *links), aria_label="Sections"),
-    )
-    body = [top, element("main", *sections)]
-    if content.get("examples"):
-        body.append(element("script", _own("script.js")))
-    head = join(
-        [
-            Markup('<meta charset="utf-8">'),
-            Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            element("title", title),
-            element("style", _own("style.css")),
-        ]
-    )
-    page = element("html", element("head", head), element("body", *body), lang="en")
-    return f"<!doctype html>\n{page}\n"
-
-
-def _own(name: str) -> Markup:
-    """A file that lies beside this module."""
-    return Markup((files("fairseq_collab.analysis.heads") / name).read_text(encoding="utf-8"))
+    scripts = [own("fairseq_collab.analysis.heads", "script.js")] if content.get("examples") else []
+    return document(title, summary(content), shown, scripts=scripts)
 
 
 def summary(content: Content) -> str:

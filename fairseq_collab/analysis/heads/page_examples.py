@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.figures import SITES
 from fairseq_collab.analysis.heads import page_text
-from fairseq_collab.analysis.heads.markup import Markup, element, join
 from fairseq_collab.analysis.heads.page_parts import ARROW, THOUSAND, attention_map
 from fairseq_collab.analysis.heads.page_sections import Content, sites_in
 from fairseq_collab.analysis.heads.palette import PALETTE
+from fairseq_collab.figure_style import SITE_NAMES
+from fairseq_collab.markup import Markup, element, join
 
 EOS = "</s>"
 
@@ -86,14 +86,14 @@ def _confident_maps(example: Mapping[str, Any]) -> list[Markup]:
     for site, layers in sites_in(example["weights"]).items():
         rows, columns = labels(example, site)
         layer, head = confident(layers, rows, columns)
-        name = f"{SITES[site]}, layer {layer}, head {head}"
+        name = f"{SITE_NAMES[site]}, layer {layer}, head {head}"
         maps.append(attention_map(thousandths(layers[layer][head]), rows, columns, name))
     return maps
 
 
 def _data(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        "sites": SITES,
+        "sites": SITE_NAMES,
         "palette": PALETTE,
         "examples": [
             {
@@ -112,7 +112,7 @@ def _chooser(found: Sequence[Mapping[str, Any]]) -> Markup:
     """Fields that ``script.js`` shows, of which it fills the last two."""
     options: dict[str, dict[str, str]] = {
         "sentence": {str(i): name for i, name in enumerate(names(found))},
-        "site": {site: SITES[site] for site in sites_in(found[0]["weights"])},
+        "site": {site: SITE_NAMES[site] for site in sites_in(found[0]["weights"])},
         "layer": {},
         "head": {},
     }

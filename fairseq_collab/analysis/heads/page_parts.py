@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.heads.markup import Markup, element, scroll
 from fairseq_collab.analysis.heads.palette import PALETTE, Scale, gradient
+from fairseq_collab.markup import Markup, element, scroll
 
 #: A number, or none where a measure does not apply.
 Number = float | None

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.figures import SITES
 from fairseq_collab.analysis.heads import page_text
-from fairseq_collab.analysis.heads.markup import Markup, element, join
 from fairseq_collab.analysis.heads.page_parts import (
     KINDS,
     NOTHING,
@@ -27,6 +25,8 @@ from fairseq_collab.analysis.heads.page_parts import (
     role_map,
 )
 from fairseq_collab.analysis.heads.palette import Scale, scale_of
+from fairseq_collab.figure_style import SITE_NAMES
+from fairseq_collab.markup import Markup, element, join
 
 Content = Mapping[str, Any]
 SHARES = Scale(0.0, 1.0)
@@ -34,7 +34,7 @@ SHARES = Scale(0.0, 1.0)
 
 def sites_in(part: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a part of ``heads.json`` has of each site, in their order; nothing for null."""
-    return {site: part[site] for site in SITES if part and part.get(site)}
+    return {site: part[site] for site in SITE_NAMES if part and part.get(site)}
 
 
 def roles(content: Content) -> Markup | None:
@@ -48,10 +48,10 @@ def roles(content: Content) -> Markup | None:
     items = [element("li", role_label(kind), f" {kinds[kind]}") for kind in order]
     items.append(element("li", element("span", "no role", class_="role"), f" {heads.count([])}"))
     counts = f"{len(heads) - heads.count([])} of {len(heads)} heads have a role."
-    without = [SITES[site] for site in found if site not in with_roles(found)]
+    without = [SITE_NAMES[site] for site in found if site not in with_roles(found)]
     if without:
         counts += f" None in {', '.join(without)}."
-    maps = [role_map(layers, SITES[site]) for site, layers in with_roles(found).items()]
+    maps = [role_map(layers, SITE_NAMES[site]) for site, layers in with_roles(found).items()]
     return element("p", counts) + figure(
         maps, element("ul", *items, class_="legend"), page_text.ROLES
     )
@@ -85,7 +85,7 @@ def measures(content: Content) -> Markup | None:
             [n for layers in found.values() for n in numbers_of(layers)], about.bounded
         )
         show = number if about.small else decimals
-        maps = [heat_map(layers, scale, SITES[site], show) for site, layers in found.items()]
+        maps = [heat_map(layers, scale, SITE_NAMES[site], show) for site, layers in found.items()]
         how = about.text + _counted(content, name)
         parts += [element("h3", about.title), figure(maps, legend(scale, show), how)]
     return join(parts) if parts else None
@@ -110,8 +110,8 @@ def offsets(content: Content) -> Markup | None:
         texts = [[NOTHING if share is None else names[head.index(share)]
                   for head, share in zip(*pair, strict=True)]
                  for pair in zip(layers, best, strict=True)]  # fmt: skip
-        maps.append(heat_map(best, SHARES, f"{SITES[site]}: best position", texts=texts))
-        shares.append(_shares(layers, names, SITES[site]))
+        maps.append(heat_map(best, SHARES, f"{SITE_NAMES[site]}: best position", texts=texts))
+        shares.append(_shares(layers, names, SITE_NAMES[site]))
     return figure(maps, legend(SHARES, decimals), page_text.OFFSETS) + join(shares)
 
 
@@ -227,5 +227,5 @@ def similarity(content: Content) -> Markup | None:
                 matrix(values, scale, f"layer {layer}") for layer, values in enumerate(matrices)
             ]
             side = element("div", *maps, class_="side")
-            parts.append(element("details", element("summary", SITES[site]), side, open=not i))
+            parts.append(element("details", element("summary", SITE_NAMES[site]), side, open=not i))
     return join(parts) if parts else None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq import utils
 from tqdm import tqdm
@@ -71,20 +70,9 @@ def batches(
     """
     task = loaded.task
     task.load_dataset(subset)
-    if max_tokens is not None:
-        longest = utils.resolve_max_positions(task.max_positions(), loaded.model.max_positions())
-        _check_room(task.dataset(subset), max_tokens, min(longest))
     samples = trained.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
     for sample in tqdm(samples, desc=describe, unit="batch", disable=None, leave=False):
         yield to_device(sample, loaded.device)
-
-
-def _check_room(dataset: Any, max_tokens: int, longest: int) -> None:
-    """Every sentence that the model can read must fit into a batch."""
-    lengths = dataset.num_tokens_vec(np.arange(len(dataset)))
-    most = lengths[lengths <= longest].max(initial=0)
-    if most > max_tokens:
-        raise UserError(f"a sentence has {most} tokens, more than {max_tokens}", "--max-tokens")
 
 
 def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:

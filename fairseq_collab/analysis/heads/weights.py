@@ -115,7 +115,7 @@ def ask_for_weights(attention: Attention) -> RemovableHandle:
     Whoever returns weights of heads computes them: no fused kernel, and ``out_proj`` is called.
     """
 
-    def ask(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def ask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         # static_kv keeps fairseq's own module from a function that knows only averages; without
         # incremental state it has no other meaning (fairseq_compat.attention).
         wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
@@ -126,7 +126,7 @@ def ask_for_weights(attention: Attention) -> RemovableHandle:
 
 
 def _show(attention: Attention, seen: dict[Site, list[Tensor]]) -> Iterator[RemovableHandle]:
-    def keep(module: Any, args: tuple, output: tuple[Tensor, Tensor]) -> None:
+    def keep(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
         layers = seen.setdefault(attention.site, [])
         if attention.layer == 0:
             layers.clear()  # of an earlier pass

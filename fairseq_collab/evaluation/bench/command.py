@@ -35,8 +35,8 @@ from fairseq_collab.evaluation.bench.settings import (
     USUAL,
     Settings,
 )
-from fairseq_collab.evaluation.provenance import circumstances
 from fairseq_collab.models.trained import check_data
+from fairseq_collab.provenance import circumstances
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 

@@ -41,7 +41,7 @@ class CopyCounter(TorchDispatchMode):
         self.bytes = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in COPIES and isinstance(result, Tensor):

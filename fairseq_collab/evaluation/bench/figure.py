@@ -11,8 +11,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, told apart by readers with any colour vision.
-COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7")
+from fairseq_collab.figure_style import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, VERMILION
+
+#: In pairs of like colours: runs of one machine stand beside each other.
+COLOURS = (BLUE, SKY_BLUE, VERMILION, ORANGE, GREEN, PURPLE)
 TITLES = {
     "generate": "translation",
     "train": "training",

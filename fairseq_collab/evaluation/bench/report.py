@@ -137,6 +137,7 @@ def _machines(runs: Sequence[Run], heads: Sequence[str]) -> list[list[str]]:
     rows = [["", *heads]]
     for field in ("started", "seconds", "hardware", "commit", "command", "load_before"):
         rows.append([field.replace("_", " "), *(str(run[field]) for run in runs)])
+    rows.append(["seed", *(str(run["settings"]["seed"]) for run in runs)])
     for field in ("versions", "allocator"):
         texts = [", ".join(f"{k} {v}" for k, v in run[field].items()) or "-" for run in runs]
         rows.append([field, *texts])

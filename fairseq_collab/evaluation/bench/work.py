@@ -16,8 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_collab.evaluation.bench.settings import PRESETS, Settings
-from fairseq_collab.evaluation.cost import placeholder
-from fairseq_collab.models.trained import check_data
+from fairseq_collab.models.trained import check_data, placeholder
 
 SHORTEST, LONGEST = 4, 100  # source lengths of random sentences, in subwords
 POSITIONS = (1024, 1024)

@@ -1,0 +1,48 @@
+"""A variant of one's own through the real commands: trained, translated with, and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import SHORT, SIZES
+from commands import REPOSITORY, refuse, succeed, train_log
+
+PLUG_IN = ("--user-dir", REPOSITORY / "tests" / "examples" / "multi_query")
+ARCH = "--arch=transformer_multi_query_multi30k"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three updates of the variant."""
+    folder = tmp_path_factory.mktemp("multi_query")
+    log = succeed("fairseq-train", data, *PLUG_IN, ARCH, *SIZES, *SHORT, "--save-dir", folder)
+    assert len(train_log(log)) == 3
+    return folder / "checkpoint_last.pt"
+
+
+def test_it_translates(checkpoint: Path, data: Path) -> None:
+    output = succeed(
+        "fairseq-generate", data, *PLUG_IN, "--path", checkpoint, "--cpu", "--beam=3",
+        "--max-len-a=0", "--max-len-b=5",
+    )  # fmt: skip
+    assert "Generate test with beam=3: BLEU4 = " in output
+
+
+def test_its_cost_is_counted(checkpoint: Path) -> None:
+    """d = 32, 4 heads of 8, one layer: 8 numbers of 4 bytes in place of 32."""
+    report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
+    row = [cell.strip() for cell in report.splitlines()[-1].split("|")]
+    assert row[4:8] == ["32"] * 4
+
+
+@pytest.mark.parametrize("command", ["fairseq-collab cost", "fairseq-generate"])
+def test_without_the_plug_in_its_name_is_told(command: str, checkpoint: Path, data: Path) -> None:
+    """fairseq itself ends in a KeyError."""
+    options = [checkpoint] if "cost" in command else [data, "--path", checkpoint, "--cpu"]
+    message = refuse(*command.split(), *options)
+    assert message == (
+        f"{command}: error: {checkpoint}: there is no architecture "
+        "transformer_multi_query_multi30k; if a plug-in brings it, name the plug-in's folder with "
+        "--user-dir"
+    )

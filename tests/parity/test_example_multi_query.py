@@ -1,0 +1,221 @@
+"""The README's variant of one's own: multi-query attention, which takes one file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from fairseq import utils
+from torch import Tensor
+
+from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import heads as shared_code
+from fairseq_collab.attention.beams import start_beam_history
+from fairseq_collab.evaluation.cost import cost
+from fairseq_compat.errors import UserError
+
+utils.import_user_module(
+    Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "multi_query"))
+)
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+D, H, T, S, B, BEAM = 24, 4, 5, 6, 3, 2
+h = D // H
+TOLERANCE = 1e-10
+
+
+def variant(**options: Any) -> HeadAttention:
+    """Multi-query attention with weights that hide no mistake behind zeros."""
+    import multi_query
+
+    attention = multi_query.MultiQueryAttention(D, H, **options)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.normal_(std=0.5)
+    return attention
+
+
+def shazeer(
+    weights: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The paper's equation for a sentence: output ``(T, d)`` and weights ``(H, T, S)``.
+
+    Shazeer 2019, section 3, ``MultiquerySelfAttentionIncremental`` and its batched form: its
+    einsums, with one letter for the one sentence left out, and with the biases and the scale of
+    the transformer. ``x (T, d)``, ``y (S, d)``, ``mask (T, S)`` true where a query may not look.
+    """
+    q = (x @ weights["q_proj.weight"].T + weights["q_proj.bias"]).view(len(x), H, h)
+    k = y @ weights["k_proj.weight"].T + weights["k_proj.bias"]  # (S, h)
+    v = y @ weights["v_proj.weight"].T + weights["v_proj.bias"]  # (S, h)
+    logits = torch.einsum("thk,sk->hts", q, k) / h**0.5
+    shares = logits.masked_fill(mask, float("-inf")).softmax(dim=-1)
+    heads = torch.einsum("hts,sv->thv", shares, v).flatten(1)  # (T, H h)
+    return heads @ weights["out_proj.weight"].T + weights["out_proj.bias"], shares
+
+
+def inputs(cross: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Query, key, padding mask ``(B, S)`` and causal mask ``(T, T)``."""
+    query = torch.randn(T, B, D, requires_grad=True)
+    key = torch.randn(S, B, D, requires_grad=True) if cross else query
+    padding = torch.zeros(B, len(key), dtype=torch.bool)
+    padding[1, -1] = padding[2, -2:] = True
+    return query, key, padding, None if cross else torch.ones(T, T, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["explicit", "fused"])
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+def test_the_papers_equation(cross: bool, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output, weights and all gradients, with padding, and causal where it is self-attention."""
+    calls: list[int] = []
+    kernel = shared_code.fused_heads
+    monkeypatch.setattr(shared_code, "fused_heads", lambda *a: calls.append(1) or kernel(*a))
+    if fused:  # at these small sizes, too
+        monkeypatch.setattr(shared_code, "FUSE_QUERIES", 2)
+        monkeypatch.setattr(shared_code, "FUSE_KEYS", 2)
+    attention = variant(encoder_decoder_attention=cross, self_attention=not cross)
+    query, key, padding, causal = inputs(cross)
+    output, weights = attention(
+        query, key, key, key_padding_mask=padding, attn_mask=causal, need_weights=not fused,
+        need_head_weights=not fused,
+    )  # fmt: skip
+    assert len(calls) == fused
+
+    forbidden = padding[:, None, :].expand(-1, T, -1)  # (B, T, S)
+    if causal is not None:
+        forbidden = forbidden | causal
+    parameters = dict(attention.named_parameters())
+    by_sentence = [
+        shazeer(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)
+    ]  # fmt: skip
+    expected = torch.stack([sentence for sentence, _ in by_sentence], dim=1)
+    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
+    if not fused:
+        expected_weights = torch.stack([shares for _, shares in by_sentence], dim=1)
+        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
+
+    direction = torch.linspace(-1, 1, output.numel()).view_as(output)
+    leaves = [*parameters.values(), query, *([key] if cross else [])]
+    gradients = torch.autograd.grad((output * direction).sum(), leaves)
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), leaves)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=TOLERANCE)
+
+
+def test_equals_concatenated_heads_with_the_same_key_and_value() -> None:
+    attention = variant(self_attention=True)
+    ordinary = ConcatenatedAttention(D, H, self_attention=True)
+    weights = {
+        name: tensor.repeat(H, *[1] * (tensor.dim() - 1)) if name[0] in "kv" else tensor
+        for name, tensor in attention.named_parameters()
+    }
+    ordinary.load_state_dict({**weights, "signature": ordinary.signature})
+    query, key, padding, causal = inputs(cross=False)
+    options = {"key_padding_mask": padding, "attn_mask": causal}
+    for before_softmax in (False, True):
+        ours, theirs = (
+            a(query, key, key, **options, before_softmax=before_softmax)
+            for a in (attention, ordinary)
+        )
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
+
+
+def test_step_by_step_under_beam_reorders() -> None:
+    """The last query of a full pass, whatever rows beam search drops, copies and moves."""
+    attention = variant(self_attention=True).eval()
+    past = torch.empty(0, B * BEAM, D)
+    state: dict = {}
+    history = start_beam_history(state, B, B * BEAM, past)
+    for step in range(1, 20):  # more than the cache makes room for at once
+        x = torch.randn(1, past.size(1), D)
+        past = torch.cat([past, x])
+        history.extend()
+        output, weights = attention(x, x, x, incremental_state=state)
+        causal = torch.ones(step, step, dtype=torch.bool).triu(1)
+        whole, whole_weights = attention(past, past, past, attn_mask=causal)
+        torch.testing.assert_close(output[-1], whole[-1], rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(weights[:, -1], whole_weights[:, -1], rtol=0, atol=TOLERANCE)
+        sentences = torch.arange(past.size(1) // BEAM)
+        if step == 10:
+            sentences = sentences[1:].flip(0)  # one is finished, the others change places
+        order = (sentences[:, None] * BEAM + torch.randint(BEAM, (len(sentences), BEAM))).flatten()
+        history.reorder(order)
+        attention.reorder_incremental_state(state, order)
+        past = past[:, order]
+
+
+def test_beams_share_the_cache_of_their_source() -> None:
+    attention = variant(encoder_decoder_attention=True).eval()
+    source, rows = torch.randn(S, B, D), B * BEAM
+    state: dict = {}
+    for _ in range(3):
+        x = torch.randn(1, rows, D)
+        output, _ = attention(x, source, source, incremental_state=state, static_kv=True)
+        tiled = source.repeat_interleave(BEAM, dim=1)
+        expected, _ = attention(x, tiled, tiled)
+        torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
+    one_key = one_value = B * S * h * 8  # per sentence, not per beam and not per head
+    assert attention.cache_bytes(state) == {"keys": one_key, "values": one_value}
+
+
+def test_cached_numbers_a_token_are_those_reported() -> None:
+    attention = variant(self_attention=True)
+    x, state = torch.randn(1, 1, D), {}
+    attention(x, x, x, incremental_state=state)
+    assert attention.cached_floats_per_token() == (h, h)
+    assert attention.cache_bytes(state) == {"keys": h * 8, "values": h * 8}
+
+
+def test_decoding_a_model_equals_its_full_pass() -> None:
+    model = toy.model("transformer_multi_query").eval()
+    batch = toy.batch()
+    encoded = model.encoder(batch["src_tokens"], batch["src_lengths"])
+    previous = batch["prev_output_tokens"][:1]
+    first = {
+        name: [tensor[:, :1] if name == "encoder_out" else tensor[:1] for tensor in tensors]
+        for name, tensors in encoded.items()
+        if name in ("encoder_out", "encoder_padding_mask")
+    }
+    full = model.decoder(previous, encoder_out=first)[0]
+    state: dict = {}
+    steps = [
+        model.decoder(previous[:, : n + 1], encoder_out=first, incremental_state=state)[0]
+        for n in range(previous.size(1))
+    ]
+    torch.testing.assert_close(torch.cat(steps, dim=1), full, rtol=0, atol=TOLERANCE)
+
+
+def test_counted_costs_are_the_variants_own() -> None:
+    """d = 16, 4 heads of 4, 2 + 2 layers: the decoder's two caches hold 4 numbers of 4 bytes."""
+    ours = cost(toy.model("transformer_multi_query"))
+    ordinary = cost(toy.model("transformer_headsize_n"))
+    per_layer = 4 * 4
+    assert ours.key_bytes_per_target_token == ours.value_bytes_per_target_token == 2 * per_layer
+    assert ours.key_bytes_per_source_token == ours.value_bytes_per_source_token == 2 * per_layer
+    assert ordinary.parameters - ours.parameters == 6 * 2 * (16 + 1) * (16 - 4)
+
+
+@pytest.mark.parametrize("other", ["transformer_headsize_n", "transformer_collab"])
+def test_another_variants_checkpoint_is_refused(other: str) -> None:
+    ours, others = toy.model("transformer_multi_query"), toy.model(other)
+    number = {"transformer_headsize_n": 1, "transformer_collab": 2}[other]
+    with pytest.raises(UserError, match=rf"kind .* is {number} in it, 100 here"):
+        ours.load_state_dict(others.state_dict())
+    with pytest.raises(UserError, match=rf"kind .* is 100 in it, {number} here"):
+        others.load_state_dict(ours.state_dict())
+
+
+def test_heads_that_share_nothing_in_common_do_not_load() -> None:
+    """Another number of heads changes the shapes of keys, too; the signature speaks first."""
+    with pytest.raises(UserError, match="heads is 4 in it, 8 here"):
+        toy.model("transformer_multi_query", encoder_attention_heads=8).load_state_dict(
+            toy.model("transformer_multi_query").state_dict()
+        )
+
+
+def test_a_size_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(UserError, match="model size 16 does not divide by 3 heads"):
+        toy.model("transformer_multi_query", encoder_attention_heads=3)

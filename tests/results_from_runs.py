@@ -1,0 +1,135 @@
+"""Writes the JSON beside a page of ``results/`` from run folders, for ``test_results_pages.py``.
+
+    python tests/results_from_runs.py tables results/key_dim_multi30k.json \\
+        --x key_dim main=runs/key_dim_multi30k
+    python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
+    python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
+        --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
+
+``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
+baseline (concatenated heads) with its seed; several folders are joined by commas.  ``rank``: the
+means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of DIR/SET.EPOCH.out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_collab.evaluation import against
+from fairseq_collab.evaluation.rows import REQUIRED, Finished, rows
+from fairseq_collab.evaluation.table_content import Table, read_table
+
+#: Of ``score.json``; what is left out (commands, paths) says nothing that a table shows.
+FACTS = (*REQUIRED, "arch", "trained_at_commit")
+#: Of ``rank.csv``.
+RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
+P = Callable[[Finished, Finished], float]
+
+
+def content_of(table: Table, x: str) -> dict[str, Any]:
+    """A table as it stands in the JSON."""
+    return {
+        "x": x,
+        "baseline": table.baseline,
+        "runs": {
+            run.name: {name: run.facts[name] for name in FACTS if name in run.facts}
+            for run in table.finished
+        },
+        "p": {
+            run.name: dict(found.p)[run.facts["seed"]]
+            for found in table.differences
+            for run in found.row.runs
+        },
+    }
+
+
+def table_of(content: dict[str, Any], command: str = "") -> Table:
+    """The table again; only its p values are taken over, all else is computed."""
+    finished = [Finished(Path(name), facts) for name, facts in content["runs"].items()]
+    found, without_x = rows(finished, content["x"])
+    assert not without_x
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(against, "_p", lambda baseline, ours: content["p"][ours.name])
+        differences = against.differences(found, content["baseline"])
+    return Table(
+        x=content["x"],
+        rows=found,
+        finished=finished,
+        unfinished=[],
+        without_x=[],
+        baseline=content["baseline"],
+        differences=differences,
+        command=command,
+    )
+
+
+def tables(named: dict[str, str], x: str) -> dict[str, Any]:
+    found = {}
+    for name, folders in named.items():
+        table = read_table([Path(folder) for folder in folders.split(",")], x)
+        assert not table.unfinished, table.unfinished
+        found[name] = content_of(table, x)
+    return {"tables": found}
+
+
+def rank(named: dict[str, str]) -> dict[str, Any]:
+    """What the command prints, unrounded: means by site, kind of matrix and weights."""
+    from fairseq_collab.analysis import rank as command
+
+    found: dict[str, Any] = {}
+    for name, file in named.items():
+        by_kind: dict[tuple[str, ...], list[Any]] = {}
+        with Path(file).open() as lines:
+            for row in csv.DictReader(lines):
+                numbers = {key: float(row[key]) for key in RANKS}
+                sentences = int(row["sentences"] or 0)
+                place = (row["site"], row["kind"], row["weights"])
+                by_kind.setdefault(place, []).append(Namespace(**numbers, sentences=sentences))
+        for (site, kind, weights), rows_ in by_kind.items():
+            means = {key: command._mean(rows_, key) for key in RANKS}
+            found.setdefault(name, {}).setdefault(site, {}).setdefault(kind, {})[weights] = means
+    return {"models": found}
+
+
+def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
+    """BLEU and chrF of ``FOLDER/SET.EPOCH.out``, by system, set and epoch."""
+    from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
+
+    found: dict[str, Any] = {}
+    for subset, file in (text.split("=", 1) for text in references):
+        sentences = read_references(Path(file))
+        for system, folder in named.items():
+            by_epoch = {}
+            for path in Path(folder).glob(f"{subset}.*.out"):
+                result = score(read_hypotheses(path), sentences)
+                by_epoch[int(path.name.split(".")[1])] = {"bleu": result.bleu, "chrf": result.chrf}
+            found.setdefault(system, {})[subset] = dict(sorted(by_epoch.items()))
+    return {"bleu_signature": result.bleu_signature, "evaluations": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("tables", "rank", "scores"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("named", nargs="+", metavar="NAME=PATH")
+    parser.add_argument("--x", default="none")
+    parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
+    args = parser.parse_args()
+    named = dict(text.split("=", 1) for text in args.named)
+    if args.what == "tables":
+        content = tables(named, args.x)
+    else:
+        content = rank(named) if args.what == "rank" else scores(named, args.reference)
+    args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
