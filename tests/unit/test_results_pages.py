@@ -188,17 +188,24 @@ def of_rank() -> list[Cells]:
     return [rows]
 
 
-def of_heads() -> list[Cells]:
-    relations = load("heads_multi30k.json")["syntax"]["relations"]
-    heads = ["relation", "dependent to head: best head / fixed distance", "head to dependent"]
-    syntax = [heads]
-    for name, directions in relations.items():
+def syntax_of(file: str) -> Cells:
+    """The best head of each relation, and the best fixed distance."""
+    rows = [["relation", "dependent to head: best head / fixed distance", "head to dependent"]]
+    for name, directions in load(file)["syntax"]["relations"].items():
         pairs = directions["dependent->head"]["pairs"]
         row = [f"{name} ({pairs:,} pairs)"]
         for found in directions.values():
             best = max(max(layer) for layer in found["encoder"])
             row.append(f"{best:.1%} / {found['baseline']['accuracy']:.1%}".replace("%", " %"))
-        syntax.append(row)
+        rows.append(row)
+    return rows
+
+
+def of_embedded_heads() -> list[Cells]:
+    return [syntax_of(f"heads_embedded_{model}.json") for model in ("concatenated", "collab")]
+
+
+def of_heads() -> list[Cells]:
     sites = {"encoder": "encoder self-attention", "decoder": "decoder self-attention"}
     sites["cross"] = "cross-attention"
     curves: dict[str, dict[int, Any]] = {}
@@ -209,7 +216,7 @@ def of_heads() -> list[Cells]:
         if 0 < removed < point["of"]:
             scores = (f"{curves[site][removed]['bleu']:.2f}" for site in sites)
             curve.append([f"{removed} of {point['of']}", *scores])
-    return [syntax, curve]
+    return [syntax_of("heads_multi30k.json"), curve]
 
 
 RENDERED: dict[str, Callable[[], list[Cells]]] = {
@@ -217,6 +224,7 @@ RENDERED: dict[str, Callable[[], list[Cells]]] = {
     "grouped_heads_dialogsum.md": of_dialogsum,
     "grouped_heads_multi30k.md": of_grouped,
     "grouped_heads_wikitext2.md": of_wikitext2,
+    "heads_embedded.md": of_embedded_heads,
     "heads_multi30k.md": of_heads,
     "key_dim_multi30k.md": of_key_dim,
     "multi30k.md": of_multi30k,
