@@ -28,6 +28,18 @@ def binarise(
     run_module("fairseq_cli.preprocess", arguments, folder)
 
 
+def check_binarised(folder: Path, split: str, languages: tuple[str, str], expected: int) -> int:
+    """Both sides must hold as many sentences as fairseq was given: the last line of defence.
+
+    Returns `expected`. Raises UserError.
+    """
+    for lang in languages:
+        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
+        if (count := count_sentences(index)) != expected:
+            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+    return expected
+
+
 def count_sentences(index: Path) -> int:
     """The number of sentences that an .idx file of fairseq's mmap format claims to hold."""
     header = index.read_bytes()[: len(_MAGIC) + 17]

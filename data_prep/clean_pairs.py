@@ -16,7 +16,7 @@ from pathlib import Path
 import regex
 
 from data_prep.divergence import first_divergence
-from data_prep.files import open_bytes
+from data_prep.files import count_lines, open_bytes
 from data_prep.streams import BLOCK_BYTES, LINE_BYTES, Block, ordered, too_long
 from fairseq_compat.errors import UserError
 
@@ -149,10 +149,7 @@ def _read_pairs(source: Path, target: Path) -> Iterator[PairBlock]:
 
 
 def _unequal(source: Path, target: Path) -> UserError:
-    lines = []
-    for path in (source, target):
-        with open_bytes(path) as stream:
-            lines.append(sum(1 for _ in stream))
+    lines = [count_lines(path) for path in (source, target)]
     longer = source if lines[0] > lines[1] else target
     what = f"{source} has {lines[0]:,} lines, {target} has {lines[1]:,}"
     if at := first_divergence(source, target, lines[0] - lines[1]):

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from data_prep.archives import Member, extract
-from data_prep.binarise import count_sentences
+from data_prep.binarise import check_binarised
 from data_prep.child import run_module
 from data_prep.fetch import LOCK_FILE, Published, fetch, take_over
 from data_prep.files import GZIP, locked, read_json, sha256
@@ -194,7 +194,7 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
         counts = {}
         for split in SPLITS:
             expected = told["checked"][split]["kept"]
-            counts[split] = _check_binarised(folder, split, corpus.languages, expected)
+            counts[split] = check_binarised(folder, split, corpus.languages, expected)
         shutil.copytree(out / "text" / "raw", folder / "raw")
         return {"form": corpus.form, "sentences": counts, "versions": _versions()}
 
@@ -218,14 +218,6 @@ def preprocess_options(corpus: Corpus) -> list[str]:
     if corpus.vocabulary is None:
         return joined
     return [*joined, f"--nwordssrc={corpus.vocabulary}", f"--nwordstgt={corpus.vocabulary}"]
-
-
-def _check_binarised(folder: Path, split: str, languages: tuple[str, str], expected: int) -> int:
-    for lang in languages:
-        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
-        if (count := count_sentences(index)) != expected:
-            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
-    return expected
 
 
 def _versions() -> dict[str, str]:

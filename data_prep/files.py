@@ -56,6 +56,12 @@ def _is_gzip(path: Path) -> bool:
         return stream.read(2) == GZIP  # never the start of UTF-8 text
 
 
+def count_lines(path: Path) -> int:
+    """The number of lines of a text, gzipped or not; the last one with or without its newline."""
+    with open_bytes(path) as stream:
+        return sum(1 for _ in stream)
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file as it lies on the disk."""
     with path.open("rb") as stream:
@@ -95,7 +101,12 @@ def write_atomic(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file, like `write_atomic`."""
-    write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(path, as_json(content))
+
+
+def as_json(content: Any) -> str:
+    """JSON to be read by people, too."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
@@ -108,6 +119,11 @@ def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     except OSError as error:
         todo = "give another folder with --out"
         raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+
+
+def write_content(path: Path, content: bytes) -> None:
+    """Writes a file of results, like `write_file`."""
+    write_file(path, lambda file: file.write(content))
 
 
 def make_folder(folder: Path) -> None:

@@ -23,18 +23,19 @@ from data_prep import clean_pairs, moses, segment
 from data_prep.archives import Member
 from data_prep.corpus_command import command
 from data_prep.corpus_recipe import Archive, Corpus, Work
+from data_prep.files import count_lines
 from data_prep.folder import Json
 from data_prep.parallel_text import (
     Pair,
     carve,
     check_equal,
-    count_lines,
     each_side,
     join,
+    lines_of,
     without_typographic_apostrophes,
     write_lines,
 )
-from data_prep.sgm import lines_of, segments, talk_lines
+from data_prep.sgm import segments, talk_lines
 
 PROG = "data_prep.iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.

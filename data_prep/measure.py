@@ -40,7 +40,7 @@ from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
 from data_prep.cli import run
 from data_prep.faults import Kind
-from data_prep.files import open_bytes, write_atomic, write_json
+from data_prep.files import count_lines, open_bytes, write_atomic, write_json
 from data_prep.moses import normalise_and_tokenise
 from data_prep.policy import Action, Policy, positive_int
 from data_prep.provenance import commit, processor, today, versions
@@ -100,7 +100,7 @@ def do(stage: str, folder: Path, jobs: int) -> Json:
     for left in [*folder.glob("dict.*"), *folder.glob("train.*")]:  # fairseq would refuse them
         left.unlink()
     binarise(folder, {"train": "clean"}, *LANGUAGES, jobs)
-    return {"lines": 2 * _lines(folder / "clean.en")}
+    return {"lines": 2 * count_lines(folder / "clean.en")}
 
 
 def pair(folder: Path, stem: str) -> tuple[Path, Path]:
@@ -137,11 +137,6 @@ def make_stress(folder: Path, types: int) -> None:
     with (folder / "stress").open("w", encoding="utf-8") as output:
         for start in range(0, len(listed), 20):
             output.write(" ".join(listed[start : start + 20]) + "\n")
-
-
-def _lines(path: Path) -> int:
-    with open_bytes(path) as stream:
-        return sum(1 for _ in stream)
 
 
 class Memory(threading.Thread):
@@ -264,7 +259,7 @@ def measure_all(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="measure-", dir=args.scratch) as name:
         folder = Path(name)
         told["corpora"] = gather(args.data, folder, args.pairs)
-        told["pairs"] = _lines(folder / "raw.en")
+        told["pairs"] = count_lines(folder / "raw.en")
         for jobs in args.jobs:
             for stage in STAGES:
                 add(stage, folder, jobs)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_prep.cli import run
 from data_prep.fetch import fetch
-from data_prep.files import GZIP, locked, open_bytes, sha256_of_text
+from data_prep.files import GZIP, count_lines, locked, sha256_of_text
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 from fairseq_compat.errors import UserError
@@ -70,8 +70,7 @@ def check_folder(folder: Path, languages: tuple[str, str]) -> None:
 
 def check_text(path: Path, name: str) -> None:
     """Raises UserError unless the file holds the text called `name`, such as 'train.en'."""
-    with open_bytes(path) as stream:
-        lines = sum(1 for _ in stream)
+    lines = count_lines(path)
     expected = LINES[name.rpartition(".")[0]]
     if lines != expected:
         raise UserError(f"{lines:,} lines instead of {expected:,}", path, _REMEDY)

@@ -65,6 +65,24 @@ def each_side(
     }
 
 
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their newlines; a line ends at LF and nowhere else.
+
+    Raises UserError that names line and byte if the file is not UTF-8.
+    """
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield line.decode("utf-8").removesuffix("\n")
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                raise UserError(
+                    f"invalid UTF-8: byte 0x{byte:02X} at {error.start} of the line",
+                    f"{path}:{number}",
+                    "this is not the published file; fetch it again, or mend a copy",
+                ) from None
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text; the number of lines."""
     count = 0
@@ -73,12 +91,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
             stream.write(line + "\n")
             count += 1
     return count
-
-
-def count_lines(path: Path) -> int:
-    """The number of lines of a file, the last one with or without its newline."""
-    with path.open("rb") as stream:
-        return sum(1 for _ in stream)
 
 
 def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:

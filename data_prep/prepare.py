@@ -13,22 +13,22 @@ and appears under its name only when it is complete.
 from __future__ import annotations
 
 import argparse
-import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from data_prep import subword
-from data_prep.binarise import binarise, count_sentences
+from data_prep.binarise import binarise, check_binarised
 from data_prep.cli import run
 from data_prep.faults import Kind
 from data_prep.files import sha256_of_text
 from data_prep.folder import Json, build_folder
+from data_prep.parallel_text import pair_in
 from data_prep.policy import Action, Policy, add_policy_options, policy_from, positive_int
+from data_prep.provenance import versions
 from data_prep.report import Report
 from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import validate
@@ -124,26 +124,28 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     stages: Json = {}
     for split, texts in files.items():
         _say(f"checking {split}")
-        stages[split] = _join(texts, split, config.policy, _pair(raw, split, languages))
+        stages[split] = _join(texts, split, config.policy, pair_in(raw, split, languages))
     _say(f"learning {config.vocab_size} subwords")
     model = folder / "spm.model"
-    training = subword.train(list(_pair(raw, "train", languages)), config.vocab_size, model)
+    training = subword.train(list(pair_in(raw, "train", languages)), config.vocab_size, model)
     for split in files:
         _say(f"segmenting {split}")
         on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
         stages[split]["segmented"] = subword.segment(
-            model, _pair(raw, split, languages), _pair(pieces, split, languages), on_empty
+            model, pair_in(raw, split, languages), pair_in(pieces, split, languages), on_empty
         )
     _say("binarising")
     binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
     for split in files:
-        stages[split]["binarised"] = _check_binarised(folder, split, languages, stages[split])
+        segmented = stages[split]["segmented"]
+        expected = segmented["read"] - segmented["dropped"]
+        stages[split]["binarised"] = check_binarised(folder, split, languages, expected)
     # made again from raw/ and spm.model at any time, or, for the training set, from the inputs
     shutil.rmtree(pieces)
-    for path in _pair(raw, "train", languages):
+    for path in pair_in(raw, "train", languages):
         path.unlink()
     return {
-        "versions": _versions(),
+        "versions": versions("fairseq", "sentencepiece", "fairseq-collab"),
         "workers": config.workers,
         "stages": stages,
         "subword": training.as_json(),
@@ -198,25 +200,6 @@ def _check_report(report: Report, split: str) -> None:
             raise
         todo = "mend the file; lines of valid and test sets are never dropped"
         raise UserError(error.what, error.where, todo) from None
-
-
-def _pair(folder: Path, split: str, languages: tuple[str, str]) -> tuple[Path, Path]:
-    return folder / f"{split}.{languages[0]}", folder / f"{split}.{languages[1]}"
-
-
-def _check_binarised(folder: Path, split: str, languages: tuple[str, str], stage: Json) -> int:
-    """Both sides must hold as many sentences as we gave: the last line of defence."""
-    expected = stage["segmented"]["read"] - stage["segmented"]["dropped"]
-    for lang in languages:
-        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
-        if (count := count_sentences(index)) != expected:
-            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
-    return int(expected)
-
-
-def _versions() -> dict[str, str]:
-    names = ("fairseq", "sentencepiece", "fairseq-collab")
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _say(what: str) -> None:

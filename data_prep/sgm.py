@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_compat.errors import UserError
+from data_prep.parallel_text import lines_of
 
 _SEGMENT_START = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
@@ -18,24 +18,6 @@ _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 _METADATA = ("<url>", "<talkid>", "<keywords>")
 _MORE_METADATA = ("<speaker>", "<reviewer", "<translator", "<doc", "</doc")
 _WRAPPING = re.compile("</?(?:title|description)>")
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their newlines; a line ends at LF and nowhere else.
-
-    Raises UserError that names line and byte if the file is not UTF-8.
-    """
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                yield line.decode("utf-8").removesuffix("\n")
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise UserError(
-                    f"invalid UTF-8: byte 0x{byte:02X} at {error.start} of the line",
-                    f"{path}:{number}",
-                    "this is not the published file; fetch it again, or mend a copy",
-                ) from None
 
 
 def segments(path: Path) -> Iterator[str]:

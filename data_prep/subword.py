@@ -11,6 +11,7 @@ from typing import Any
 
 import sentencepiece
 
+from data_prep.parallel_text import lines_of
 from data_prep.policy import Action
 from fairseq_compat.errors import UserError
 
@@ -29,13 +30,6 @@ class Training:
 
     def as_json(self) -> dict[str, Any]:
         return {"model": "bpe", "longest_line_bytes": LONGEST_FOR_TRAINING, **asdict(self)}
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text without their newlines; a line ends at LF and nowhere else."""
-    with path.open(encoding="utf-8", newline="\n") as stream:
-        for line in stream:
-            yield line.removesuffix("\n")
 
 
 def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
@@ -70,7 +64,7 @@ def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
 
 def _counted(texts: list[Path], told: Training) -> Iterator[str]:
     for path in texts:
-        for line in read_lines(path):
+        for line in lines_of(path):
             told.lines += 1
             told.lines_left_out += len(line.encode("utf-8")) > LONGEST_FOR_TRAINING
             yield line
@@ -90,7 +84,7 @@ def segment(
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     counts = {"read": 0, "without_pieces": 0, "dropped": 0}
-    lines = zip(read_lines(sources[0]), read_lines(sources[1]), strict=True)
+    lines = zip(*map(lines_of, sources), strict=True)
     with (
         targets[0].open("w", encoding="utf-8", newline="\n") as source_out,
         targets[1].open("w", encoding="utf-8", newline="\n") as target_out,

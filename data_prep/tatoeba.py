@@ -20,8 +20,7 @@ from data_prep.archives import Member
 from data_prep.corpus_command import command
 from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
 from data_prep.folder import Json
-from data_prep.parallel_text import check_published
-from data_prep.sgm import lines_of
+from data_prep.parallel_text import check_published, lines_of
 
 PROG = "data_prep.tatoeba"
 VARIANTS = {"opus": "as OPUS publishes it, split here", "split": "your own train, valid, test"}

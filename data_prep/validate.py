@@ -26,11 +26,10 @@ from data_prep.faults import Hit, Kind, find_in_pair, find_in_side
 from data_prep.files import open_bytes, write_json
 from data_prep.policy import Action, Policy, add_policy_options, policy_from
 from data_prep.report import Example, Report
-from fairseq_compat.errors import UserError
+from data_prep.streams import LINE_BYTES, too_long
 
 PROG = "data_prep.validate"
 BLOCK_LINES = 4096
-LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory
 
 
 def validate(
@@ -83,11 +82,7 @@ class _Side:
         lines = list(islice(iter(self._readline, b""), BLOCK_LINES))
         for index, line in enumerate(lines):
             if len(line) == LINE_BYTES and not line.endswith(b"\n"):
-                raise UserError(
-                    f"a line of more than {LINE_BYTES:,} bytes",
-                    f"{self.path}:{self.line + index + 1}",
-                    "this is no text with one sentence a line",
-                )
+                raise too_long(self.path, self.line + index + 1)
         return lines
 
     def move_past(self, block: list[bytes]) -> None:

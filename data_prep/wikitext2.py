@@ -22,7 +22,7 @@ from data_prep.binarise import count_sentences
 from data_prep.child import run_module
 from data_prep.cli import run
 from data_prep.fetch import Published, fetch
-from data_prep.files import locked, open_bytes, sha256_of_text
+from data_prep.files import count_lines, locked, open_bytes, sha256_of_text
 from data_prep.folder import Json, build_folder
 from data_prep.provenance import versions
 from data_prep.splits import text_file
@@ -67,8 +67,7 @@ def find_texts(folder: Path) -> dict[str, Path]:
 
 def check_text(path: Path, stem: str) -> None:
     """Raises UserError unless the file is WikiText-2's train, valid or test."""
-    with open_bytes(path) as stream:
-        lines = sum(1 for _ in stream)
+    lines = count_lines(path)
     if lines != LINES[stem]:
         raise UserError(f"{lines:,} lines instead of {LINES[stem]:,}", path, _REMEDY)
     if stem in SHA256 and sha256_of_text(path) != SHA256[stem]:

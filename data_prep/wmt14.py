@@ -30,10 +30,11 @@ from data_prep.parallel_text import (
     check_published,
     each_side,
     join,
+    lines_of,
     without_typographic_apostrophes,
     write_lines,
 )
-from data_prep.sgm import lines_of, segments
+from data_prep.sgm import segments
 
 PROG = "data_prep.wmt14"
 STATMT = "http://www.statmt.org"

@@ -1,7 +1,7 @@
-"""BLEU of a model in memory, for comparing a re-parametrised model with its source.
+"""BLEU of a model in memory: what re-parametrised and pruned models lose against their source.
 
 sacreBLEU of translations with subwords joined, against the data folder's own target side, joined
-alike.  The same for both models, so that differences count; a published figure wants
+alike.  The same for all models, so that differences count; a published figure wants
 ``fairseq-generate`` and ``fairseq-collab score``.
 """
 

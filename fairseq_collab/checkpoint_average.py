@@ -11,14 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_collab.options import check_folder_of
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-#: Parts of a training state that do not belong to the mean, each as large as the model.
-DROPPED = ("last_optimizer_state",)
-DROPPED_EXTRA = ("ema", "ema_fp32_params")
 
 
 class Mean:
@@ -55,19 +53,18 @@ class Mean:
                 self.sums[name] += value
 
     def _start(self, model: dict[str, Tensor]) -> None:
-        names: dict[tuple[Any, ...], str] = {}
+        first = checkpoints.first_names(model)
         for name, value in model.items():
             self.kinds[name] = value.shape, value.is_floating_point()
             if value.is_floating_point():
-                place = (value.data_ptr(), value.shape, value.stride())
-                self.tied[name] = names.setdefault(place, name) if value.numel() else name
+                self.tied[name] = first[name]
                 # Half precision would round the mean away: fairseq, too, saves it as float32.
                 self.dtypes[name] = torch.promote_types(value.dtype, torch.float32)
                 if self.tied[name] == name:
                     self.sums[name] = torch.zeros_like(value, dtype=torch.float64)
 
     def _compare(self, model: dict[str, Tensor], path: str) -> None:
-        for name in self.kinds.keys() ^ model.keys():
+        for name in sorted(self.kinds.keys() ^ model.keys()):
             lacking, other = (path, self.paths[0]) if name in self.kinds else (self.paths[0], path)
             raise UserError(f"has no {name}, unlike {other}", lacking, "average one training only")
         for name, value in model.items():
@@ -138,9 +135,7 @@ def average_checkpoints(
     """
     if not paths:
         raise UserError("there is nothing to average", todo="name at least one checkpoint")
-    folder = os.path.dirname(os.path.abspath(out))
-    if not os.path.isdir(folder):
-        raise UserError("there is no such folder", folder, "make it, or give another --output")
+    check_folder_of(out, "--output")
     mean, newest, most = Mean(), {}, -1
     for path in (os.fspath(path) for path in paths):
         state = checkpoints.read(path)
@@ -148,19 +143,12 @@ def average_checkpoints(
         updates = _updates(state)
         if updates > most:
             newest, most = state, updates
-    checkpoints.save(_without_training(newest) | {"model": mean.result()}, out)
+    checkpoints.save(checkpoints.without_training(newest) | {"model": mean.result()}, out)
 
 
 def _updates(state: dict[str, Any]) -> int:
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
-
-
-def _without_training(state: dict[str, Any]) -> dict[str, Any]:
-    extra = state.get("extra_state") or {}
-    kept = {name: value for name, value in state.items() if name not in DROPPED}
-    kept["extra_state"] = {key: extra[key] for key in extra if key not in DROPPED_EXTRA}
-    return kept
 
 
 def last_checkpoints(

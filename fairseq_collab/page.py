@@ -1,20 +1,22 @@
-"""A page that needs nothing but itself: head, style, sections with a list of links to them.
+"""A page that needs nothing but itself: head, style, sections with a list of links; and tables.
 
 Both reports are made of it, ``fairseq-collab heads`` and ``fairseq-collab report``, and of
-the elements in :mod:`fairseq_collab.markup` and ``page_parts``.
+the elements in :mod:`fairseq_collab.markup`.  ``style.css``, beside this file, is the style sheet
+of all pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
-from fairseq_collab.markup import Markup, element, join
+from fairseq_collab.markup import Markup, element, join, scroll
 
-#: Where the style sheet of all pages is.
-STYLE = ("fairseq_collab.analysis.heads", "style.css")
 #: Nothing is fetched and nothing sent, whatever the texts in a page say.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+#: A number, or none where a measure does not apply; and what a cell then shows.
+Number = float | None
+NOTHING = "\N{EN DASH}"
 
 
 def document(
@@ -51,7 +53,7 @@ def document(
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             element("title", title),
-            element("style", Markup("".join([own(*STYLE), *styles]))),
+            element("style", Markup("".join([own("fairseq_collab", "style.css"), *styles]))),
         ]
     )
     body = [top, element("main", *parts), *(element("script", script) for script in scripts)]
@@ -62,3 +64,49 @@ def document(
 def own(package: str, name: str) -> Markup:
     """A file that lies in a package."""
     return Markup((files(package) / name).read_text(encoding="utf-8"))
+
+
+def grid(
+    name: str,
+    corner: str,
+    columns: Sequence[str],
+    rows: Iterable[tuple[str, Sequence[Markup]]],
+    kind: str,
+) -> Markup:
+    """A table with headings above and on the left, in a part that narrow screens scroll.
+
+    Args:
+        name: stands above, and names the table to those who do not see it
+        corner: what the headings on the left are
+        rows: heading and cells; a row that is shorter than the headings is filled up
+        kind: classes of ``style.css`` or of the page's own
+    """
+    top = [element("th", column, scope="col") for column in columns]
+    body = [
+        element(
+            "tr",
+            element("th", heading, scope="row"),
+            *cells,
+            *[element("td")] * (len(columns) - len(cells)),
+        )
+        for heading, cells in rows
+    ]
+    whole = element(
+        "table",
+        element("caption", name),
+        element("thead", element("tr", element("th", corner, scope="col"), *top)),
+        element("tbody", *body),
+        class_=kind,
+    )
+    return scroll(whole, name)
+
+
+def facts(items: Iterable[tuple[str, str]]) -> Markup:
+    """A list of names and what they stand for."""
+    pairs = [part for name, value in items for part in (element("dt", name), element("dd", value))]
+    return element("dl", *pairs)
+
+
+def decimals(value: Number) -> str:
+    """Two decimals."""
+    return NOTHING if value is None else f"{value:.2f}"

@@ -51,7 +51,7 @@ def write(
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
         raise
-    _sync_folder(os.path.dirname(path))
+    sync(os.path.dirname(path))  # the rename must outlast a power cut, too
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -100,9 +100,9 @@ def _lock(file: BinaryIO) -> bool:
     return True
 
 
-def _sync_folder(folder: str) -> None:
-    """Makes a rename in the folder outlast a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: str | os.PathLike[str]) -> None:
+    """Forces a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

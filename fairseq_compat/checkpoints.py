@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,15 +18,20 @@ import torch
 from . import atomic, errors, literals
 from .errors import UserError
 from .proxy import Proxy
-from .safe_load import damage, instead_of, newest_intact, read, require_file
+from .safe_load import damage, instead_of, read, require_file
 
-__all__ = ["apply", "copy", "damage", "newest_intact", "read", "save"]
+__all__ = ["apply", "copy", "damage", "first_names", "read", "save", "without_training"]
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 UNDEFINED = "._float_tensor"  # how the names of buffers end that are never initialised
 PAUSE = 1.0  # seconds before a failed save is tried again
+# Errors that neither waiting nor more room on the disk would mend.
+LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+# Parts of a training that say nothing about the model, each as large as it.
+TRAINING = ("last_optimizer_state",)
+TRAINING_EXTRA = ("ema", "ema_fp32_params")
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
@@ -70,6 +75,26 @@ def copy(source: str, target: str) -> None:
     _persist(target, lambda: atomic.copy(source, target))
 
 
+def without_training(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns a checkpoint without the optimizer's state and moving averages of the weights."""
+    extra = state.get("extra_state") or {}
+    return {
+        **{name: value for name, value in state.items() if name not in TRAINING},
+        "extra_state": {name: extra[name] for name in extra if name not in TRAINING_EXTRA},
+    }
+
+
+def first_names(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Returns for each weight the first name that it stands under: another one where it is tied."""
+    first: dict[tuple[Any, ...], str] = {}
+    return {
+        name: first.setdefault((weight.data_ptr(), weight.shape, weight.stride()), name)
+        if weight.numel()
+        else name
+        for name, weight in weights.items()
+    }
+
+
 def _persist(path: str | os.PathLike[str], attempt: Callable[[], None]) -> None:
     """Tries a write again from its very beginning, for disks that are full for a moment."""
     for tries_left in reversed(range(ATTEMPTS)):
@@ -78,7 +103,11 @@ def _persist(path: str | os.PathLike[str], attempt: Callable[[], None]) -> None:
         except (OSError, RuntimeError) as error:
             # torch's writer hides a full disk behind a RuntimeError about its own state
             system = (link for link in errors.chain(error) if isinstance(link, OSError))
-            reason = errors.first_line(next(system, error))
+            cause = next(system, error)
+            reason = errors.first_line(cause)
+            if isinstance(cause, LASTING):
+                todo = "make its folder writable, or give another file"
+                raise UserError(f"cannot be saved: {cause.strerror}", path, todo) from error
             if not tries_left:
                 raise UserError(
                     f"cannot be saved: {reason}",

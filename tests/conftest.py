@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-USER_DIR = REPOSITORY / "fairseq_collab"
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ name=${0##*/}
 case "$name $*" in
     "python -c import sys, torch"*) exit 1 ;;   # no GPU
     "python -m fairseq_collab.evaluation.rouge_table"*) ;;
+    "python -m fairseq_collab.evaluation.kept"*) ;;
     python*) exec {python} "$@" ;;
 esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"
@@ -42,9 +43,11 @@ Command = list[str]
 
 
 class Recorded:
-    """What a recipe has asked for, and how it has ended; ``folder`` is told as ``""``."""
+    """What a recipe has asked for, and how it has ended; ``folder`` is told as ``told_as``."""
 
-    def __init__(self, folder: Path, recipe: str, *arguments: str, **settings: str):
+    def __init__(
+        self, folder: Path, recipe: str, *arguments: str, told_as: str = "", **settings: str
+    ):
         for name in NAMES:
             (folder / name).write_text(RECORDER.replace("{python}", sys.executable))
             (folder / name).chmod(0o755)
@@ -72,7 +75,7 @@ class Recorded:
         )
         self.status = done.returncode
         self.errors = done.stderr
-        lines = record.read_text().replace(str(folder), "").replace("fairseq-collab\n", "")
+        lines = record.read_text().replace(str(folder), told_as).replace("fairseq-collab\n", "")
         self.commands: list[Command] = [lines.splitlines() for lines in lines.split("END\n")[:-1]]
 
 
@@ -88,15 +91,17 @@ def options(command: Command) -> dict[str, str]:
     return {name: value for name, value in pairwise(command) if name.startswith("--")}
 
 
-def jobs(commands: list[Command], folder: str) -> Iterator[tuple[str, DictConfig]]:
-    """Name and configuration of every run that goes to a folder, as the sweeps compose them."""
+def jobs(
+    commands: list[Command], folder: str, out: Path = Path("/out")
+) -> Iterator[tuple[str, DictConfig]]:
+    """Name and configuration of every run that goes to OUT/FOLDER, as the sweeps compose them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*")
     for option in ("--out", "--jobs"):
         parser.add_argument(option)
     for name, *rest in commands:
-        if name == "sweep" and options(rest)["--out"] == f"/out/{folder}":
+        if name == "sweep" and options(rest)["--out"] == f"{out}/{folder}":
             args = parser.parse_intermixed_args(rest)
             config = REPOSITORY / args.config
             for job in sweep.plan(config, REPOSITORY / "configs", args.overrides):

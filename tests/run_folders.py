@@ -74,6 +74,16 @@ def start_run(parent: Path, name: str, **failed: str) -> Path:
     return folder
 
 
+def write_sweep(parent: Path) -> Path:
+    """Runs of two methods, of which collaborative heads are the better; a third one failed."""
+    references = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(30)]
+    for method, wrong in (("concatenated", 20), ("collab", 2)):
+        bad = [line.replace("kurze Worte", "viele") for line in references[:wrong]]
+        write_translations(write_run(parent, method, 64), bad + references[wrong:], references)
+    start_run(parent, "collab_32_1", verdict="failed", reason="out of memory")
+    return parent
+
+
 def write_translations(run: Path, hypotheses: list[str], references: list[str]) -> Path:
     """Give a finished run translations, and the scores that they have."""
     write_generation(run / "generation.txt", hypotheses)

@@ -41,8 +41,11 @@ def task(words: int = 20) -> Namespace:
 
 def model(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
     """Build ``arch`` as fairseq does, with :data:`SIZES` unless told otherwise."""
-    options = {**SIZES, **options}
-    symbols = symbols or task()
+    return build(arch, symbols or task(), {**SIZES, **options})
+
+
+def build(arch: str, symbols: Namespace, options: dict[str, Any]) -> nn.Module:
+    """Build ``arch`` as fairseq does, with these options."""
     if arch in MODEL_DATACLASS_REGISTRY:
         cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
         cfg._name = arch

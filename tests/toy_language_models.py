@@ -6,8 +6,6 @@ from argparse import Namespace
 from typing import Any
 
 import toy
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
-from omegaconf import OmegaConf
 from torch import nn
 
 LENGTH = 12
@@ -23,7 +21,7 @@ def task() -> Namespace:
 
 def language_model(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
     """A decoder of size 16."""
-    return _build(arch, symbols or task(), language_model_options(arch, **options))
+    return toy.build(arch, symbols or task(), language_model_options(arch, **options))
 
 
 def language_model_options(arch: str, **options: Any) -> dict[str, Any]:
@@ -43,13 +41,10 @@ def language_model_options(arch: str, **options: Any) -> dict[str, Any]:
 
 def roberta(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
     """An encoder of size 16."""
+    return toy.build(arch, symbols or task(), roberta_options(**options))
+
+
+def roberta_options(**options: Any) -> dict[str, Any]:
+    """Options of an encoder of size 16."""
     sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
-    return _build(arch, symbols or task(), {"max_positions": LENGTH, **sizes, **options})
-
-
-def _build(arch: str, symbols: Namespace, options: dict[str, Any]) -> nn.Module:
-    if arch not in MODEL_DATACLASS_REGISTRY:
-        return ARCH_MODEL_REGISTRY[arch].build_model(Namespace(arch=arch, **options), symbols)
-    cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
-    cfg._name = arch
-    return build_model(cfg, symbols)
+    return {"max_positions": LENGTH, **sizes, **options}

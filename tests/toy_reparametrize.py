@@ -22,28 +22,18 @@ HERE = Path("model.pt")
 
 def trained(arch: str, **options: Any) -> Source:
     """A model of ``arch`` in double precision, all of whose weights are random."""
+    symbols = toy_language_models.task()
     if "roberta" in arch:
-        build, sizes = toy_language_models.roberta, {"max_positions": toy_language_models.LENGTH}
-        sizes |= {f"encoder_{name}": value for name, value in toy_language_models.SIZES.items()}
-        symbols = toy_language_models.task()
+        given = toy_language_models.roberta_options(**options)
     elif "_lm" in arch:
-        build, symbols = toy_language_models.language_model, toy_language_models.task()
-        sizes = {f"decoder_{name}": value for name, value in toy_language_models.SIZES.items()}
-        sizes |= {
-            "decoder_input_dim": 16,
-            "decoder_output_dim": 16,
-            "tokens_per_sample": toy_language_models.LENGTH,
-            "max_target_positions": toy_language_models.LENGTH,
-            "add_bos_token": False,
-            "tpu": False,
-        }
+        given = toy_language_models.language_model_options(arch, **options)
     else:
-        build, sizes, symbols = toy.model, dict(toy.SIZES), toy.task()
+        given, symbols = {**toy.SIZES, **options}, toy.task()
     torch.manual_seed(1)
-    model: Any = build(arch, symbols, **options).double().eval()
+    model: Any = toy.build(arch, symbols, given).double().eval()
     randomise(model)
     symbols.build_model = lambda cfg: build_model(cfg, symbols)
-    cfg = {"model": Namespace(_name=arch, **{**sizes, **options})}
+    cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     attentions = source.find_attentions(model)
     for place, module in attentions.items():

@@ -23,7 +23,7 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
-from data_prep.files import make_folder, write_file
+from data_prep.files import make_folder, write_content, write_file
 from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.heads import source
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
@@ -187,7 +187,7 @@ def main(argv: Sequence[str]) -> int:
     out = args.out or args.checkpoint.with_name(f"{args.checkpoint.name}.rank")
     make_folder(out)
     rows = measure(loaded, inputs, args.bin_width, args.tolerance)
-    write_file(out / "rank.csv", lambda file: file.write(to_csv(rows).encode()))
+    write_content(out / "rank.csv", to_csv(rows).encode())
     figure = rank_figure(rows, f"{args.checkpoint}, {len(inputs)} sentences of {args.subset}")
     for kind in ("png", "pdf"):
         write_file(out / f"rank.{kind}", partial(figure.savefig, format=kind))

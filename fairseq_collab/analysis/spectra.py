@@ -59,12 +59,6 @@ def effective_rank(s: Tensor) -> Tensor:
     return entropy.exp() * (total.squeeze(-1) > 0)
 
 
-def cumulative_energy(s: Tensor) -> Tensor:
-    """Share of the energy in the first 1, 2, ... dimensions: ``(..., r) -> (..., r)``."""
-    held = s.square().cumsum(-1)
-    return held / held[..., -1:].clamp_min(torch.finfo(s.dtype).tiny)
-
-
 def centre_rows(logits: Tensor) -> Tensor:
     """Take each row's mean off, which the softmax does not see: ``(..., T, S) -> (..., T, S)``."""
     return logits - logits.mean(-1, keepdim=True)

@@ -123,7 +123,7 @@ class CollaborativeAttention(HeadAttention):
         k = self.k_proj(y)  # (S, B, K)
         if self.bias == "content":
             k = torch.cat([k, y @ self.content_bias.T], dim=-1)  # (S, B, K + H)
-        return k.transpose(0, 1).unsqueeze(1)  # (B, 1, S, K)
+        return k.transpose(0, 1).unsqueeze(1)  # (B, 1, S, K), or K + H
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, d/H)

@@ -59,23 +59,10 @@ def _stretched(s: Tensor) -> Tensor:
     return (s * (RIGHT - LEFT) + LEFT).clamp(0, 1)
 
 
-def cumulative(log_alpha: Tensor, x: float) -> Tensor:
-    """``P(g <= x)`` for ``x`` from 0 up and below 1."""
-    return torch.sigmoid(TEMPERATURE * _z(x) - log_alpha)
-
-
 def probability_open(log_alpha: Tensor) -> Tensor:
     """``P(g != 0)``; the sum over heads is their expected L0 norm."""
-    return torch.sigmoid(log_alpha - TEMPERATURE * _z(0))
-
-
-def probability_one(log_alpha: Tensor) -> Tensor:
-    """``P(g = 1)``."""
-    return torch.sigmoid(log_alpha - TEMPERATURE * _z(1))
-
-
-def _z(x: float) -> float:
-    return math.log((x - LEFT) / (RIGHT - x))
+    z = math.log(-LEFT / RIGHT)  # z(0)
+    return torch.sigmoid(log_alpha - TEMPERATURE * z)
 
 
 class GatedAttention(ConcatenatedAttention):

@@ -27,8 +27,6 @@ from fairseq_collab.attention import groups
 from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
 from fairseq_compat.errors import UserError
 
-NORMALISATIONS = ("paper", "released")
-
 
 class Padding(NamedTuple):
     """Where a batch is padded, ``(B, S)`` and ``(B, T)``."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq import metrics
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
@@ -33,10 +32,10 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
 from fairseq_collab.models.layers import SITES
 from fairseq_compat.errors import UserError
 
-NORMALISATIONS = ("paper", "released")
 #: In the log: sums over batches, beside the number of batches.
 EXPECTED, OPEN, BETWEEN = "gates_l0", "gates_open", "gates_between"
 LOGGED = (EXPECTED, *(f"{EXPECTED}_{site}" for site in SITES), OPEN, BETWEEN)
@@ -126,13 +125,8 @@ class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion)
         report_accuracy: bool = False,
     ):
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        if not gate_penalty >= 0:
-            raise UserError(f"is {gate_penalty}; it must be 0 or more", where="--gate-penalty")
-        if gate_normalisation not in NORMALISATIONS:
-            raise UserError(
-                f"is {gate_normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}",
-                where="--gate-normalisation",
-            )
+        check_weight("--gate-penalty", gate_penalty)
+        check_normalisation("--gate-normalisation", gate_normalisation)
         self.gate_penalty, self.gate_normalisation = gate_penalty, gate_normalisation
 
     def forward(
@@ -154,8 +148,4 @@ class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion)
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Log what fairseq's criterion logs and, in training, the state of the gates."""
         super().reduce_metrics(logging_outputs)
-        batches = sum(log.get(COUNT, 0) for log in logging_outputs)
-        if batches:
-            for name in (name for name in LOGGED if name in logging_outputs[0]):
-                total = sum(log[name] for log in logging_outputs)
-                metrics.log_scalar(name, total / batches, batches, round=2)
+        log_means(logging_outputs, LOGGED, COUNT, digits=2)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq import metrics
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.criterions.adaptive_loss import AdaptiveLoss, AdaptiveLossConfig
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -21,8 +20,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_collab.criterions.head_groups import NORMALISATIONS, constrain, padding_of, watched
-from fairseq_compat.errors import UserError
+from fairseq_collab.criterions.head_groups import constrain, padding_of, watched
+from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
 
 #: In the log: sums over batches, beside the number of batches.
 LOGGED = ("group_within", "group_between", "group_loss", "groups_changed", "centre_shift")
@@ -63,14 +62,9 @@ class WithHeadGroups(FairseqCriterion):
         Raises:
             UserError: a weight below 0, or an unknown normalisation.
         """
-        for name, weight in (("--group-alpha", alpha), ("--group-beta", beta)):
-            if not weight >= 0:
-                raise UserError(f"is {weight}; it must be 0 or more", where=name)
-        if normalisation not in NORMALISATIONS:
-            raise UserError(
-                f"is {normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}",
-                where="--group-normalisation",
-            )
+        check_weight("--group-alpha", alpha)
+        check_weight("--group-beta", beta)
+        check_normalisation("--group-normalisation", normalisation)
         self.group_alpha, self.group_beta = alpha, beta
         self.group_normalisation = normalisation
 
@@ -93,11 +87,7 @@ class WithHeadGroups(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Log what fairseq's criterion logs and, in training, the state of the groups."""
         super().reduce_metrics(logging_outputs)
-        batches = sum(log.get(COUNT, 0) for log in logging_outputs)
-        if batches:
-            for name in LOGGED:
-                total = sum(log[name] for log in logging_outputs)
-                metrics.log_scalar(name, total / batches, batches, round=4)
+        log_means(logging_outputs, LOGGED, COUNT, digits=4)
 
 
 @dataclass

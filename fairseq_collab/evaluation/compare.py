@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_collab.evaluation.run import Run
-from fairseq_collab.evaluation.score import read_hypotheses, read_references
+from fairseq_collab.evaluation.score import read_hypotheses, read_references, readable
 from fairseq_compat.errors import UserError
 
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step
@@ -40,7 +41,10 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True)
 class System:
-    """Translations of a set, with the facts of the run they come from ({} if from none)."""
+    """Translations of a set, with the facts of the run they come from ({} if from none).
+
+    Those of a run are ordinary text, those of a file as fairseq-generate has printed them.
+    """
 
     path: Path
     hypotheses: list[str]
@@ -82,6 +86,7 @@ def read_system(path: Path, reference: Path | None = None) -> System:
             todo="give the --reference of the set that was translated",
         )
     if facts:
+        hypotheses = _as_scored(path, hypotheses)
         _check_score(hypotheses, references, facts, hypotheses_file, reference_file)
     return System(path, hypotheses, references, facts)
 
@@ -197,6 +202,14 @@ def _recorded_reference(path: Path, facts: dict[str, Any]) -> Path:
     if not facts:
         raise UserError("is not a run", where=path, todo="give its reference text (--reference)")
     return Run(path).reference()
+
+
+def _as_scored(run: Path, hypotheses: list[str]) -> list[str]:
+    """Ordinary text, which is what the scores of a run are of, whatever the model's tokens are."""
+    task: Any = OmegaConf.select(Run(run).config(), "task") or {}
+    if "data" not in task:
+        return hypotheses
+    return readable(hypotheses, Path(task["data"]), task["target_lang"])
 
 
 def _check_score(

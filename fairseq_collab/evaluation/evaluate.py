@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -30,14 +29,14 @@ from fairseq_collab.evaluation.score import (
     decoding_speed,
     read_hypotheses,
     read_references,
+    readable,
     score,
 )
+from fairseq_collab.evaluation.training_log import entries
 from fairseq_collab.provenance import circumstances
 from fairseq_compat.errors import UserError
 
 SCORE_VERSION = 1
-#: fairseq's log with ``common.log_format=json``: ``... | INFO | train | {...}``.
-_JSON_ENTRY = re.compile(r"\| (train|valid) \| (\{.*\})$", re.MULTILINE)
 
 
 def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
@@ -134,16 +133,6 @@ def translate(run: Run, config: DictConfig, lock: int | None) -> float | None:
     return decoding_speed(ended.stderr)  # where fairseq's logger writes beside a plug-in
 
 
-def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:
-    """Ordinary text: hypotheses in Moses tokens, where the data folder says so, are detokenised."""
-    form = (read_json(data / "manifest.json") or {}).get("form")
-    if form is None:  # raw text and sentencepiece: data_prep.prepare
-        return hypotheses
-    from data_prep.moses import ordinary_text  # only here: it needs the Moses tools
-
-    return ordinary_text(hypotheses, form, language)
-
-
 def identity(run: Run, config: DictConfig) -> dict[str, Any]:
     """What the run is, in a table's terms."""
     started = run.started()
@@ -200,21 +189,23 @@ def common_value(values: Any) -> Any:
 
 
 def training_figures(run: Run) -> dict[str, Any]:
-    """Speed, length and final loss of the training, from fairseq's log."""
-    entries: dict[str, list[dict[str, Any]]] = {"train": [], "valid": []}
-    for kind, entry in _JSON_ENTRY.findall(run.log.read_text(errors="replace")):
-        entries[kind].append(json.loads(entry))
-    if not entries["train"] or not entries["valid"]:
+    """Speed, length and final loss of the training, from fairseq's log.
+
+    Raises:
+        UserError: the log cannot be read, or no epoch has come to its end.
+    """
+    epochs, validations = entries(run.log, "train"), entries(run.log, "valid")
+    if not epochs or not validations:
         raise UserError("no finished epoch in it", where=run.log)
-    last = entries["train"][-1]
+    last = epochs[-1]
     return {
         # The median, since the first epoch after a resumption counts from there.
         "train_tokens_per_second": round(
-            statistics.median(float(entry["train_wps"]) for entry in entries["train"])
+            statistics.median(float(entry["train_wps"]) for entry in epochs)
         ),
         "train_updates": int(last["train_num_updates"]),
         "epochs": int(last["epoch"]),
-        "valid_loss": float(entries["valid"][-1]["valid_loss"]),
+        "valid_loss": float(validations[-1]["valid_loss"]),
     }
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.cli import run
-from data_prep.files import write_atomic, write_file, write_json
+from data_prep.files import as_json, write_content, write_file
 from fairseq_collab.evaluation import kept_report
 from fairseq_collab.evaluation.kept_runs import Found, read
 from fairseq_collab.provenance import circumstances
-from fairseq_compat.errors import UserError
 
 NAME = "heads_kept"
 
@@ -59,11 +58,8 @@ def write(found: Found, out: Path, made: Mapping[str, Any]) -> None:
     save = partial(
         kept_report.draw(found).savefig, format="png", dpi=150, metadata={"Software": None}
     )
-    try:
-        write_json(out / f"{NAME}.json", content)
-        write_atomic(out / f"{NAME}.md", text)
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where=out) from error
+    write_content(out / f"{NAME}.json", as_json(content).encode())
+    write_content(out / f"{NAME}.md", text.encode())
     write_file(out / f"{NAME}.png", save)
     print(text, end="")
 

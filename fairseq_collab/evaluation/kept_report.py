@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fairseq_collab.evaluation.kept_runs import Found, Result
+from fairseq_collab.evaluation.published import PRUNED, WHOLE_BLEU, WHOLE_HEADS
 from fairseq_collab.figure_style import COLOURS, SHAPES, SITE_NAMES
 from fairseq_collab.models.layers import SITES
 
@@ -23,14 +24,6 @@ KINDS = {
 SITES_OF = {"all": "gates in all attentions", "encoder": "gates in the encoder"}
 #: The penalty of the control: as long a training, which keeps all heads.
 CONTROL = "0"
-#: Heads in encoder, decoder and cross-attention, and BLEU of what was pruned and from scratch.
-PAPER = (
-    ("48 / 48 / 48", "29.6", ""),
-    ("14 / 31 / 30", "29.62", "29.47"),
-    ("12 / 21 / 25", "29.36", "28.95"),
-    ("8 / 13 / 15", "29.06", "28.56"),
-    ("5 / 9 / 12", "28.90", "28.41"),
-)
 PAPER_SOURCE = "Voita et al. 2019 (arXiv 1905.09418), table 2, WMT English-Russian, 6 layers"
 NOTHING = "-"
 
@@ -52,7 +45,7 @@ def markdown(found: Found, made: Mapping[str, Any]) -> str:
         *free_heads(found),
         f"{PAPER_SOURCE}:",
         "",
-        *_table(["encoder / decoder / cross", "pruned", "from scratch"], PAPER),
+        *paper_table(),
         "",
     ]
     if found.unfinished:
@@ -65,6 +58,14 @@ def markdown(found: Found, made: Mapping[str, Any]) -> str:
         f"- {made['date']}, commit {made['commit']}; {versions}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def paper_table() -> list[str]:
+    """The paper's models, with all heads first."""
+    rows = [(WHOLE_HEADS, f"{WHOLE_BLEU:g}", "")]
+    rows += [(one.heads, f"{one.bleu:.2f}", f"{one.from_scratch:.2f}") for one in PRUNED]
+    head = ["encoder / decoder / cross", "pruned", "from scratch"]
+    return _table(head, [(heads.replace("/", " / "), *bleu) for heads, *bleu in rows])
 
 
 def main_table(found: Found) -> list[str]:

@@ -31,7 +31,6 @@ from data_prep import files
 from fairseq_compat.errors import UserError
 
 Verdict = Literal["finished", "failed", "diverged", "incomplete"]
-FAILURES = ("failed", "diverged")
 
 
 class Busy(UserError):

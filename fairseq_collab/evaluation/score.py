@@ -15,6 +15,7 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_collab.evaluation import rouge
+from fairseq_collab.evaluation.run import Run, read_json
 from fairseq_compat.errors import UserError
 
 #: Lines of fairseq-generate: ``D-17<tab>-0.31<tab>text``, a detokenised hypothesis with its score,
@@ -63,6 +64,16 @@ def read_hypotheses(path: Path) -> list[str]:
             "drops sentences)",
         )
     return [found[i] for i in range(len(found))]
+
+
+def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:
+    """Ordinary text: hypotheses in Moses tokens, where the data folder says so, are detokenised."""
+    form = (read_json(data / "manifest.json") or {}).get("form")
+    if form is None:  # raw text and sentencepiece: data_prep.prepare
+        return hypotheses
+    from data_prep.moses import ordinary_text  # only here: it needs the Moses tools
+
+    return ordinary_text(hypotheses, form, language)
 
 
 def examples(generation: Path, references: list[str], number: int) -> str:
@@ -145,34 +156,40 @@ def main(argv: list[str]) -> int:
     if args.what.is_dir():
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
-        generation, reference, result = score_run(args.what)
+        generation, hypotheses, references, result = score_run(args.what)
     else:
         if not args.reference:
             parser.error("argument --reference: needed, unless the folder of a run is given")
-        generation, reference = args.what, args.reference
-        result = score(read_hypotheses(generation), read_references(reference))
+        generation = args.what
+        hypotheses, references = read_hypotheses(generation), read_references(args.reference)
+        result = score(hypotheses, references)
     content, text = asdict(result), summary(result)
     if args.rouge:
-        found = rouge.rouge(read_hypotheses(generation), read_references(reference))
+        found = rouge.rouge(hypotheses, references)
         content["rouge"] = asdict(found)
         text += "\n" + rouge.summary(found)
     if args.examples > 0:
-        print(examples(generation, read_references(reference), args.examples), end="\n\n")
+        print(examples(generation, references, args.examples), end="\n\n")
     print(json.dumps(content) if args.json else text)
     return 0
 
 
-def score_run(folder: Path) -> tuple[Path, Path, Score]:
-    """Average, translate and score a trained run: its translations, references and scores."""
-    from fairseq_collab.evaluation.evaluate import evaluate  # torch and fairseq, only if needed
-    from fairseq_collab.evaluation.run import Run
+def score_run(folder: Path) -> tuple[Path, list[str], list[str], Score]:
+    """Average, translate and score a trained run.
+
+    Returns:
+        What fairseq-generate printed, the translations as ordinary text, references and scores.
+    """
+    from fairseq_collab.evaluation.compare import read_system  # both import this module
+    from fairseq_collab.evaluation.evaluate import evaluate
 
     run = Run(folder.resolve())
     run.config()  # no lock file in a folder that is no run
     with run.locked() as lock:
         found = evaluate(run, lock)
     result = Score(**{field.name: found[field.name] for field in fields(Score)})
-    return run.generation, run.reference(), result
+    system = read_system(run.folder)
+    return run.generation, system.hypotheses, system.references, result
 
 
 def summary(result: Score) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from data_prep.files import make_folder, write_content
 from fairseq_collab.evaluation import against, figure, published
 from fairseq_collab.evaluation.rows import NO_X, Row, distinct, warnings
 from fairseq_collab.evaluation.table_content import (
@@ -25,8 +25,6 @@ from fairseq_collab.evaluation.table_content import (
     paper_bleu,
     read_table,
 )
-from fairseq_compat import atomic
-from fairseq_compat.errors import UserError
 
 NOTHING = "-"
 
@@ -194,13 +192,6 @@ def write(table: Table, text: str, out: Path) -> None:
     """
     files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
     files |= figure.draw(table.rows, table.noun, table.title)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            atomic.write(out / name, partial(_fill, content))
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where=out) from error
-
-
-def _fill(content: bytes, file: BinaryIO) -> None:
-    file.write(content)
+    make_folder(out)
+    for name, content in files.items():
+        write_content(out / name, content)

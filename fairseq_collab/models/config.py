@@ -117,32 +117,6 @@ def _key_dim_in(site: str) -> Any:
     )
 
 
-def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
-    """Parse a number for all layers, or one a layer, joined by commas; None stays None.
-
-    Args:
-        option: how the option is called, for messages.
-        least: the smallest number that makes sense.
-
-    Raises:
-        ValueError: not such numbers, or as many as neither one nor the layers.
-    """
-    if text is None:
-        return None
-    try:
-        numbers = [int(number) for number in str(text).split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) == 1:
-        numbers *= layers
-    if len(numbers) != layers or min(numbers, default=least) < least:
-        raise ValueError(
-            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
-            "a layer) joined by commas"
-        )
-    return numbers
-
-
 # mypy cannot follow a base class that make_dataclass makes at run time: hence the ignores below.
 @dataclass
 class CollabOptions(TransformerOptions):  # type: ignore[misc, valid-type]

@@ -26,13 +26,13 @@ from torch import nn
 
 from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, TransformerOptions
-from fairseq_collab.models.language_models import (
+from fairseq_collab.models.layers import Encoder
+from fairseq_collab.models.one_stack import (
     VariantModel,
     plain_options,
     register_variant,
     with_variant,
 )
-from fairseq_collab.models.layers import Encoder
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 from fairseq_compat.errors import UserError

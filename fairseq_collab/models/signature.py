@@ -65,8 +65,10 @@ def _differences(
         if isinstance(module, HeadAttention) and saved is not None:
             yield from _attention_differences(name, module, saved)
         saved = state.get(f"{prefix}{name}.dictionary_signature")
-        if saved is not None and not torch.equal(saved, own[f"{name}.dictionary_signature"].cpu()):
-            yield _dictionary_difference(name, saved, own[f"{name}.dictionary_signature"])
+        given = own.get(f"{name}.dictionary_signature")
+        # A model of another kind may keep it elsewhere; what does not fit then is told below.
+        if saved is not None and given is not None and not torch.equal(saved, given.cpu()):
+            yield _dictionary_difference(name, saved, given)
     for name, tensor in own.items():
         saved = state.get(prefix + name)
         if saved is None:

@@ -1,4 +1,4 @@
-"""Loading trained models, and the checks that every command makes before it computes anything."""
+"""Trained models: loaded, with the checks that every command makes first, read with, and saved."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq import utils
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import Dictionary
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from fairseq_compat.checkpoints import UNDEFINED
+from fairseq_compat.checkpoints import UNDEFINED, without_training
 from fairseq_compat.errors import UserError
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
@@ -32,11 +33,57 @@ def load(checkpoint: Path, data: Path) -> Loaded:
     Raises:
         UserError: the checkpoint is missing, damaged, or does not fit ``data``.
     """
-    check_data(data)
     # Recomputed activations are for training: hooks would see every layer twice.
-    overrides = {"data": str(data), "checkpoint_activations": False}
-    (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    return loaded(checkpoint, read_checkpoint(checkpoint, data, checkpoint_activations=False))
+
+
+def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
+    """The content of a checkpoint, with ``cfg``, whose data folder is there.
+
+    Args:
+        data: the data folder, if not the one that it was trained on.
+        changed: options of the model or the task that are to have other values.
+
+    Raises:
+        UserError: the checkpoint is missing or damaged, or there is no such data folder.
+    """
+    if data is not None:
+        check_data(data)
+        changed["data"] = str(data)
+    state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
+    if data is None:
+        todo = f"name the folder that {checkpoint} was trained on with --data"
+        check_data(state["cfg"].task.get("data", ""), todo)
+    return state
+
+
+def loaded(checkpoint: Path, state: dict[str, Any]) -> Loaded:
+    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes.
+
+    Raises:
+        UserError: it does not fit its data folder.
+    """
+    (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
     return Loaded(model.eval(), cfg, task)
+
+
+def plain_config(cfg: DictConfig) -> dict[str, Any]:
+    """A configuration as plain values, interpolations resolved: what checkpoints hold."""
+    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(name): value for name, value in values.items()}
+
+
+def checkpoint_of(state: dict[str, Any], cfg: dict[str, Any], model: Any) -> dict[str, Any]:
+    """What to save of a model made from a trained one: to translate with, or to fine-tune from.
+
+    Args:
+        state: the trained model's checkpoint; all that it says of neither weights nor training
+            stays.
+        cfg: the configuration of ``model``, as plain values.
+    """
+    content = {"args": None, "cfg": cfg, "model": model.state_dict()}
+    return {**without_training(state), **content}
 
 
 def epoch(

@@ -13,8 +13,9 @@ from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import CollabOptions, one_a_layer
-from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
+from fairseq_collab.models.config import CollabOptions
+from fairseq_collab.models.layers import AttentionBuilder, Site
+from fairseq_collab.models.site_options import by_layer, named_sites
 
 
 class CollabTransformer(HeadTransformer):
@@ -22,8 +23,9 @@ class CollabTransformer(HeadTransformer):
 
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        sites = collaborative_sites(cfg.collaborative_sites)
-        return partial(build_attention, cfg=cfg, sites=sites, key_dims=key_dims(cfg))
+        sites = named_sites("--collaborative-sites", cfg.collaborative_sites, or_none=True)
+        key_dims = by_layer(cfg, "key_dim", least=0)
+        return partial(build_attention, cfg=cfg, sites=sites, key_dims=key_dims)
 
 
 def build_attention(
@@ -33,13 +35,13 @@ def build_attention(
     num_heads: int,
     *,
     cfg: TransformerConfig,
-    sites: frozenset[Site],
+    sites: tuple[Site, ...],
     key_dims: dict[Site, list[int] | None],
     **options: Any,
 ) -> HeadAttention:
     """Collaborative heads at the chosen ``sites``, ordinary heads of size ``d/H`` elsewhere.
 
-    Also ordinary where ``key_dims`` has 0 for the layer.
+    Also ordinary where ``key_dims`` has 0 for the layer; where it has none, ``--key-dim`` holds.
     """
     chosen = key_dims[site]
     if chosen is not None:
@@ -58,39 +60,6 @@ def build_attention(
         value_init=cfg.value_init,
         **options,
     )
-
-
-def key_dims(cfg: TransformerConfig) -> dict[Site, list[int] | None]:
-    """``--key-dim-in-SITE`` of all sites: one key dimension a layer, or None for ``--key-dim``.
-
-    Raises:
-        ValueError: not numbers, or as many as neither one nor the layers.
-    """
-    texts: dict[Site, tuple[str | None, int]] = {
-        "encoder": (cfg.key_dim_in_encoder, cfg.encoder.layers),
-        "decoder": (cfg.key_dim_in_decoder, cfg.decoder.layers),
-        "cross": (cfg.key_dim_in_cross, cfg.decoder.layers),
-    }
-    return {
-        site: one_a_layer(f"--key-dim-in-{site}", text, layers, least=0)
-        for site, (text, layers) in texts.items()
-    }
-
-
-def collaborative_sites(text: str) -> frozenset[Site]:
-    """Parse ``--collaborative-sites``: names of :data:`SITES` joined by commas, or ``none``.
-
-    Raises:
-        ValueError: an unknown name.
-    """
-    names = [] if text == "none" else text.split(",")
-    unknown = set(names) - set(SITES)
-    if unknown or not text:
-        raise ValueError(
-            f"--collaborative-sites is {text!r}; it must name some of {', '.join(SITES)}, joined "
-            "by commas, or be none"
-        )
-    return frozenset(site for site in SITES if site in names)
 
 
 register_presets("transformer_collab", CollabTransformer, CollabOptions)

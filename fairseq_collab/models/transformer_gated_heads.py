@@ -26,13 +26,9 @@ from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import HeadSizeOptions
 from fairseq_collab.models.freeze import PARTS, freeze, parts_of
-from fairseq_collab.models.layers import SITES, AttentionBuilder, Site, is_copy
-from fairseq_collab.models.transformer_headsize_n import (
-    HeadCounts,
-    head_counts,
-    head_options,
-    heads_of,
-)
+from fairseq_collab.models.layers import AttentionBuilder, Site, is_copy
+from fairseq_collab.models.site_options import by_layer, named_sites
+from fairseq_collab.models.transformer_headsize_n import HeadCounts, head_options, heads_of
 from fairseq_compat.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -79,7 +75,9 @@ class GatedHeadsTransformer(HeadTransformer):
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
         sites = named_sites("--gated-sites", cfg.gated_sites)
-        return partial(build_attention, cfg=cfg, counts=head_counts(cfg), sites=sites)
+        return partial(
+            build_attention, cfg=cfg, counts=by_layer(cfg, "heads", least=1), sites=sites
+        )
 
     @classmethod
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
@@ -130,20 +128,6 @@ def build_attention(
         site=site,
         **options,
     )
-
-
-def named_sites(option: str, text: str) -> tuple[Site, ...]:
-    """Parse names of :data:`SITES` joined by commas.
-
-    Raises:
-        ValueError: an unknown name, or none.
-    """
-    names = text.split(",")
-    if set(names) - set(SITES):
-        raise ValueError(
-            f"{option} is {text!r}; it must name some of {', '.join(SITES)}, joined by commas"
-        )
-    return tuple(site for site in SITES if site in names)
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:

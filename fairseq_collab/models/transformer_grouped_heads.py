@@ -17,13 +17,9 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_collab.attention.grouped import GroupedAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import HeadSizeOptions
-from fairseq_collab.models.layers import SITES, AttentionBuilder, Site
-from fairseq_collab.models.transformer_headsize_n import (
-    HeadCounts,
-    head_counts,
-    head_options,
-    heads_of,
-)
+from fairseq_collab.models.layers import AttentionBuilder, Site
+from fairseq_collab.models.site_options import by_layer, per_site
+from fairseq_collab.models.transformer_headsize_n import HeadCounts, head_options, heads_of
 
 
 @dataclass
@@ -53,7 +49,9 @@ class GroupedHeadsTransformer(HeadTransformer):
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
         groups = None if cfg.head_groups is None else per_site("--head-groups", cfg.head_groups)
-        return partial(build_attention, cfg=cfg, counts=head_counts(cfg), groups=groups)
+        return partial(
+            build_attention, cfg=cfg, counts=by_layer(cfg, "heads", least=1), groups=groups
+        )
 
 
 def build_attention(
@@ -78,23 +76,6 @@ def build_attention(
         **head_options(cfg, heads),
         **options,
     )
-
-
-def per_site(option: str, text: str) -> dict[Site, int]:
-    """Parse a number for all attentions, or one for each of :data:`SITES`, joined by commas.
-
-    Raises:
-        ValueError: neither of that, or a number below 1.
-    """
-    parts = str(text).split(",")
-    if len(parts) == 1:
-        parts *= len(SITES)
-    if len(parts) != len(SITES) or not all(part.isdecimal() and int(part) for part in parts):
-        raise ValueError(
-            f"{option} is {text!r}; it must be a number above 0, or three joined by commas, for "
-            f"{', '.join(SITES)}"
-        )
-    return {site: int(part) for site, part in zip(SITES, parts, strict=True)}
 
 
 register_presets("transformer_grouped_heads", GroupedHeadsTransformer, GroupedHeadsOptions)

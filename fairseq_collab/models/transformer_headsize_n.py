@@ -14,8 +14,9 @@ from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import HeadSizeOptions, one_a_layer
+from fairseq_collab.models.config import HeadSizeOptions
 from fairseq_collab.models.layers import AttentionBuilder, Site
+from fairseq_collab.models.site_options import by_layer
 
 #: Heads by site and layer; None for as many as ``--SIDE-attention-heads`` says.
 HeadCounts = dict[Site, list[int] | None]
@@ -26,7 +27,7 @@ class HeadSizeTransformer(HeadTransformer):
 
     @classmethod
     def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        return partial(build_attention, cfg=cfg, counts=head_counts(cfg))
+        return partial(build_attention, cfg=cfg, counts=by_layer(cfg, "heads", least=1))
 
 
 def build_attention(
@@ -83,23 +84,6 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
             "give a multiple of their number"
         )
     return cfg.key_dim // heads
-
-
-def head_counts(cfg: TransformerConfig) -> HeadCounts:
-    """``--heads-in-SITE`` of all sites: a number for all layers, or one a layer.
-
-    Raises:
-        ValueError: not numbers, or as many as neither one nor the layers.
-    """
-    texts: dict[Site, tuple[str | None, int]] = {
-        "encoder": (cfg.heads_in_encoder, cfg.encoder.layers),
-        "decoder": (cfg.heads_in_decoder, cfg.decoder.layers),
-        "cross": (cfg.heads_in_cross, cfg.decoder.layers),
-    }
-    return {
-        site: one_a_layer(f"--heads-in-{site}", text, layers, least=1)
-        for site, (text, layers) in texts.items()
-    }
 
 
 register_presets("transformer_headsize_n", HeadSizeTransformer, HeadSizeOptions)

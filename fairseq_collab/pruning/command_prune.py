@@ -12,8 +12,8 @@ from fairseq import utils
 
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.models.transformer_gated_heads import named_sites
-from fairseq_collab.models.transformer_grouped_heads import per_site
+from fairseq_collab.models.site_options import named_sites, per_site
+from fairseq_collab.options import check_folder_of, positive
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import (
     MEASURE,
@@ -86,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="with --gates: take those between 0 and 1 for the nearer of both",
     )  # fmt: skip
     parser.add_argument(
-        "--ffn-dim", type=int, metavar="N",
+        "--ffn-dim", type=positive, metavar="N",
         help="keep N units of each feed-forward layer, those with the largest weights",
     )  # fmt: skip
     parser.add_argument(
@@ -102,8 +102,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Leave the program where options do not make sense together."""
-    if args.ffn_dim is not None and args.ffn_dim < 1:
-        parser.error(f"argument --ffn-dim: must be at least 1, not {args.ffn_dim}")
     said = (args.votes, args.gates, args.importance, args.keep_heads, args.keep, args.ffn_dim)
     if not any(said) and args.random is None:
         parser.error(
@@ -201,6 +199,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     check_options(parser, args)
+    check_folder_of(args.output, "--output")
     utils.import_user_module(Namespace(user_dir=args.user_dir))
     trained = load(args.checkpoint, args.data)
     gates = decided_gates(trained, args.round) if args.gates else gates_of(trained)

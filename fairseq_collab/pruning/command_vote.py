@@ -12,7 +12,8 @@ from fairseq import utils
 from tqdm import tqdm
 
 from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
-from fairseq_collab.models.transformer_grouped_heads import per_site
+from fairseq_collab.models.site_options import per_site
+from fairseq_collab.options import check_folder_of, positive
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import RULES
 from fairseq_collab.pruning.gates import gates_of, without_gates
@@ -55,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         "times their length, on average",
     )  # fmt: skip
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="of a batch (default: as in training)"
+        "--max-tokens", type=positive, metavar="N", help="of a batch (default: as in training)"
     )
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
@@ -97,6 +98,8 @@ def main(argv: Sequence[str]) -> int:
             file cannot be written.
     """
     args = build_parser().parse_args(argv)
+    output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
+    check_folder_of(output, "--output")
     utils.import_user_module(Namespace(user_dir=args.user_dir))
     trained = load(args.checkpoint, args.data)
     trained = without_gates(trained, gates_of(trained))
@@ -110,7 +113,6 @@ def main(argv: Sequence[str]) -> int:
     padding_symbol = trained.task.source_dictionary.pad()
     count = count_votes(model.to(device), read, padding_symbol, device)
     check_stable(count, args.rho, args.checkpoint)
-    output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -197,7 +197,4 @@ def draw(curves: Mapping[Curve, Sequence[Point]]) -> Figure:
 
 
 def _write_text(path: Path, text: str) -> None:
-    def fill(file: BinaryIO) -> None:
-        file.write(text.encode())
-
-    write_file(path, fill)
+    write_file(path, lambda file: file.write(text.encode()))

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_collab.checkpoint_average import DROPPED, DROPPED_EXTRA
 from fairseq_collab.models.layers import Site
+from fairseq_collab.models.trained import checkpoint_of, plain_config
 from fairseq_collab.pruning.trained import HEADSIZE, Trained, build, sized_options, weights_of
 from fairseq_compat.errors import UserError
 
@@ -51,7 +50,8 @@ def pruned_checkpoint(trained: Trained, kept: Kept, ffn_dim: int | None = None) 
             if f"{side}_ffn_embed_dim" in options:  # a language model has no encoder
                 options[f"{side}_ffn_embed_dim"] = ffn_dim
     model = build(trained, options, weights)
-    return checkpoint_of(trained, model, options)
+    cfg = {**plain_config(trained.cfg), "model": plain_config(options)}
+    return checkpoint_of(trained.state, cfg, model)
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:
@@ -129,14 +129,3 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
         for full, axis in ((name, 0), (f"{layer}.fc1.bias", 0), (f"{layer}.fc2.weight", 1)):
             result[full] = weights[full].index_select(axis, units)
     return result
-
-
-def checkpoint_of(trained: Trained, model: Any, options: Any) -> dict[str, Any]:
-    """A checkpoint with the weights of ``model``: to translate with, or to fine-tune from."""
-    state = {name: value for name, value in trained.state.items() if name not in DROPPED}
-    extra = state.get("extra_state") or {}
-    state["extra_state"] = {key: extra[key] for key in extra if key not in DROPPED_EXTRA}
-    cfg = OmegaConf.to_container(trained.cfg, resolve=True, enum_to_str=True)
-    assert isinstance(cfg, dict)
-    cfg["model"] = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
-    return {**state, "cfg": cfg, "args": None, "model": model.state_dict()}

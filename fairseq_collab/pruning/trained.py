@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
 from fairseq.modules import MultiheadAttention
 from omegaconf import DictConfig, OmegaConf
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import SITES, Site, is_copy
-from fairseq_collab.models.trained import GIVE_DATA, check_data
+from fairseq_collab.models.trained import loaded, read_checkpoint
 from fairseq_compat.errors import UserError
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
@@ -99,10 +98,9 @@ def load(path: Path, data: Path | None = None) -> Trained:
     Raises:
         UserError: it cannot be read, its data folder is gone, or its heads cannot go alone.
     """
-    state = load_checkpoint_to_cpu(str(path), {} if data is None else {"data": str(data)})
-    check_data(state["cfg"].task.data, f"{GIVE_DATA} with --data")
-    (model,), _, task = load_model_ensemble_and_task([str(path)], state=state)
-    return Trained(path, state, model.eval(), task, find_attentions(model, path))
+    state = read_checkpoint(path, data)
+    model, _, task = loaded(path, state)
+    return Trained(path, state, model, task, find_attentions(model, path))
 
 
 def find_attentions(model: Any, path: Path) -> dict[Site, dict[str, Any]]:

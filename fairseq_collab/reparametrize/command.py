@@ -18,15 +18,16 @@ from fairseq import utils
 from tqdm import tqdm
 
 from fairseq_collab.bleu import check_translation
+from fairseq_collab.models.trained import checkpoint_of, plain_config
+from fairseq_collab.options import check_folder_of
 from fairseq_collab.progress import bar
-from fairseq_collab.reparametrize import convert, source
+from fairseq_collab.reparametrize import source
 from fairseq_collab.reparametrize.dims import chosen_dims, chosen_places
 from fairseq_collab.reparametrize.distil import distil
 from fairseq_collab.reparametrize.options import build_parser, check
 from fairseq_collab.reparametrize.source import Place
 from fairseq_collab.reparametrize.work import Reparametrizer
 from fairseq_compat import checkpoints
-from fairseq_compat.errors import UserError
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
@@ -35,8 +36,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     Raises:
         UserError: bad input; nothing is written then.
     """
-    if not args.out.parent.is_dir():
-        raise UserError("there is no such folder", args.out.parent, "make it, or change --out")
+    check_folder_of(args.out, "--out")
     found = source.load(args.checkpoint, args.data)
     found.model.to(args.device)
     if args.max_bleu_drop is not None:
@@ -53,7 +53,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         losses = distil(
             found.model, model, work.inputs, pad, args.distil, seed=args.seed, progress=steps
         )
-    checkpoints.save(convert.checkpoint(found, cfg, model.cpu()), args.out)
+    checkpoints.save(checkpoint_of(found.state, plain_config(cfg), model.cpu()), args.out)
     return {
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),

@@ -24,7 +24,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_collab.attention.concatenated import scaling
-from fairseq_collab.checkpoint_average import DROPPED, DROPPED_EXTRA
 from fairseq_collab.models.layers import SITES, is_copy
 from fairseq_collab.reparametrize.factorise import (
     Factors,
@@ -173,16 +172,3 @@ def target_model(
     state = {name: weight for name, weight in state.items() if not is_copy(name)}
     model.load_state_dict(state, strict=True)
     return model.eval()
-
-
-def checkpoint(source: Source, cfg: DictConfig, model: Any) -> dict[str, Any]:
-    """What to save: weights, configuration and history, without the state of the optimiser."""
-    extra = source.state.get("extra_state") or {}
-    kept = {name: value for name, value in source.state.items() if name not in DROPPED}
-    return {
-        **kept,
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "extra_state": {name: extra[name] for name in extra if name not in DROPPED_EXTRA},
-        "model": model.state_dict(),
-    }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fairseq_collab.models.config import one_a_layer
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.models.transformer_collab import collaborative_sites
+from fairseq_collab.models.site_options import named_sites, one_a_layer
 from fairseq_collab.reparametrize.source import Place, Source
 from fairseq_compat.errors import UserError
 
@@ -46,9 +45,9 @@ def chosen_places(args: Namespace, found: Source) -> list[Place]:
         UserError: there are none, or a site is unknown.
     """
     try:
-        sites = collaborative_sites(args.sites)
+        sites = named_sites("--sites", args.sites, or_none=True)
     except ValueError as error:
-        raise UserError(str(error).replace("--collaborative-sites", "--sites")) from error
+        raise UserError(str(error)) from error
     places = [place for place in found.attentions if place.site in sites]
     if not places:
         has = ", ".join(site for site in SITES if any(p.site == site for p in found.attentions))

@@ -12,36 +12,27 @@ import argparse
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
+from fairseq_collab.models.trained import checkpoint_of, plain_config
+from fairseq_collab.options import check_folder_of
 from fairseq_collab.reparametrize.export_model import Trained, load, plain
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
-
-#: Parts of a training state that say nothing about the model, some as large as it.
-TRAINING = ("last_optimizer_state",)
-TRAINING_EXTRA = ("ema", "ema_fp32_params", "train_iterator")
 
 
 def to_fairseq(trained: Trained, arguments: argparse.Namespace) -> None:
     """A checkpoint of fairseq's own model: ``fairseq-generate`` reads it without ``--user-dir``."""
     exported = plain(trained)
-    cfg = OmegaConf.to_container(trained.state["cfg"], resolve=True, enum_to_str=True)
-    assert isinstance(cfg, dict)
+    cfg = plain_config(trained.state["cfg"])
     options = exported.options
     cfg["model"] = OmegaConf.to_container(options) if OmegaConf.is_config(options) else options
     cfg["common"]["user_dir"] = None
-    extra = trained.state.get("extra_state") or {}
-    state: dict[str, Any] = {k: v for k, v in trained.state.items() if k not in TRAINING}
-    state |= {
-        "args": None,
-        "cfg": cfg,
-        "extra_state": {name: extra[name] for name in extra if name not in TRAINING_EXTRA},
-        "model": exported.model.state_dict(),
-    }
-    checkpoints.save(state, arguments.out)
+    content = checkpoint_of(trained.state, cfg, exported.model)
+    content["extra_state"].pop("train_iterator", None)
+    checkpoints.save(content, arguments.out)
 
 
 def to_safetensors(trained: Trained, arguments: argparse.Namespace) -> None:
@@ -131,10 +122,9 @@ def check_out(out: Path, force: bool) -> None:
     """The result needs a folder to go to, and a name that is free.
 
     Raises:
-        UserError: it has not.
+        UserError: one of them is missing.
     """
-    if not out.absolute().parent.is_dir():
-        raise UserError("there is no such folder", out.absolute().parent, "make it")
+    check_folder_of(out, "--out")
     if out.exists() and not force:
         raise UserError("exists already", out, "give another --out, or replace it with --force")
 

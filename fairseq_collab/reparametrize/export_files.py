@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from data_prep.files import locked
 from fairseq_collab.models.signature import register_dictionary_signature
 from fairseq_collab.models.trained import check_data
 from fairseq_collab.reparametrize.export_model import Trained
+from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
 
@@ -31,24 +31,26 @@ def whole_folder(out: Path) -> Iterator[Path]:
         UserError: another process is making ``out``.
     """
     out = out.resolve()  # so that "." and links have a parent and a name
+    new, former = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "former"))
     with locked(out.with_name(f".{out.name}.lock")):
-        # Under the lock, whatever temporary folder is there belongs to a process that died.
-        for kind in ("new", "former"):
-            _remove(out.with_name(f".{out.name}.{kind}"))
-        new = out.with_name(f".{out.name}.new")
+        # Under the lock, whatever temporary folder is there belongs to a process that died; it
+        # may have died between its two renames.
+        if former.exists() and not out.exists():
+            former.rename(out)
+        for path in (new, former):
+            _remove(path)
         new.mkdir()
         try:
             yield new
             for path in new.iterdir():
-                _sync(path)
-            _put_in_place(new, out)
+                atomic.sync(path)
+            _put_in_place(new, out, former)
         finally:
             _remove(new)
 
 
-def _put_in_place(new: Path, out: Path) -> None:
+def _put_in_place(new: Path, out: Path, former: Path) -> None:
     """Renames; what was there before goes aside first, as a folder cannot be replaced at once."""
-    former = out.with_name(f".{out.name}.former")
     if out.exists():
         out.rename(former)
     new.rename(out)
@@ -60,14 +62,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Vocabulary(NamedTuple):

@@ -18,7 +18,7 @@ from torch import Tensor
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.reparametrize.export_model import Trained
 from fairseq_compat import atomic
-from fairseq_compat.checkpoints import UNDEFINED
+from fairseq_compat.checkpoints import UNDEFINED, first_names
 
 #: Raised when the meaning of the header's entry changes.
 VERSION = 1
@@ -38,19 +38,10 @@ def write(trained: Trained, out: Path) -> None:
 
 def untied(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Each weight once, and for every other name of it the one that it is stored under."""
-    weights: dict[str, Tensor] = {}
-    tied: dict[str, str] = {}
-    names: dict[tuple[Any, ...], str] = {}
-    for name, weight in state.items():
-        if name.endswith(UNDEFINED):
-            continue  # uninitialised memory that nothing reads
-        place = (weight.data_ptr(), weight.shape, weight.stride())
-        first = names.setdefault(place, name) if weight.numel() else name
-        if first == name:
-            weights[name] = weight.contiguous()
-        else:
-            tied[name] = first
-    return weights, tied
+    # Without uninitialised memory that nothing reads.
+    first = first_names({n: weight for n, weight in state.items() if not n.endswith(UNDEFINED)})
+    weights = {name: state[name].contiguous() for name in first if first[name] == name}
+    return weights, {name: other for name, other in first.items() if other != name}
 
 
 def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from data_prep.cli import run
+from data_prep.files import write_atomic
 from fairseq_collab.provenance import circumstances
 from fairseq_collab.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_collab.reparametrize.tensorly_reference import tensorly_factors
@@ -135,22 +137,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--one", nargs=2, metavar=("SIZE", "METHOD"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    try:
+
+    def action() -> None:
         if args.one:
             name, method = args.one
             size = SIZES[name]
             spectrum = mean_spectrum(args.spectra)
             print(json.dumps(once(method, size, size.dim // 2, spectrum)))
-            return 0
+            return
         rows = [row for name in args.sizes for row in measure(name, args.spectra, args.methods)]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    result = json.dumps({"rows": rows, **circumstances(cpu=True)}, indent=1)
-    if args.out:
-        args.out.write_text(result + "\n")
-    print(result)
-    return 0
+        result = json.dumps({"rows": rows, **circumstances(cpu=True)}, indent=1)
+        if args.out:
+            write_atomic(args.out, result + "\n")
+        print(result)
+
+    return run(parser.prog, action)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.models.transformer_lm import TransformerLanguageModel
@@ -23,7 +22,7 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.masked_lm import HeadRoberta
-from fairseq_collab.models.trained import check_data, check_finite
+from fairseq_collab.models.trained import check_finite, loaded, read_checkpoint
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 from fairseq_compat.errors import UserError
 
@@ -85,19 +84,17 @@ def load(path: Path, data: Path | None = None) -> Source:
     Raises:
         UserError: it cannot be read, or its model cannot be re-parametrised; says why.
     """
-    state = load_checkpoint_to_cpu(str(path), {} if data is None else {"data": str(data)})
+    state = read_checkpoint(path, data)
     check_finite(state["model"], path)
     check_weights(state["model"], path)
-    data_todo = f"name the folder that {path} was trained on with --data"
-    check_data(state["cfg"].task.get("data", ""), data_todo)
-    (model,), _, task = load_model_ensemble_and_task([str(path)], state=state)
+    model, _, task = loaded(path, state)
     arch = target_arch(model, path)
     attentions = find_attentions(model)
     for place, module in attentions.items():
         check_attention(place, module, path)
     check_head_counts(attentions, path)
     state = {name: value for name, value in state.items() if name != "model"}
-    return Source(path, state, model.eval(), task, arch, attentions)
+    return Source(path, state, model, task, arch, attentions)
 
 
 def target_arch(model: Any, path: Path) -> str:

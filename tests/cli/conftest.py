@@ -35,6 +35,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One side of the copy task, binarised."""
+    folder = tmp_path_factory.mktemp("monolingual")
+    write_copy_task(folder / "text", train=300)
+    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid", "test")]
+    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="session")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after three updates: enough for tests that only load it."""
     folder = tmp_path_factory.mktemp("trained")

@@ -135,7 +135,12 @@ def test_what_prune_refuses(
         trained, "--output", out, "--ffn-dim=3"
     )
     line = prune(*grouped, "--ffn-dim=3", "--data", tmp_path / "no")
-    assert "no: there is no such data folder; give the folder" in line
+    assert line.endswith(
+        "no: there is no such data folder; give the folder that fairseq-preprocess has written"
+    )
+    line = prune(grouped[0], "--ffn-dim=3", "--output", tmp_path / "no" / "out.pt")
+    todo = "make it, or give another --output"
+    assert line == f"{tmp_path / 'no'}: there is no such folder; {todo}"
     assert not out.exists()
 
 
@@ -148,6 +153,11 @@ def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_
         command_vote.main([*command, "--rho=-1"])
     with pytest.raises(UserError, match=r"--max-tokens: a sentence of valid has more than the 3"):
         command_vote.main([*command, "--max-tokens=3"])
+    # It has no --data to be told of.
+    with pytest.raises(UserError, match=r"there is no such data folder; give the .* has written$"):
+        command_vote.main([command[0], str(tmp_path / "no"), f"--output={out}"])
+    with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
+        command_vote.main([*command, f"--output={tmp_path / 'no' / 'votes.json'}"])
     assert not out.exists()
 
 
@@ -156,8 +166,9 @@ def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_
     [
         (command_vote, ["c.pt", "data", "--groups=a"], "argument --groups: --groups is 'a'"),
         (command_vote, ["c.pt", "data", "--rule=all"], "argument --rule: invalid choice"),
+        (command_vote, ["c.pt", "data", "--max-tokens=0"], "--max-tokens: must be a whole number"),
         (command_prune, ["c.pt", "--output=o"], "says what goes"),
-        (command_prune, ["c.pt", "--output=o", "--ffn-dim=0"], "argument --ffn-dim: must be at"),
+        (command_prune, ["c.pt", "--output=o", "--ffn-dim=0"], "--ffn-dim: must be a whole"),
     ],
 )
 def test_usage(

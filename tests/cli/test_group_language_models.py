@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import SHORT
 from cli.test_group_commands import PRUNE
-from commands import USER_DIR, run_command, succeed, train_log, write_copy_task
+from commands import USER_DIR, run_command, succeed, train_log
 
 from fairseq_collab.criterions.with_head_groups import LOGGED
 from fairseq_collab.pruning import command_prune, command_vote
@@ -26,16 +26,6 @@ ADAPTIVE = [
 ]  # fmt: skip
 TRAIN = [o for o in SHORT if not o.startswith("--criterion")]
 LOSS = ["--criterion=adaptive_loss", "--ddp-backend=legacy_ddp"]
-
-
-@pytest.fixture(scope="module")
-def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One side of the copy task, binarised."""
-    folder = tmp_path_factory.mktemp("monolingual")
-    write_copy_task(folder / "text", train=300)
-    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid", "test")]
-    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
-    return folder / "bin"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import SHORT
-from commands import USER_DIR, refuse, succeed, train_log, write_copy_task
+from commands import USER_DIR, refuse, succeed, train_log
 
 SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
 LM = [
@@ -17,16 +17,6 @@ LM = [
 ]
 MASKED = ["--task=masked_lm", *(f"--encoder-{size}" for size in SIZES), "--tokens-per-sample=16"]
 TRAIN = [o for o in SHORT if not o.startswith("--criterion")]
-
-
-@pytest.fixture(scope="module")
-def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One side of the copy task, binarised."""
-    folder = tmp_path_factory.mktemp("monolingual")
-    write_copy_task(folder / "text", train=300)
-    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid", "test")]
-    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
-    return folder / "bin"
 
 
 @pytest.fixture(scope="module")

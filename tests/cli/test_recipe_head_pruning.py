@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from commands import BIN, REPOSITORY
+from commands import REPOSITORY
 from omegaconf import DictConfig
+from recipe_recorder import Recorded, jobs
 
-from fairseq_collab.evaluation import sweep
 from fairseq_collab.pruning import shapes
 
 RECIPE = REPOSITORY / "recipes" / "head_pruning.sh"
-#: Takes the place of fairseq-collab: keeps its arguments, one a line; of prune, makes the file.
-RECORDER = """\
-#!/usr/bin/env bash
-printf '%s\\n' "$@" END >> "$RECORD"
-[ "$1" != prune ] || cp "$PRUNED" "${@: -1}"
-"""
-#: Takes the place of python: keeps the arguments of the table, and does not make it.
-PYTHON = """\
-#!/usr/bin/env bash
-case "$*" in
-    *evaluation.kept*) printf '%s\\n' "$@" END >> "$RECORD" ;;
-    *) exec {python} "$@" ;;
-esac
-"""
 PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.
 SHAPES = [*(f"all-{penalty}" for penalty in PENALTIES), "encoder-0.01", "encoder-0.1"]
 FAILED = "all-0.1"
-Command = list[str]
 
 
 @pytest.mark.parametrize(
@@ -52,35 +33,13 @@ def test_refusals(arguments: list[str], message: str) -> None:
 
 
 def test_a_baseline_that_is_not_finished(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", RECIPE, "embedded"], capture_output=True, text=True,
-        env={**settings(tmp_path), "BASELINE": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert f"no finished run {tmp_path}/model-concatenated_seed-7" in done.stderr
-    assert not (tmp_path / "record").exists()
+    done = Recorded(tmp_path, "head_pruning.sh", "embedded", BASELINE=str(tmp_path))
+    assert done.status == 1
+    assert f"no finished run {tmp_path}/model-concatenated_seed-7" in done.errors
+    assert not done.commands
 
 
-def settings(folder: Path) -> dict[str, str]:
-    """The environment of a recipe whose commands are recorded in ``folder``."""
-    for name, text in (("fairseq-collab", RECORDER), ("python", PYTHON)):
-        (folder / name).write_text(text.replace("{python}", sys.executable))
-        (folder / name).chmod(0o755)
-    return {
-        **os.environ,
-        "PATH": f"{folder}:{BIN}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": sys.prefix,
-        "RECORD": str(folder / "record"),
-        "PRUNED": str(folder / "pruned.pt"),
-        "DATA": "data/none",
-        "OUT": str(folder / "out"),
-        "SEEDS": "7",
-        "PENALTIES": ",".join(PENALTIES),
-        "SWEEP": "",
-    }
-
-
-class Recorded:
+class Pruning(Recorded):
     """Everything that the recipe asks for, for one seed; all runs but one are finished."""
 
     def __init__(self, dataset: str, folder: Path):
@@ -94,35 +53,18 @@ class Recorded:
             run.mkdir(parents=True)
             (run / "score.json").touch()
         write_pruned(folder / "pruned.pt")
-        done = subprocess.run(
-            ["bash", RECIPE, dataset], capture_output=True, text=True, env=settings(folder)
-        )
-        assert done.returncode == 1, done.stderr  # it tells of the one
-        self.errors = done.stderr
-        ended = (folder / "record").read_text().split("END\n")[:-1]
-        self.commands: list[Command] = [command.splitlines() for command in ended]
+        super().__init__(
+            folder, "head_pruning.sh", dataset, told_as=str(folder),
+            MADE=str(folder / "pruned.pt"), PENALTIES=",".join(PENALTIES),
+        )  # fmt: skip
+        assert self.status == 1, self.errors  # it tells of the one
         self._composed: dict[str, dict[str, DictConfig]] = {}
 
     def jobs(self, folder: str) -> dict[str, DictConfig]:
-        """The configuration of every run of a folder by its name, as the sweeps compose them."""
+        """The configuration of every run of a folder by its name."""
         if folder not in self._composed:
-            self._composed[folder] = dict(self._compose(folder))
+            self._composed[folder] = dict(jobs(self.commands, folder, self.out))
         return self._composed[folder]
-
-    def _compose(self, folder: str) -> Iterator[tuple[str, DictConfig]]:
-        parser = argparse.ArgumentParser()
-        parser.add_argument("config", type=Path)
-        parser.add_argument("overrides", nargs="*")
-        for option in ("--out", "--jobs"):
-            parser.add_argument(option)
-        for name, *rest in self.commands:
-            if name != "sweep":
-                continue
-            args = parser.parse_intermixed_args(rest)
-            if args.out == str(self.out / folder):
-                config = REPOSITORY / args.config
-                for job in sweep.plan(config, REPOSITORY / "configs", args.overrides):
-                    yield job.name, job.config
 
 
 def write_pruned(path: Path) -> None:
@@ -136,11 +78,11 @@ def write_pruned(path: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["embedded", "multi30k"])
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(request.param, tmp_path_factory.mktemp("recorder"))
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pruning:
+    return Pruning(request.param, tmp_path_factory.mktemp("recorder"))
 
 
-def test_gates_start_from_ordinary_heads(recorded: Recorded) -> None:
+def test_gates_start_from_ordinary_heads(recorded: Pruning) -> None:
     ((name, ordinary),) = recorded.jobs("trained").items()
     assert (name, ordinary.model._name) == ("model-concatenated_seed-7", "transformer_headsize_n")
     assert list(recorded.jobs("gated/all")) == [
@@ -162,7 +104,7 @@ def test_gates_start_from_ordinary_heads(recorded: Recorded) -> None:
                 assert config.model[option] == ordinary.model[option]
 
 
-def test_every_finished_run_is_pruned(recorded: Recorded) -> None:
+def test_every_finished_run_is_pruned(recorded: Pruning) -> None:
     pruned = {}
     for name, *rest in recorded.commands:
         if name == "prune":
@@ -179,7 +121,7 @@ def test_every_finished_run_is_pruned(recorded: Recorded) -> None:
     }
 
 
-def test_a_run_that_is_not_finished_is_told(recorded: Recorded) -> None:
+def test_a_run_that_is_not_finished_is_told(recorded: Pruning) -> None:
     """Its name is what Hydra makes of the penalty: one that is spelt otherwise is not found."""
     (line,) = (line for line in recorded.errors.splitlines() if line.startswith("head_pruning"))
     run = recorded.out / "gated" / "all" / "gate_penalty-0.1_seed-7"
@@ -188,7 +130,7 @@ def test_a_run_that_is_not_finished_is_told(recorded: Recorded) -> None:
     )
 
 
-def test_shapes_are_tuned_and_trained_from_scratch(recorded: Recorded) -> None:
+def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
     """Each goes on from its own checkpoint, or from nothing for as many epochs as all before."""
     ordinary, *_ = recorded.jobs("trained").values()
     gated, *_ = recorded.jobs("gated/all").values()
@@ -212,8 +154,8 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Recorded) -> None:
         assert other.optimization.max_epoch == sum(epochs)
 
 
-def test_it_ends_with_the_table(recorded: Recorded) -> None:
+def test_it_ends_with_the_table(recorded: Pruning) -> None:
     out = str(recorded.out)
     assert recorded.commands[-1] == [
-        *("-m", "fairseq_collab.evaluation.kept", out, "--baseline", f"{out}/trained")
+        *("python", "-m", "fairseq_collab.evaluation.kept", out, "--baseline", f"{out}/trained")
     ]

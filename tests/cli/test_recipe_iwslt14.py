@@ -176,7 +176,8 @@ def test_dry_run_does_nothing(tmp_path: Path) -> None:
     for number in range(1, 9):
         assert f"== stage {number}: " in done.stdout
     words = done.stdout.replace("\\\n", " ").split()
-    for program in ("fairseq-train", "average", "fairseq-generate", "data_prep.recipe_score"):
+    scorer = "fairseq_collab.evaluation.recipe_score"
+    for program in ("fairseq-train", "average", "fairseq-generate", scorer):
         assert program in words
     assert words[words.index("--max-update") + 1] == "5"
     assert not out.exists()

@@ -219,7 +219,7 @@ def test_weights_that_are_refused(stock: Path, tmp_path: Path, change: Any, mess
         (["--key-dim-in-cross=0", "--sites=cross"], "no attention is left to re-parametrise"),
         (["--key-dim=4", "--sites=middle"], "--sites is 'middle'; it must name some of encoder"),
         (["--key-dim=4", "--sites=none"], "--sites none: the model has no such attention"),
-        (["--key-dim=4", "--data=nowhere"], "nowhere: there is no such data folder; name the"),
+        (["--key-dim=4", "--data=nowhere"], "nowhere: there is no such data folder; give the"),
         (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
     ],
 )
@@ -260,7 +260,7 @@ def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
         "--out", tmp_path / "out.pt",
     )  # fmt: skip
     assert f"{tmp_path / 'no.pt'}: there is no such checkpoint" in line
-    with pytest.raises(UserError, match="there is no such folder; make it, or change --out"):
+    with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
         run(trained, "--key-dim=4", "--out", tmp_path / "no" / "out.pt")
 
 

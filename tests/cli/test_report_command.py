@@ -6,23 +6,11 @@ import json
 from pathlib import Path
 
 from commands import refuse, run_command
-from run_folders import start_run, write_run, write_translations
-
-REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(30)]
-
-
-def sweep(parent: Path) -> Path:
-    """Two methods; one run failed."""
-    for method, wrong in (("concatenated", 20), ("collab", 2)):
-        bad = [line.replace("kurze Worte", "viele") for line in REFERENCES[:wrong]]
-        run = write_run(parent, method, 64)
-        write_translations(run, bad + REFERENCES[wrong:], REFERENCES)
-    start_run(parent, "collab_32_1", verdict="failed", reason="out of memory")
-    return parent
+from run_folders import write_sweep
 
 
 def test_a_page_and_its_numbers(tmp_path: Path) -> None:
-    runs, out = sweep(tmp_path / "runs" / "deep"), tmp_path / "new" / "page.html"
+    runs, out = write_sweep(tmp_path / "runs" / "deep"), tmp_path / "new" / "page.html"
     done = run_command("fairseq-collab", "report", tmp_path / "runs", "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -43,7 +31,7 @@ def test_refusals_take_one_line(tmp_path: Path) -> None:
     out = tmp_path / "out.html"
     line = refuse("fairseq-collab", "report", tmp_path / "none", "--out", out)
     assert line == f"fairseq-collab report: error: {tmp_path}/none: there is no such folder"
-    runs = sweep(tmp_path / "runs")
+    runs = write_sweep(tmp_path / "runs")
     (runs / "collab_64_1" / "generation.txt").unlink()
     line = refuse("fairseq-collab", "report", runs, "--out", out)
     assert line.startswith("fairseq-collab report: error: ")

@@ -7,23 +7,11 @@ import json
 from pathlib import Path
 
 from commands import refuse, run_command, succeed
-from run_folders import start_run, write_run, write_translations
-
-REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]
-
-
-def sweep(parent: Path) -> Path:
-    """Two methods; one run failed."""
-    for method, wrong in (("concatenated", 20), ("collab", 2)):
-        bad = [line.replace("kurze Worte", "viele") for line in REFERENCES[:wrong]]
-        run = write_run(parent, method, 64)
-        write_translations(run, bad + REFERENCES[wrong:], REFERENCES)
-    start_run(parent, "collab_32_1", verdict="failed", reason="out of memory")
-    return parent
+from run_folders import write_run, write_sweep
 
 
 def test_table_and_compare(tmp_path: Path) -> None:
-    runs, out = sweep(tmp_path / "runs"), tmp_path / "new" / "out"
+    runs, out = write_sweep(tmp_path / "runs"), tmp_path / "new" / "out"
     done = run_command("fairseq-collab", "table", runs, "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (out / "table.md").read_text()
@@ -47,7 +35,7 @@ def test_table_and_compare(tmp_path: Path) -> None:
 
 
 def test_a_row_a_method(tmp_path: Path) -> None:
-    runs, out = sweep(tmp_path / "runs"), tmp_path / "out"
+    runs, out = write_sweep(tmp_path / "runs"), tmp_path / "out"
     printed = succeed("fairseq-collab", "table", runs, "--x", "none", "--out", out)
     assert "| method | seeds | BLEU |" in printed
     assert "| collab | 1 |" in printed
@@ -57,7 +45,7 @@ def test_a_row_a_method(tmp_path: Path) -> None:
 
 
 def test_refusals_take_one_line(tmp_path: Path) -> None:
-    runs = sweep(tmp_path)
+    runs = write_sweep(tmp_path)
     line = refuse("fairseq-collab", "compare", runs / "concatenated_64_1", runs / "collab_32_1")
     assert line == (
         f"fairseq-collab compare: error: {runs / 'collab_32_1'}: not a finished run: failed "

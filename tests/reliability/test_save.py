@@ -86,6 +86,21 @@ def test_failed_save_is_no_success(tmp_path: Path, fail_at: list[int]) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint1.pt"]
 
 
+@pytest.mark.parametrize(
+    ("place", "reason"), [("none/a.pt", "No such file or directory"), (".", "Is a directory")]
+)
+def test_what_waiting_does_not_mend_is_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str, reason: str
+) -> None:
+    """Nor is room on the disk what is missing."""
+    with pytest.raises(UserError) as caught:
+        checkpoints.save(LARGE, tmp_path / place)
+    todo = "make its folder writable, or give another file"
+    assert str(caught.value) == f"{tmp_path / place}: cannot be saved: {reason}; {todo}"
+    assert "trying again" not in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_failed_copy_leaves_the_former(tmp_path: Path, fail_at: list[int]) -> None:
     source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
     source.write_bytes(b"x" * 5000)

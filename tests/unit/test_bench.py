@@ -227,7 +227,7 @@ def test_targets() -> None:
         (("--data", "nowhere"), "nowhere: there is no such data folder"),
         (("--data", ".", "--checkpoint", "x.pt"), "x.pt: there is no such checkpoint"),
         (("--out", "nowhere/bench.json"), "nowhere/bench.json: cannot be written"),
-        (("--report", "nowhere.json"), "nowhere.json: No such file"),
+        (("--report", "nowhere.json"), "nowhere.json: cannot be read: No such file"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -258,7 +258,15 @@ def test_unknown_names(
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_benchmark(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match=r"other\.json: is not a file of fairseq-collab bench"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "no results of a benchmark of version 1"),
+        ('{"version": 1}', "it has no records"),
+        ("{", "not JSON: .*"),
+    ],
+)
+def test_a_file_that_is_no_benchmark(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(UserError, match=rf"other\.json: {message}; give what fairseq-collab bench"):
         command.main(["--report", str(tmp_path / "other.json")])

@@ -304,6 +304,16 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
 
 
+def test_what_was_there_outlives_a_killed_export_and_a_failed_one(tmp_path: Path) -> None:
+    """The first died between its renames: what was there stands aside, and nothing in its place."""
+    (tmp_path / ".out.former").mkdir()
+    (tmp_path / ".out.former" / "whole").write_text("whole")
+    with pytest.raises(KeyboardInterrupt), export_files.whole_folder(tmp_path / "out"):
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "whole").read_text() == "whole"
+
+
 def test_two_exports_to_one_place(tmp_path: Path) -> None:
     with export_files.whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
@@ -328,7 +338,8 @@ def test_a_full_disk_is_told_in_a_line(
 
 def test_the_folder_of_the_result_must_exist(tmp_path: Path) -> None:
     message = refused(CHECKPOINT, "--format=fairseq", "--out", tmp_path / "no" / "model.pt")
-    assert message == f"{tmp_path / 'no'}: there is no such folder; make it"
+    todo = "make it, or give another --out"
+    assert message == f"{tmp_path / 'no'}: there is no such folder; {todo}"
 
 
 def test_missing_and_damaged_checkpoints(tmp_path: Path) -> None:

@@ -47,6 +47,20 @@ def plain_criterion() -> Any:
 # ---- the distribution ----------------------------------------------------------------------------
 
 
+def cumulative(log_alpha: torch.Tensor, x: float) -> torch.Tensor:
+    """``P(g <= x)`` for ``x`` from 0 up and below 1, in closed form."""
+    return torch.sigmoid(gates.TEMPERATURE * z(x) - log_alpha)
+
+
+def probability_one(log_alpha: torch.Tensor) -> torch.Tensor:
+    """``P(g = 1)``, in closed form."""
+    return torch.sigmoid(log_alpha - gates.TEMPERATURE * z(1))
+
+
+def z(x: float) -> float:
+    return math.log((x - gates.LEFT) / (gates.RIGHT - x))
+
+
 @pytest.mark.parametrize("log_alpha", [-2.0, 0.0, 1.5])
 def test_samples_follow_the_closed_forms(log_alpha: float) -> None:
     """A share of 200,000 draws is off by less than five standard deviations."""
@@ -55,10 +69,10 @@ def test_samples_follow_the_closed_forms(log_alpha: float) -> None:
     given = torch.tensor(log_alpha)
     shares = {
         gates.probability_open(given): drawn != 0,
-        gates.probability_one(given): drawn == 1,
-        gates.cumulative(given, 0.0): drawn == 0,
-        gates.cumulative(given, 0.25): drawn <= 0.25,
-        gates.cumulative(given, 0.9): drawn <= 0.9,
+        probability_one(given): drawn == 1,
+        cumulative(given, 0.0): drawn == 0,
+        cumulative(given, 0.25): drawn <= 0.25,
+        cumulative(given, 0.9): drawn <= 0.9,
     }
     for probability, found in shares.items():
         deviation = math.sqrt(float(probability * (1 - probability)) / count)
@@ -68,7 +82,7 @@ def test_samples_follow_the_closed_forms(log_alpha: float) -> None:
 def test_constants_of_the_paper() -> None:
     """P(g = 0) at log_alpha = 0 is 1/(1 + 11^0.33); a gate of evaluation closes at -log 11."""
     zero = torch.zeros(())
-    assert float(gates.cumulative(zero, 0.0)) == pytest.approx(1 / (1 + 11**0.33))
+    assert float(cumulative(zero, 0.0)) == pytest.approx(1 / (1 + 11**0.33))
     edge = torch.tensor([-math.log(11), 0.0, math.log(11)])
     expected = torch.tensor([0, 0.5, 1.0])
     torch.testing.assert_close(gates.deterministic(edge), expected, rtol=0, atol=1e-12)
@@ -79,9 +93,9 @@ def test_constants_of_the_paper() -> None:
 
 def test_probabilities_add_up() -> None:
     log_alpha = torch.linspace(-5, 5, 11)
-    closed, between = gates.cumulative(log_alpha, 0.0), gates.cumulative(log_alpha, 1 - 1e-12)
+    closed, between = cumulative(log_alpha, 0.0), cumulative(log_alpha, 1 - 1e-12)
     torch.testing.assert_close(closed + gates.probability_open(log_alpha), torch.ones(11))
-    torch.testing.assert_close(between + gates.probability_one(log_alpha), torch.ones(11))
+    torch.testing.assert_close(between + probability_one(log_alpha), torch.ones(11))
 
 
 def test_draws_have_a_gradient() -> None:
@@ -105,7 +119,7 @@ def test_open_gates_are_one_in_evaluation_and_seldom_closed_in_training() -> Non
     attention = GatedAttention(16, 4)
     assert attention.eval().gates().tolist() == [1] * 4
     log_alpha = attention.log_alpha.detach()
-    assert gates.probability_one(log_alpha).min() > 0.95
+    assert probability_one(log_alpha).min() > 0.95
     assert gates.probability_open(log_alpha).min() > 0.99
 
 

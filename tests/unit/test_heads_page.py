@@ -15,9 +15,9 @@ import pytest
 
 from fairseq_collab.analysis.heads import figures, page, page_text
 from fairseq_collab.analysis.heads.page_examples import confident, labels
-from fairseq_collab.analysis.heads.page_parts import NOTHING
 from fairseq_collab.analysis.heads.palette import PALETTE, SHADES, Scale, contrast
 from fairseq_collab.markup import Markup, element
+from fairseq_collab.page import NOTHING
 from fairseq_compat.errors import UserError
 
 HEADS = {"encoder": [4, 2], "decoder": [4, 4], "cross": [3, 4]}
@@ -401,7 +401,7 @@ def test_the_same_content_gives_the_same_files(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/out: cannot be written: Not a dir.*give another"):
+    with pytest.raises(UserError, match=r"file/out: no such folder can be made: .*give another"):
         page.write(base(), tmp_path / "file" / "out")
 
 

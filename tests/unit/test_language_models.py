@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model, roberta, task
 
@@ -222,3 +223,11 @@ def test_another_variant_takes_one_call() -> None:
     register_language_models("transformer_lm_another", CollabTransformer, CollabOptions)
     model = language_model("transformer_lm_another", key_dim=3)
     assert model.decoder.layers[0].self_attn.key_dim == 3
+
+
+def test_weights_of_a_model_with_another_stack_are_refused() -> None:
+    """A translation model's dictionary is that of its encoder, RoBERTa's that of a part of it."""
+    translation = toy.model("transformer_collab", key_dim=8)
+    masked = roberta("roberta_collab", key_dim=8)
+    with pytest.raises(UserError, match=r"sentence_encoder\.\S+ is missing from it"):
+        masked.load_state_dict(translation.state_dict())

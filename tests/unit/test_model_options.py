@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
 from fairseq_collab.models.layers import is_copy
-from fairseq_collab.models.transformer_collab import collaborative_sites
+from fairseq_collab.models.site_options import named_sites
 from fairseq_compat.errors import UserError
 
 
@@ -112,8 +112,10 @@ def test_key_dim_is_dealt_out_in_every_layer() -> None:
 
 
 def test_sites() -> None:
-    assert collaborative_sites("none") == frozenset()
-    assert collaborative_sites("cross,encoder") == {"encoder", "cross"}
+    assert named_sites("--sites", "none", or_none=True) == ()
+    assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
+    with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
+        named_sites("--sites", "none")
     model = toy.model("transformer_collab", collaborative_sites="decoder", key_dim=5)
     kinds = {
         name: hasattr(module, "mixing")

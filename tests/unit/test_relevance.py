@@ -10,9 +10,10 @@ import torch
 import toy
 from torch import Tensor, nn
 
+from fairseq_collab.analysis.heads.head_outputs import by_site
 from fairseq_collab.analysis.heads.lrp_rules import ignored, relevance_rules
 from fairseq_collab.analysis.heads.relevance import Relevance, per_unit
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import SITES, Site
 from fairseq_compat.errors import UserError
 
 ARCHITECTURES = {
@@ -192,16 +193,20 @@ def test_relevance_is_conserved(arch: str, variant: str) -> None:
     relevance = Relevance(trained_like(arch, **ARCHITECTURES[arch], **options))
     relevance.add(sample())
     assert relevance.deviation < 1e-9
-    assert relevance.steps == 9  # tokens of the targets that are not padding
     for site in SITES:
         for layer in relevance.result()[site]:
             assert sum(map(abs, layer)) == pytest.approx(1)
 
 
+def sums(relevance: Relevance) -> dict[Site, list[list[float]]]:
+    """The relevance of each head, of the 1 that every step has started with."""
+    return by_site(relevance.sums)
+
+
 def test_shares_are_those_of_a_layer() -> None:
     relevance = Relevance(trained_like("transformer_headsize_n"))
     relevance.add(sample())
-    whole, shares = relevance.per_step()["cross"][1], relevance.result()["cross"][1]
+    whole, shares = sums(relevance)["cross"][1], relevance.result()["cross"][1]
     assert shares == pytest.approx([one / sum(map(abs, whole)) for one in whole])
 
 
@@ -213,7 +218,7 @@ def test_stock_models_have_the_relevance_of_their_twins() -> None:
     for model in (stock, twin):
         relevance = Relevance(model)
         relevance.add(sample())
-        found.append(relevance.per_step())
+        found.append(sums(relevance))
     for site in SITES:
         torch.testing.assert_close(double(found[0][site]), double(found[1][site]))
 
@@ -223,17 +228,17 @@ def shared_weights(stock: Any, twin: Any) -> dict[str, Tensor]:
 
 
 def test_batches_add_up() -> None:
-    """Two sentences of a batch, and the same two one after the other."""
+    """Sentences of a batch, and the same one after the other without the targets' padding."""
     model = trained_like("transformer_headsize_n")
     together, apart = Relevance(model), Relevance(model)
     together.add(sample())
     for i in range(3):
-        apart.add({"net_input": {name: x[i : i + 1] for name, x in toy.batch().items()}})
-    assert together.steps == apart.steps
+        net_input = {name: x[i : i + 1] for name, x in toy.batch().items()}
+        read = net_input["prev_output_tokens"]
+        net_input["prev_output_tokens"] = read[read.ne(model.decoder.padding_idx)][None]
+        apart.add({"net_input": net_input})
     for site in SITES:
-        torch.testing.assert_close(
-            double(together.per_step()[site]), double(apart.per_step()[site])
-        )
+        torch.testing.assert_close(double(sums(together)[site]), double(sums(apart)[site]))
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -333,7 +333,6 @@ def section(**facts: Any) -> dict[str, Any]:
     return {
         "sentences": 1000,
         "subset": "test",
-        "data_sha256": "abc",
         "rows": [made],
         "budgets": [{"fine_tuned": False}],
         "curves": [{"runs": [{"points": [[1, 4.0], [2, 5.0]]}]}],
@@ -345,7 +344,7 @@ def section(**facts: Any) -> dict[str, Any]:
 def test_notes_say_what_is_so() -> None:
     plain = " ".join(notes.notes(section()))
     assert "of 40, about 2.0 would be below 0.05" in plain
-    for absent in ("seeds a row", "budget", "still learning", "small", "heads", "not checked"):
+    for absent in ("seeds a row", "budget", "still learning", "small", "heads"):
         assert absent not in plain
     few = row(1, [30.0, 31.0], parameters=1_000_000, heads=4, sentences_per_second=None)
     other = row(2, [30.0], parameters=2_500_000, heads=8, sentences_per_second=1.0)
@@ -356,7 +355,6 @@ def test_notes_say_what_is_so() -> None:
             section(
                 rows=rows,
                 curves=falling,
-                data_sha256=None,
                 tests=[{"seeds": []}],
                 budgets=[{"fine_tuned": False}, {"fine_tuned": True}],
             )
@@ -371,7 +369,6 @@ def test_notes_say_what_is_so() -> None:
         "1.00 to 2.50 million parameters",
         "different numbers of heads (4, 8)",
         "not recorded for 1 of 2 rows",
-        "it has no manifest",
     ):
         assert present in text
     assert "2 seeds a row" in " ".join(notes.notes(section(rows=[few])))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from data_prep.folder import build_folder
-from fairseq_collab.evaluation.evaluate import manifest_hash, readable
+from fairseq_collab.evaluation.evaluate import manifest_hash, training_figures
 from fairseq_collab.evaluation.run import Busy, Run, runs_under
+from fairseq_collab.evaluation.score import readable
 from fairseq_collab.evaluation.sweep import combinations, plan, run_name
 from fairseq_collab.evaluation.worker import why
 from fairseq_compat.errors import UserError
@@ -145,3 +146,17 @@ def test_tokenised_translations_become_readable(tmp_path: Path) -> None:
     form = {"moses": True, "hyphens": None}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
     assert readable(tokens, tmp_path, "de") == ["Hallo, Welt!"]
+
+
+def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
+    """What comes next, once the training has been resumed, is in the same line."""
+    train = '| train | {{"epoch": {0}, "train_wps": "{0}00", "train_num_updates": "{0}0"}}\n'
+    valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
+    cut = train.format(2)[:25]
+    run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
+    figures = training_figures(run)
+    assert figures["train_tokens_per_second"] == 150
+    assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
+    run.log.write_text(valid)
+    with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
+        training_figures(run)

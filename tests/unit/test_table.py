@@ -155,8 +155,9 @@ def test_scores_of_another_form_are_refused(tmp_path: Path, content: str, messag
 
 
 def test_warnings_below_the_table(tmp_path: Path) -> None:
-    write_run(tmp_path, "collab", 64, train_updates=4000, beam=4, hardware="other")
-    write_run(tmp_path, "concatenated", 64, averaged=["checkpoint16.pt"])
+    write_run(tmp_path, "collab", 64, train_updates=4000, beam=4, hardware="other",
+              data_sha256=None)  # fmt: skip
+    write_run(tmp_path, "concatenated", 64, averaged=["checkpoint16.pt"], data_sha256=None)
     text = markdown(read(tmp_path))
     assert (
         "- training budgets differ by more than 1%: 4,000 updates (collab_64_1) to "
@@ -165,6 +166,7 @@ def test_warnings_below_the_table(tmp_path: Path) -> None:
     assert "- translated differently: beam 4, lenpen 1; beam 5, lenpen 1\n" in text
     assert "- different numbers of averaged checkpoints: 1, 2\n" in text
     assert "- training tokens/s come from different hardware" in text
+    assert "- the data folder has no manifest" in text
 
 
 def test_nothing_to_warn_of(tmp_path: Path) -> None:
@@ -282,5 +284,5 @@ def test_the_paper_stands_beside_the_same_ratio(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "collab", 64)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/out: cannot be written: Not a directory"):
+    with pytest.raises(UserError, match="file/out: no such folder can be made: Not a directory"):
         main([str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "out")])

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import bottleneck
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.analysis import bottleneck
 from fairseq_collab.attention import ConcatenatedAttention
 
 TOKENS = 6

@@ -25,10 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import read_versioned
+from data_prep.files import read_versioned, write_content
 from fairseq_collab.analysis.heads.weights import Heads
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
 VERSION = 1
@@ -43,11 +42,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
         UserError: it cannot be written.
     """
     text = json.dumps({"version": VERSION, **content}, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        atomic.write(path, lambda file: file.write(text.encode()))
-    except OSError as error:
-        todo = "give another folder with --out"
-        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+    write_content(path, text.encode())
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from fairseq_collab.analysis.heads.page_examples import confident, labels
-from fairseq_collab.analysis.heads.page_parts import arrows, decimals, kind_of, number, numbers_of
+from fairseq_collab.analysis.heads.page_parts import arrows, kind_of, number, numbers_of
 from fairseq_collab.analysis.heads.page_sections import (
     Content,
     best_head,
@@ -32,6 +32,7 @@ from fairseq_collab.analysis.heads.page_sections import (
 from fairseq_collab.analysis.heads.page_text import About
 from fairseq_collab.analysis.heads.palette import NAME, PALETTE, scale_of
 from fairseq_collab.figure_style import BLUE, SITE_NAMES, VERMILION
+from fairseq_collab.page import decimals
 
 DOTS_PER_INCH = 120
 #: Inches of a cell, and of what stands around a panel.

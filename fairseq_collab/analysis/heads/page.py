@@ -7,18 +7,15 @@ OUT/heads_*.png          figures of it, for a page of results
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from data_prep.files import make_folder, write_content
 from fairseq_collab.analysis.heads import figures, page_sections, page_text
 from fairseq_collab.analysis.heads.page_examples import examples
-from fairseq_collab.analysis.heads.page_parts import facts
 from fairseq_collab.analysis.heads.page_sections import Content
 from fairseq_collab.markup import Markup
-from fairseq_collab.page import document, own
-from fairseq_compat import atomic
-from fairseq_compat.errors import UserError
+from fairseq_collab.page import document, facts, own
 
 NAME = "report.html"
 #: Anchor, heading and content of each section, in the order of the page.
@@ -48,17 +45,9 @@ def write(content: Mapping[str, Any], out: Path) -> None:
         UserError: the folder cannot be made or written to.
     """
     made = {NAME: report(content).encode(), **figures.draw(content)}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, data in made.items():
-            atomic.write(out / name, partial(_fill, data))
-    except OSError as error:
-        todo = "give another folder with --out"
-        raise UserError(f"cannot be written: {error.strerror or error}", out, todo) from error
-
-
-def _fill(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+    make_folder(out)
+    for name, data in made.items():
+        write_content(out / name, data)
 
 
 def report(content: Content) -> str:

@@ -10,10 +10,8 @@ from typing import Any
 
 from fairseq_collab.analysis.heads.palette import PALETTE, Scale, gradient
 from fairseq_collab.markup import Markup, element, scroll
+from fairseq_collab.page import NOTHING, Number, decimals, grid
 
-#: A number, or none where a measure does not apply.
-Number = float | None
-NOTHING = "\N{EN DASH}"
 ARROW = "\N{RIGHTWARDS ARROW}"
 #: The kinds of roles that have a colour of their own: a role's first word.
 KINDS = ("positional", "syntactic", "rare")
@@ -26,55 +24,15 @@ def number(value: Number) -> str:
     return NOTHING if value is None else f"{value:.3g}"
 
 
-def decimals(value: Number) -> str:
-    """Two decimals, for shares."""
-    return NOTHING if value is None else f"{value:.2f}"
-
-
 def numbers_of(layers: Iterable[Iterable[Number]]) -> list[float]:
     """All numbers that there are."""
     return [value for layer in layers for value in layer if value is not None]
 
 
-def grid(
-    name: str,
-    corner: str,
-    columns: Sequence[str],
-    rows: Iterable[tuple[str, Sequence[Markup]]],
-    kind: str,
-) -> Markup:
-    """A table with headings above and on the left, in a part that narrow screens scroll.
-
-    Args:
-        name: stands above, and names the table to those who do not see it
-        corner: what the headings on the left are
-        rows: heading and cells; a row that is shorter than the headings is filled up
-        kind: a class of ``style.css``
-    """
-    top = [element("th", column, scope="col") for column in columns]
-    body = [
-        element(
-            "tr",
-            element("th", heading, scope="row"),
-            *cells,
-            *[element("td")] * (len(columns) - len(cells)),
-        )
-        for heading, cells in rows
-    ]
-    whole = element(
-        "table",
-        element("caption", name),
-        element("thead", element("tr", element("th", corner, scope="col"), *top)),
-        element("tbody", *body),
-        class_=kind,
-    )
-    return scroll(whole, name)
-
-
 def by_head(
     name: str, layers: Sequence[Sequence[Any]], cell: Callable[[int, int], Markup], kind: str
 ) -> Markup:
-    """A :func:`grid` with a row for each layer and a column for each head."""
+    """A :func:`~fairseq_collab.page.grid` with a row for each layer and a column for each head."""
     width = max((len(layer) for layer in layers), default=0)
     rows = (
         (str(i), [cell(i, head) for head in range(len(layer))]) for i, layer in enumerate(layers)
@@ -201,9 +159,3 @@ def figure(tables: Iterable[Markup], below: Markup, how: str) -> Markup:
     """Tables side by side, what is said of their colours, and how to read them."""
     side = element("div", *tables, class_="side")
     return element("figure", side, below, element("figcaption", how))
-
-
-def facts(items: Iterable[tuple[str, str]]) -> Markup:
-    """A list of names and what they stand for."""
-    pairs = [part for name, value in items for part in (element("dt", name), element("dd", value))]
-    return element("dl", *pairs)

@@ -9,12 +9,8 @@ from typing import Any
 from fairseq_collab.analysis.heads import page_text
 from fairseq_collab.analysis.heads.page_parts import (
     KINDS,
-    NOTHING,
-    Number,
     arrows,
-    decimals,
     figure,
-    grid,
     heat_map,
     kind_of,
     legend,
@@ -27,6 +23,7 @@ from fairseq_collab.analysis.heads.page_parts import (
 from fairseq_collab.analysis.heads.palette import Scale, scale_of
 from fairseq_collab.figure_style import SITE_NAMES
 from fairseq_collab.markup import Markup, element, join
+from fairseq_collab.page import NOTHING, Number, decimals, grid
 
 Content = Mapping[str, Any]
 SHARES = Scale(0.0, 1.0)

@@ -61,8 +61,6 @@ class Relevance:
             )
         self.model = model
         self.sums: dict[Attention, Tensor] = {}
-        #: Generation steps so far.
-        self.steps = 0
         #: The largest share of a batch's relevance that was lost or made on the way.
         self.deviation = 0.0
 
@@ -96,7 +94,6 @@ class Relevance:
             self.sums[attention] = self.sums.get(attention, 0) + total.double().cpu()  # (H,)
         arrived = zip([*inputs, *biases], found[len(heads) :], strict=True)
         self._check(_total([(top, start)]), _total(arrived))
-        self.steps += int(is_step.sum())
 
     def _check(self, started: float, arrived: float) -> None:
         deviation = abs(arrived - started) / abs(started)
@@ -110,10 +107,6 @@ class Relevance:
     def result(self) -> dict[Site, list[list[float]]]:
         """The relevance of each head among those of its layer; absolute values add up to 1."""
         return by_site({found: _shares(total) for found, total in self.sums.items()})
-
-    def per_step(self) -> dict[Site, list[list[float]]]:
-        """The relevance of each head, of the 1 that a step starts with."""
-        return by_site({found: total / self.steps for found, total in self.sums.items()})
 
 
 @contextmanager

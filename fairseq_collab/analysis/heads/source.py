@@ -53,16 +53,13 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Lo
     return Loaded(checkpoint, model.to(device), cfg, task, heads)
 
 
-def batches(
-    loaded: Loaded, subset: str, max_tokens: int | None = None, describe: str = "batches"
-) -> Iterator[dict[str, Any]]:
+def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
     """The sentences of a data set in fairseq's batches, on the model's device, with a progress bar.
 
     Sentences that are longer than the model's positions are left out.
 
     Args:
         max_tokens: of a batch, padding included; as in the training unless given.
-        describe: what stands before the progress bar.
 
     Raises:
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
@@ -71,7 +68,7 @@ def batches(
     task = loaded.task
     task.load_dataset(subset)
     samples = trained.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
-    for sample in tqdm(samples, desc=describe, unit="batch", disable=None, leave=False):
+    for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):
         yield to_device(sample, loaded.device)
 
 

@@ -40,7 +40,6 @@ from fairseq_collab.provenance import circumstances
 from fairseq_compat import atomic
 from fairseq_compat.errors import UserError
 
-VERSION = 1
 #: Parts that are timed with each matrix library.  Head groups are measured mainly against our own
 #: models, which multiply with the same one.
 TIMED = ("generate", "train", "core")
@@ -83,7 +82,7 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
         records += [{**record, "column": column} for record in found["records"]]
     torch.set_num_threads(settings.threads)  # for the line on the hardware
     return {
-        "version": VERSION,
+        "version": report.VERSION,
         "command": command,
         **circumstances(cpu=settings.device == "cpu"),
         "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import read_json
+from data_prep.files import read_versioned
 from fairseq_collab.evaluation.bench.targets import TARGETS, reached
 from fairseq_compat.errors import UserError
 
@@ -14,6 +14,8 @@ Run = dict[str, Any]
 Record = dict[str, Any]
 Key = tuple[str, ...]
 
+#: Of the JSON file.
+VERSION = 1
 NOT_RUN = "not run"
 TITLES = {
     "generate": "Translation",
@@ -48,12 +50,10 @@ def read(path: Path) -> Run:
     Raises:
         UserError: it is none.
     """
-    try:
-        found = read_json(path)
-    except OSError as error:
-        raise UserError(error.strerror or str(error), path) from None
-    if not isinstance(found, dict) or "records" not in found or found.get("version") != 1:
-        raise UserError("is not a file of fairseq-collab bench", path, "give what its --out wrote")
+    todo = "give what fairseq-collab bench --out wrote"
+    found = read_versioned(path, VERSION, "results of a benchmark", todo)
+    if "records" not in found:
+        raise UserError("it has no records", path, todo)
     return found
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from tqdm import tqdm
 
-from data_prep.files import make_folder, write_file
+from data_prep.files import make_folder, write_content
 from fairseq_collab.evaluation.report import page
 from fairseq_collab.evaluation.report.content import Content, collect
 
@@ -61,11 +59,7 @@ def write(content: Content, out: Path) -> None:
     numbers = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     make_folder(out.absolute().parent)
     for path, text in ((out.with_suffix(".json"), numbers), (out, page.report(content))):
-        write_file(path, partial(_fill, text.encode()))
-
-
-def _fill(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+        write_content(path, text.encode())
 
 
 def summary(content: Content, out: Path) -> str:

@@ -38,7 +38,8 @@ from fairseq_collab.evaluation.report.bootstrap import (
     resample,
 )
 from fairseq_collab.evaluation.report.find import Place, find, names, portable
-from fairseq_collab.evaluation.report.origins import DIGITS, commands, of_run
+from fairseq_collab.evaluation.report.matrix import DIGITS
+from fairseq_collab.evaluation.report.origins import commands, of_run
 from fairseq_collab.evaluation.rows import (
     NO_X,
     SAME_IN_TABLE,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 
 from fairseq_collab.evaluation.run import Run
-from fairseq_compat.errors import UserError
+from fairseq_collab.evaluation.training_log import entries
 
-#: fairseq's log with ``common.log_format=json``: ``... | INFO | valid | {...}``.
-_VALID = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 #: Negative log-likelihood of a target token, in bits: without label smoothing and penalties.
 FIELD = "valid_nll_loss"
 
@@ -23,18 +19,8 @@ def curve(run: Run) -> list[list[float]]:
     Raises:
         UserError: the log cannot be read.
     """
-    try:
-        text = run.log.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=run.log) from error
     points: dict[int, float] = {}
-    for entry in _VALID.findall(text):
-        try:
-            found = json.loads(entry)
-        except ValueError:  # a line that a kill has cut, or two that have run together
-            continue
+    for found in entries(run.log, "valid"):
         if FIELD in found and "valid_num_updates" in found:
             points[int(found["valid_num_updates"])] = float(found[FIELD])
     return [[updates, loss] for updates, loss in sorted(points.items()) if math.isfinite(loss)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -86,7 +87,7 @@ def command_text(arguments: Sequence[str] | None) -> str | None:
     """A command as it is typed, absolute paths cut to their ends; None for none."""
     if not arguments:
         return None
-    return " ".join(_quoted(_argument(str(argument))) for argument in arguments)
+    return shlex.join(_argument(str(argument)) for argument in arguments)
 
 
 def _argument(text: str) -> str:
@@ -96,11 +97,6 @@ def _argument(text: str) -> str:
     if value.startswith("/"):
         return f"{name}{equals}{shortened(value)}"
     return portable(text)
-
-
-def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[\w@%+=:,./-]+", text)
-    return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def shortened(path: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 Row = dict[str, Any]
 #: A p below this is marked.
 LEVEL = 0.05
+#: Of numbers behind the point, so that no last bit of a processor shows.
+DIGITS = 6
 
 
 def difference(baseline: Row, row: Row) -> float | None:
@@ -37,8 +39,8 @@ def pairs(rows: Sequence[Row], p: Callable[[int, int, int], float]) -> list[dict
         tested = [
             {
                 "seed": seed,
-                "difference": round(bleu - theirs[seed], 6),
-                "p": round(p(baseline["number"], row["number"], seed), 6),
+                "difference": round(bleu - theirs[seed], DIGITS),
+                "p": round(p(baseline["number"], row["number"], seed), DIGITS),
             }
             for seed, bleu in zip(row["seeds"], row["bleu"]["values"], strict=True)
             if seed in theirs
@@ -48,7 +50,7 @@ def pairs(rows: Sequence[Row], p: Callable[[int, int, int], float]) -> list[dict
             {
                 "row": row["number"],
                 "against": baseline["number"],
-                "difference": None if gain is None else round(gain, 6),
+                "difference": None if gain is None else round(gain, DIGITS),
                 "seeds": tested,
                 "verdict": verdict(tested),
             }

@@ -28,7 +28,6 @@ def notes(section: dict[str, Any]) -> list[str]:
         _size(rows),
         _heads(rows),
         _speeds(section),
-        _signature(section),
     ]
     return [note for note in found if note]
 
@@ -110,9 +109,3 @@ def _speeds(section: dict[str, Any]) -> str:
     if missing:
         text += f" Decoding speed was not recorded for {missing} of {len(rows)} rows."
     return text
-
-
-def _signature(section: dict[str, Any]) -> str:
-    if section["data_sha256"] is None:
-        return "That all runs had the same training data is not checked: it has no manifest."
-    return ""

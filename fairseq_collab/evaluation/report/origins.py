@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairseq_collab.evaluation.report.find import command_text
-
-#: Behind the point, so that no last bit of a processor shows.
-DIGITS = 6
+from fairseq_collab.evaluation.report.matrix import DIGITS
 
 Content = dict[str, Any]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.heads.page_parts import facts
 from fairseq_collab.evaluation.report import figures, page_tables
 from fairseq_collab.markup import Markup, element, join
-from fairseq_collab.page import document, own
+from fairseq_collab.page import document, facts, own
 
 Content = Mapping[str, Any]
 METHODS = (

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.heads.page_parts import NOTHING, grid
 from fairseq_collab.evaluation.report.matrix import LEVEL
 from fairseq_collab.evaluation.report.words import (
     between,
     breakable,
-    decimals,
     row_text,
     share,
     signed,
@@ -18,6 +16,7 @@ from fairseq_collab.evaluation.report.words import (
     whole,
 )
 from fairseq_collab.markup import Markup, element, join, scroll
+from fairseq_collab.page import NOTHING, decimals, grid
 
 Content = Mapping[str, Any]
 NOT_RECORDED = "not recorded"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_collab.evaluation.published import PAPERS, Claim, Paper, Side
-from fairseq_collab.evaluation.report.matrix import difference
+from fairseq_collab.evaluation.report.matrix import DIGITS, difference
 
 Row = dict[str, Any]
 #: Methods of the authors' own code, which are compared with each other alone.
@@ -38,14 +38,14 @@ def _claim(claim: Claim, rows: Sequence[Row]) -> dict[str, Any]:
         "metric": claim.metric,
         "score": claim.score,
         "baseline_score": claim.baseline_score,
-        "difference": round(claim.score - claim.baseline_score, 6),
+        "difference": round(claim.score - claim.baseline_score, DIGITS),
         "size_ratio": _ratio(claim.size, claim.baseline_size),
         "ours": _ours(claim, rows),
     }
 
 
 def _ratio(size: float | None, baseline: float | None) -> float | None:
-    return None if size is None or baseline is None else round(size / baseline, 6)
+    return None if size is None or baseline is None else round(size / baseline, DIGITS)
 
 
 def _ours(claim: Claim, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> list[dict[str, Any]]:
                         {
                             "row": row["number"],
                             "baseline": baseline["number"],
-                            "difference": round(gain, 6),
+                            "difference": round(gain, DIGITS),
                             "size_ratio": _ratio(row["parameters"], baseline["parameters"]),
                         }
                     )

@@ -6,16 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.analysis.heads.page_parts import NOTHING
 from fairseq_collab.markup import Markup, join
+from fairseq_collab.page import NOTHING
 
 MINUS = "\N{MINUS SIGN}"
 Content = Mapping[str, Any]
-
-
-def decimals(value: float | None) -> str:
-    """Two decimals, for scores."""
-    return NOTHING if value is None else f"{value:.2f}"
 
 
 def whole(value: float | None) -> str:

@@ -1,4 +1,6 @@
-"""Scores a recipe's translation in the ways that papers do: `python -m data_prep.recipe_score`.
+"""Scores a corpus recipe's translation in the ways that papers do.
+
+`python -m fairseq_collab.evaluation.recipe_score`, stage 8 of the recipes (recipes/stages.sh):
 
     bleu                 sacreBLEU: detokenised, against the reference as published (lower-cased
                          where the model's text is). The one to compare with other systems.
@@ -21,21 +23,20 @@ from data_prep import moses
 from data_prep.cli import run
 from data_prep.files import read_json, write_json
 from data_prep.folder import MANIFEST, Json
+from fairseq_collab.evaluation.compound_split import bleu_of_tokens, compound_split_bleu
+from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
 from fairseq_compat.errors import UserError
 
-PROG = "data_prep.recipe_score"
+PROG = "fairseq_collab.evaluation.recipe_score"
 _REFERENCE = re.compile(r"T-(\d+)\t(.*)")
 
 
 def score_translation(generation: Path, data: Path) -> Json:
     """All scores of what fairseq-generate printed for the test set of a recipe's data folder.
 
-    Raises UserError if hypotheses are missing, or the data folder does not say what it holds.
+    Raises:
+        UserError: hypotheses are missing, or the data folder does not say what it holds.
     """
-    # Only here: the one place where data_prep knows of the plug-in, which it scores with.
-    from fairseq_collab.evaluation.compound_split import bleu_of_tokens, compound_split_bleu
-    from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
-
     manifest = read_json(data / MANIFEST) if (data / MANIFEST).exists() else {}
     if "form" not in manifest:
         raise UserError(f"its {MANIFEST} does not tell the form of its text", data)

@@ -1,0 +1,88 @@
+"""Options that speak of attention sites: some of the sites, a number a site, a number a layer."""
+
+from __future__ import annotations
+
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.models.layers import SITES, Site
+
+
+def named_sites(option: str, text: str, or_none: bool = False) -> tuple[Site, ...]:
+    """Parse names of :data:`SITES` joined by commas.
+
+    Args:
+        option: how the option is called, for messages.
+        or_none: the word ``none`` stands for no site.
+
+    Raises:
+        ValueError: an unknown name, or no name at all.
+    """
+    names = [] if or_none and text == "none" else text.split(",")
+    if set(names) - set(SITES):
+        raise ValueError(
+            f"{option} is {text!r}; it must name some of {', '.join(SITES)}, joined by commas"
+            + (", or be none" if or_none else "")
+        )
+    return tuple(site for site in SITES if site in names)
+
+
+def per_site(option: str, text: str) -> dict[Site, int]:
+    """Parse a number for all attentions, or one for each of :data:`SITES`, joined by commas.
+
+    Raises:
+        ValueError: neither of that, or a number below 1.
+    """
+    parts = str(text).split(",")
+    if len(parts) == 1:
+        parts *= len(SITES)
+    if len(parts) != len(SITES) or not all(part.isdecimal() and int(part) for part in parts):
+        raise ValueError(
+            f"{option} is {text!r}; it must be a number above 0, or three joined by commas, for "
+            f"{', '.join(SITES)}"
+        )
+    return {site: int(part) for site, part in zip(SITES, parts, strict=True)}
+
+
+def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
+    """Parse a number for all layers, or one a layer, joined by commas; None stays None.
+
+    Args:
+        option: how the option is called, for messages.
+        least: the smallest number that makes sense.
+
+    Raises:
+        ValueError: not such numbers, or as many as neither one nor the layers.
+    """
+    if text is None:
+        return None
+    try:
+        numbers = [int(number) for number in str(text).split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1:
+        numbers *= layers
+    if len(numbers) != layers or min(numbers, default=least) < least:
+        raise ValueError(
+            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
+            "a layer) joined by commas"
+        )
+    return numbers
+
+
+def by_layer(cfg: TransformerConfig, name: str, least: int) -> dict[Site, list[int] | None]:
+    """``--NAME-in-SITE`` of all sites: one number a layer, or None where it is not given.
+
+    Args:
+        name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder`` and its like.
+        least: the smallest number that makes sense.
+
+    Raises:
+        ValueError: not numbers, or as many as neither one nor the layers.
+    """
+    layers = {"encoder": cfg.encoder.layers, "decoder": cfg.decoder.layers}
+    layers["cross"] = cfg.decoder.layers
+    option = f"--{name.replace('_', '-')}-in-"
+    return {
+        site: one_a_layer(f"{option}{site}", getattr(cfg, f"{name}_in_{site}"), layers[site], least)
+        for site in SITES
+    }
