@@ -13,7 +13,13 @@ def test_a_page_and_its_numbers(tmp_path: Path) -> None:
     runs, out = write_sweep(tmp_path / "runs" / "deep"), tmp_path / "new" / "page.html"
     done = run_command("fairseq-collab", "report", tmp_path / "runs", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    top, _, heads, _, *methods, _, left_out, written = done.stdout.splitlines()
+    assert heads.startswith("| row, method | runs in | seeds | BLEU (95 %) | SD | chrF |")
+    assert [row.split(" | ")[:3] for row in methods] == [
+        ["| 1 collab", "deep", "1"],
+        ["| 2 concatenated", "deep", "1"],
+    ]
+    assert [top, left_out, written] == [
         "toy, test: 2 rows, 2 runs",
         "left out: deep/collab_32_1: failed (out of memory)",
         f"{out} and page.json",

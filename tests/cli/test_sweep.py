@@ -164,7 +164,7 @@ def test_ctrl_c_leaves_runs_that_go_on(configs: Path, corpus: Path, tmp_path: Pa
     trains = (out / RUNS[0] / "checkpoints").exists
     process = start(sweep(configs, corpus, out), until=trains)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "the same command goes on from here" in output
     assert not (out / RUNS[0] / "failed.json").exists()
@@ -234,7 +234,7 @@ def start(command: list[object], until: Any) -> subprocess.Popen:
         # A shell starts what it runs in the background, such as these tests, deaf to Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    for _ in range(1200):
+    for _ in range(3600):
         if until():
             return process
         assert process.poll() is None, process.communicate()[0]

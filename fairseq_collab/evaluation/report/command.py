@@ -18,6 +18,7 @@ from tqdm import tqdm
 from data_prep.files import make_folder, write_content
 from fairseq_collab.evaluation.report import page
 from fairseq_collab.evaluation.report.content import Content, collect
+from fairseq_collab.evaluation.report.summary import methods
 
 ENDING = ".html"
 
@@ -63,11 +64,13 @@ def write(content: Content, out: Path) -> None:
 
 
 def summary(content: Content, out: Path) -> str:
-    """What was written, and of how much."""
-    lines = [
-        f"{section['data']}, {section['subset']}: {len(section['rows'])} rows, "
-        f"{len(section['runs'])} runs"
-        for section in content["sections"]
-    ]
+    """What was written, and of how much: the methods of each data set as Markdown."""
+    lines: list[str] = []
+    for section in content["sections"]:
+        lines += [
+            f"{section['data']}, {section['subset']}: {len(section['rows'])} rows, "
+            f"{len(section['runs'])} runs",
+            *("", *methods(section), ""),
+        ]
     left = [f"left out: {line}" for line in content["left_out"]]
     return "\n".join([*lines, *left, f"{out} and {out.with_suffix('.json').name}"])
