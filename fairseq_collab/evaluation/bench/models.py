@@ -66,11 +66,16 @@ def variants(reductions: tuple[int, ...]) -> list[Variant]:
 
 
 def architectures() -> list[str]:
-    """All registered encoder-decoder architectures of ours, without their presets."""
+    """All registered encoder-decoder architectures of ours, without their presets.
+
+    Not those of other plug-ins: what is compared here computes stock fairseq's function.
+    """
     return sorted(
         name
         for name, model in MODEL_REGISTRY.items()
-        if issubclass(model, HeadTransformer) and f"{name}_wmt_en_de" in MODEL_REGISTRY
+        if issubclass(model, HeadTransformer)
+        and model.__module__.startswith("fairseq_collab.")
+        and f"{name}_wmt_en_de" in MODEL_REGISTRY
     )
 
 
