@@ -108,5 +108,5 @@ def register_presets(arch: str, model: type[HeadTransformer], options: type) -> 
     """
     for suffix, sizes in PRESET_SIZES.items():
         dataclass = preset(options, f"{options.__name__}{suffix}", **sizes)
-        variant = type(f"{model.__name__}{suffix}", (model,), {})
+        variant = type(f"{model.__name__}{suffix}", (model,), {"__module__": model.__module__})
         register_model(f"{arch}{suffix}", dataclass=dataclass)(variant)
