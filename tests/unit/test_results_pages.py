@@ -21,7 +21,7 @@ from documents import RESULTS, Table, name_of, tables
 from results_from_runs import table_of
 
 from data_prep import measure as data_prep_speed
-from fairseq_collab.evaluation import against, perplexity, rouge_table
+from fairseq_collab.evaluation import against, kept_report, kept_runs, perplexity, rouge_table
 from fairseq_collab.evaluation import table as runs_table
 from fairseq_collab.evaluation.bench import report as bench
 from fairseq_collab.evaluation.rouge import Interval
@@ -205,6 +205,15 @@ def of_embedded_heads() -> list[Cells]:
     return [syntax_of(f"heads_embedded_{model}.json") for model in ("concatenated", "collab")]
 
 
+def of_kept() -> list[Cells]:
+    content = load("heads_kept_multi30k.json")
+    made = content.pop("made")
+    del content["version"]
+    content["results"] = [kept_runs.Result(**result) for result in content["results"]]
+    content["baseline"] = {int(seed): bleu for seed, bleu in content["baseline"].items()}
+    return cells(kept_report.markdown(kept_runs.Found(**content), made))
+
+
 def of_heads() -> list[Cells]:
     sites = {"encoder": "encoder self-attention", "decoder": "decoder self-attention"}
     sites["cross"] = "cross-attention"
@@ -225,6 +234,7 @@ RENDERED: dict[str, Callable[[], list[Cells]]] = {
     "grouped_heads_multi30k.md": of_grouped,
     "grouped_heads_wikitext2.md": of_wikitext2,
     "heads_embedded.md": of_embedded_heads,
+    "heads_kept_multi30k.md": of_kept,
     "heads_multi30k.md": of_heads,
     "key_dim_multi30k.md": of_key_dim,
     "multi30k.md": of_multi30k,
