@@ -34,6 +34,7 @@ BUDGET_TOLERANCE = 0.01
 X = int | float | str
 #: For ``--x``: nothing varies but the methods and their choices; every row's ``x`` is then empty.
 NO_X = "none"
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -243,10 +244,10 @@ def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
-def _natural(model: tuple[str, str]) -> list[list[str | int]]:
-    """Orders numbers in texts by size: heads=2 before heads=16."""
+def _natural(model: tuple[str, str]) -> list[list[str | float]]:
+    """Orders numbers in texts by size: heads=2 before heads=16, 0.003 before 0.01."""
     return [
-        [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
+        [float(part) if part[:1].isdecimal() else part for part in _NUMBER.split(text)]
         for text in model
     ]
 

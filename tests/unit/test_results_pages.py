@@ -206,12 +206,33 @@ def of_embedded_heads() -> list[Cells]:
 
 
 def of_kept() -> list[Cells]:
-    content = load("heads_kept_multi30k.json")
+    content = dict(load("heads_kept_multi30k.json"))  # a copy: the loaded one is kept
     made = content.pop("made")
     del content["version"]
     content["results"] = [kept_runs.Result(**result) for result in content["results"]]
     content["baseline"] = {int(seed): bleu for seed, bleu in content["baseline"].items()}
-    return cells(kept_report.markdown(kept_runs.Found(**content), made))
+    return [*cells(kept_report.markdown(kept_runs.Found(**content), made)), kept_tests()]
+
+
+def kept_tests() -> Cells:
+    """Fine-tuned and from scratch, each against its control, and against each other."""
+    pairs = {
+        (test["baseline"], test["system"]): f"{test['difference']:+.2f} ({test['p']:.3f})"
+        for test in load("heads_kept_multi30k_tests.json")["tests"]
+    }
+    more = "more than all heads (p)"
+    rows = [["gates, penalty", "heads", f"fine-tuned: {more}", f"from scratch: {more}"]]
+    rows[0].append("fine-tuned: more than from scratch (p)")
+    for result in load("heads_kept_multi30k.json")["results"]:
+        shape = f"{result['sites']}-{result['penalty']}_seed-{result['seed']}"
+        controls = ((f"{kind}/model-all-0_seed-1", kind) for kind in ("tuned", "scratch"))
+        row = [
+            f"{result['sites']}, {result['penalty']}",
+            str(sum(map(sum, result["heads"].values()))),
+        ]
+        row += [pairs.get((control, f"{kind}/model-{shape}"), "-") for control, kind in controls]
+        rows.append([*row, pairs[f"scratch/model-{shape}", f"tuned/model-{shape}"]])
+    return rows
 
 
 def of_heads() -> list[Cells]:

@@ -37,6 +37,15 @@ def by_methods(parent: Path, baseline: str = against.NO_TEST) -> Table:
     return read_table(sorted(methods(parent).iterdir()), NO_X, baseline)
 
 
+def test_rows_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for penalty in ("0.01", "0.003", "0"):
+        overrides = {"model": "gated", "criterion.gate_penalty": penalty}
+        write_run(tmp_path / penalty, "gated", 64, 1, 30.0, overrides=overrides)
+    table = read_table(sorted(tmp_path.iterdir()), NO_X, against.NO_TEST)
+    found = [row.label.rpartition("=")[2] for row in table.rows]
+    assert found == ["0", "0.003", "0.01"]
+
+
 def test_rows_without_x(tmp_path: Path) -> None:
     table = by_methods(tmp_path)
     assert [(row.label, len(row.runs)) for row in table.rows] == [
