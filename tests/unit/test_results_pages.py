@@ -24,6 +24,8 @@ from data_prep import measure as data_prep_speed
 from fairseq_collab.evaluation import against, kept_report, kept_runs, perplexity, rouge_table
 from fairseq_collab.evaluation import table as runs_table
 from fairseq_collab.evaluation.bench import report as bench
+from fairseq_collab.evaluation.report import page as report_page
+from fairseq_collab.evaluation.report import summary
 from fairseq_collab.evaluation.rouge import Interval
 from fairseq_collab.evaluation.table_content import as_csv
 from fairseq_collab.reparametrize import results as reparametrized
@@ -205,6 +207,11 @@ def of_embedded_heads() -> list[Cells]:
     return [syntax_of(f"heads_embedded_{model}.json") for model in ("concatenated", "collab")]
 
 
+def of_methods() -> list[Cells]:
+    (section,) = load("report_multi30k.json")["sections"]
+    return cells(summary.methods(section))
+
+
 def of_kept() -> list[Cells]:
     content = dict(load("heads_kept_multi30k.json"))  # a copy: the loaded one is kept
     made = content.pop("made")
@@ -258,6 +265,7 @@ RENDERED: dict[str, Callable[[], list[Cells]]] = {
     "heads_kept_multi30k.md": of_kept,
     "heads_multi30k.md": of_heads,
     "key_dim_multi30k.md": of_key_dim,
+    "methods_multi30k.md": of_methods,
     "multi30k.md": of_multi30k,
     "rank_multi30k.md": of_rank,
     "reparametrize_multi30k.md": of_reparametrized,
@@ -278,6 +286,11 @@ def test_tables_are_what_the_json_says(page: Path) -> None:
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == theirs
+
+
+def test_the_report_is_what_its_json_says() -> None:
+    text = (FOLDER / "report_multi30k.html").read_text()
+    assert text == report_page.report(load("report_multi30k.json"))
 
 
 def test_a_changed_number_is_noticed(tmp_path: Path) -> None:
