@@ -9,6 +9,7 @@
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
+#   LITE=no       without the smaller models and LITE: 9 trainings a seed in place of 14
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
@@ -27,6 +28,7 @@ DATASET=${1:-}
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
+LITE=${LITE:-yes}
 heads=8
 kept=(4 2)   # a half and a quarter
 fewest=2     # what LITE models keep, with half of the feed-forward units
@@ -43,6 +45,10 @@ case $DATASET in
         exit 2
         ;;
 esac
+if [ "$LITE" != yes ] && [ "$LITE" != no ]; then
+    echo "grouped_heads: LITE is '$LITE'; it must be yes or no" >&2
+    exit 2
+fi
 if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
     echo "grouped_heads: where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh" \
         "lists them)" >&2
@@ -71,8 +77,10 @@ few=model.heads_in_encoder="choice($counts)"
 echo "== 1 train"
 sweep "$train" trained "$ordinary" "$seeds"
 sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
-sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
-sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
+if [ "$LITE" = yes ]; then
+    sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
+    sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
+fi
 
 echo "== 2 vote and prune"
 pruned=$(realpath -m "$OUT/pruned")
@@ -85,7 +93,7 @@ for seed in ${SEEDS//,/ }; do
             "$trained/model-concatenated_seed-$seed/average.pt" "$seed" "$count"
     done
     name=$fewest-$seed
-    if [ ! -e "$pruned/lite-$name.pt" ]; then
+    if [ "$LITE" = yes ] && [ ! -e "$pruned/lite-$name.pt" ]; then
         fairseq-collab prune "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
             --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt" ||
             note $?
@@ -99,15 +107,19 @@ from=checkpoint.finetune_from_model
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
 sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
 sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
-sweep "$tune" tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
-    model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
+if [ "$LITE" = yes ]; then
+    sweep "$tune" tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
+        model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
+fi
 tune_whole() {   # NAME OVERRIDES...
     sweep "$tune" tuned "${@:2}" model.head_size=null "$seeds" \
         "$from=$trained/model-$1_seed-$seed/average.pt"
 }
 tune_whole concatenated "$ordinary"
-tune_whole grouped_lite_encoder_layers-1 "$lite" "${shallow[@]}"
-tune_whole "grouped_lite_encoder_embed_dim-$width" "$lite" "${narrow[@]}"
+if [ "$LITE" = yes ]; then
+    tune_whole grouped_lite_encoder_layers-1 "$lite" "${shallow[@]}"
+    tune_whole "grouped_lite_encoder_embed_dim-$width" "$lite" "${narrow[@]}"
+fi
 
 echo "== 4 tables"
 for folder in trained tuned; do

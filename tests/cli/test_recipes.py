@@ -74,6 +74,18 @@ def test_grouped_heads_fine_tunes(
         assert config.model == trained_runs[name].model
 
 
+def test_grouped_heads_without_smaller_models(commands: list[Command], tmp_path: Path) -> None:
+    fewer = record(tmp_path, "grouped_heads.sh", "multi30k", LITE="no")
+    assert fewer == [command for command in commands if "lite" not in " ".join(command)]
+    assert len(fewer) < len(commands)
+
+
+def test_grouped_heads_wants_yes_or_no(tmp_path: Path) -> None:
+    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", LITE="0")
+    assert (refused.status, refused.commands) == (2, [])
+    assert refused.errors == "grouped_heads: LITE is '0'; it must be yes or no\n"
+
+
 def test_pruned_checkpoints_have_the_sizes_of_their_runs(
     commands: list[Command],
     trained_runs: dict[str, DictConfig],
