@@ -72,8 +72,8 @@ def grouped() -> list[str]:
     behind = {found.row.label: f"{-(found.mean or 0):.1f}" for found in trained.differences}
     records = [
         record
-        for number in (1, 2)
-        for record in load(f"speed_grouped_run_{number}.json")["records"]
+        for path in FOLDER.glob("speed_grouped_run_*.json")
+        for record in load(path.name)["records"]
         if record["against"].startswith("the same")
     ]
     update = [100 / r["ratio"] - 100 for r in records if r["measure"] == "update"]
@@ -82,7 +82,7 @@ def grouped() -> list[str]:
         f"is {behind['grouped, head_groups=4']} BLEU behind ordinary heads with 4 groups and "
         f"{behind['grouped, head_groups=2']} with 2",
         f"The constraint costs {min(update):.0f} to {max(update):+.0f} % of an update",
-        f"transformer base decodes {min(quarter):.2f} times as fast as with all",
+        f"transformer base decodes {span(quarter, '.2f')} times as fast as with all",
     ]
 
 

@@ -42,7 +42,8 @@ def draw(runs: Sequence[Run]) -> Figure | None:
         for number, (place, column) in enumerate(bars):
             _bars(axes, runs[place], part, column, labels, (number, len(bars)), place)
         _style(axes, part, labels)
-    panels[0, 0].legend(fontsize=7, loc="lower right")
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=7, loc="outside lower right", ncols=len(bars))
     return figure
 
 
@@ -90,4 +91,4 @@ def _style(axes: Axes, part: str, labels: list[str]) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlim(left=0)
     axes.set_xlabel("times as fast (median; whiskers: 5th to 95th percentile)", fontsize=8)
-    axes.set_title(TITLES[part], fontsize=10)
+    axes.set_title(TITLES[part], fontsize=10, loc="right")  # it may be wider than the axes
