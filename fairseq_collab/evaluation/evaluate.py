@@ -84,14 +84,17 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The epochs to average, or the best checkpoint.
+    """The epochs to average, all of a training that is shorter, or the best checkpoint.
 
     Raises:
         UserError: the training has not come to its end.
     """
-    for option in ("keep_last_epochs", "keep_interval_updates"):
-        if config.checkpoint[option] > 0:
-            return last_checkpoints(config.checkpoint[option], run.checkpoints)
+    checkpoint, most = config.checkpoint, config.optimization.max_epoch
+    if checkpoint.keep_last_epochs > 0:
+        kept = checkpoint.keep_last_epochs
+        return last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
+    if checkpoint.keep_interval_updates > 0:
+        return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
     best = run.checkpoints / "checkpoint_best.pt"
     if not best.exists():
         raise UserError("has no checkpoint_best.pt", where=run.checkpoints, todo="train it first")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from data_prep.folder import build_folder
-from fairseq_collab.evaluation.evaluate import manifest_hash, training_figures
+from fairseq_collab.evaluation.evaluate import choose_checkpoints, manifest_hash, training_figures
 from fairseq_collab.evaluation.run import Busy, Run, runs_under
 from fairseq_collab.evaluation.score import readable
 from fairseq_collab.evaluation.sweep import combinations, plan, run_name
@@ -53,6 +55,27 @@ def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
         child.communicate(b"\n")
     with run.locked():
         pass
+
+
+@pytest.mark.parametrize(
+    ("epochs", "there", "chosen"),
+    [(5, range(3, 6), [3, 4, 5]), (0, range(3, 6), [3, 4, 5]), (1, [1], [1]), (5, [1], None)],
+)
+def test_epochs_to_average(
+    run: Run, epochs: int, there: Iterable[int], chosen: list[int] | None
+) -> None:
+    """As many as are kept, or all of a training that is shorter; not of one that has not ended."""
+    run.checkpoints.mkdir()
+    for epoch in there:
+        (run.checkpoints / f"checkpoint{epoch}.pt").touch()
+    keep = {"keep_last_epochs": 3, "keep_interval_updates": -1}
+    config = OmegaConf.create({"checkpoint": keep, "optimization": {"max_epoch": epochs}})
+    if chosen is None:
+        with pytest.raises(UserError, match="holds 1 checkpoints of epochs or updates, not 3"):
+            choose_checkpoints(run, config)
+    else:
+        found = [Path(path).name for path in choose_checkpoints(run, config)]
+        assert sorted(found) == [f"checkpoint{epoch}.pt" for epoch in chosen]
 
 
 def test_runs_under(run: Run, tmp_path: Path) -> None:
