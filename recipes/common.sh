@@ -70,6 +70,15 @@ sweep() {
         --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || note $?
 }
 
+# tables DATASET FOLDER OPTIONS...: table and figure of the runs in a folder, in FOLDER/table; of the
+# mixed corpus also on its second test set, newstest2013, in FOLDER/table_test1.
+tables() {
+    fairseq-collab table "$2" "${@:3}" --out "$2/table"
+    [ "$1" = mixed ] || return 0
+    fairseq-collab score "$2" --gen-subset test1 || note $?
+    fairseq-collab table "$2" "${@:3}" --gen-subset test1 --out "$2/table_test1"
+}
+
 # vote_and_prune NAME GROUPED ORDINARY SEED COUNT: in the folder `pruned`, the heads that the groups of
 # the model GROUPED elect (votes-NAME.json, voted-NAME.pt), and COUNT heads of ORDINARY by chance
 # (random-NAME.pt). What is there is not made again.

@@ -123,6 +123,6 @@ fi
 
 echo "== 4 tables"
 for folder in trained tuned; do
-    fairseq-collab table "$OUT/$folder" --x none --against concatenated --out "$OUT/$folder/table"
+    tables "$DATASET" "$OUT/$folder" --x none --against concatenated
 done
 exit "$failed"

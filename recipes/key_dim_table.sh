@@ -9,7 +9,8 @@
 #   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
 #   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
 #
-# Interrupt it whenever you like: given again, it goes on. The table and the figure are in OUT/table.
+# Interrupt it whenever you like: given again, it goes on. The table and the figure are in OUT/table
+# (of mixed also in OUT/table_test1, of newstest2013).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
@@ -64,5 +65,5 @@ find_device
 "${make_data[@]}"
 
 sweep "key_dim_$DATASET" .
-fairseq-collab table "$OUT" --out "$OUT/table"
+tables "$DATASET" "$OUT"
 exit "$failed"

@@ -2,6 +2,8 @@
 
     python tests/results_from_runs.py tables results/key_dim_multi30k.json \\
         --x key_dim main=runs/key_dim_multi30k
+    python tests/results_from_runs.py tables results/key_dim_multi30k_2017.json \\
+        --x key_dim --gen-subset test1 main=runs/key_dim_multi30k
     python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
@@ -34,10 +36,11 @@ RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
 P = Callable[[Finished, Finished], float]
 
 
-def content_of(table: Table, x: str) -> dict[str, Any]:
-    """A table as it stands in the JSON."""
+def content_of(table: Table, x: str, subset: str | None = None) -> dict[str, Any]:
+    """A table as it stands in the JSON; ``subset`` as of ``read_table``."""
     return {
         "x": x,
+        **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
         "runs": {
             run.name: {name: run.facts[name] for name in FACTS if name in run.facts}
@@ -53,7 +56,8 @@ def content_of(table: Table, x: str) -> dict[str, Any]:
 
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table again; only its p values are taken over, all else is computed."""
-    finished = [Finished(Path(name), facts) for name, facts in content["runs"].items()]
+    subset = content.get("gen_subset")
+    finished = [Finished(Path(name), facts, subset) for name, facts in content["runs"].items()]
     found, without_x = rows(finished, content["x"])
     assert not without_x
     with pytest.MonkeyPatch.context() as patch:
@@ -71,12 +75,12 @@ def table_of(content: dict[str, Any], command: str = "") -> Table:
     )
 
 
-def tables(named: dict[str, str], x: str) -> dict[str, Any]:
+def tables(named: dict[str, str], x: str, subset: str | None = None) -> dict[str, Any]:
     found = {}
     for name, folders in named.items():
-        table = read_table([Path(folder) for folder in folders.split(",")], x)
+        table = read_table([Path(folder) for folder in folders.split(",")], x, subset=subset)
         assert not table.unfinished, table.unfinished
-        found[name] = content_of(table, x)
+        found[name] = content_of(table, x, subset)
     return {"tables": found}
 
 
@@ -121,11 +125,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
+    parser.add_argument("--gen-subset", metavar="SUBSET")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
     named = dict(text.split("=", 1) for text in args.named)
     if args.what == "tables":
-        content = tables(named, args.x)
+        content = tables(named, args.x, args.gen_subset)
     else:
         content = rank(named) if args.what == "rank" else scores(named, args.reference)
     args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

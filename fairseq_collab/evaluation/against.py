@@ -106,7 +106,7 @@ def _difference(row: Row, baseline: Row | None) -> Difference:
 
 
 def _p(baseline: Finished, ours: Finished) -> float:
-    a, b = read_system(baseline.folder), read_system(ours.folder)
+    a, b = (read_system(run.folder, subset=run.subset) for run in (baseline, ours))
     (result,) = paired(a, b, "bootstrap", SAMPLES, metrics=("BLEU",))
     return result.p
 

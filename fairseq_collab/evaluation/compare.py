@@ -67,16 +67,20 @@ class Result:
     signature: str
 
 
-def read_system(path: Path, reference: Path | None = None) -> System:
+def read_system(path: Path, reference: Path | None = None, subset: str | None = None) -> System:
     """A finished run, or an output of fairseq-generate with its ``reference``.
+
+    Args:
+        subset: the test set of a run's translations; None for its own.
 
     Raises:
         UserError: the run is not finished, a file cannot be read, its sentences are not as many as
             the reference's, or they do not have the score that the run recorded.
     """
-    facts = _facts(path) if path.is_dir() else {}
+    run = Run(path).for_subset(subset) if path.is_dir() else None
+    facts = _facts(run) if run else {}
     hypotheses_file = path / facts["hypotheses"] if facts else path
-    reference_file = reference or _recorded_reference(path, facts)
+    reference_file = reference or _recorded_reference(path, run)
     hypotheses = read_hypotheses(hypotheses_file)
     references = read_references(reference_file)
     if len(hypotheses) != len(references):
@@ -178,30 +182,29 @@ def seed() -> int | None:
     return int(text)
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    run = Run(folder)
+def _facts(run: Run) -> dict[str, Any]:
     facts = run.score() if run.verdict() == "finished" else None
     if facts is None:
-        reason = f" ({run.reason()})" if run.reason() else ""
+        file = run.score_file.name
         raise UserError(
-            f"not a finished run: {run.verdict()}{reason}",
-            where=folder,
-            todo="give a run that has a score.json, or an output of fairseq-generate",
+            f"not a finished run: {run.state()}",
+            where=run.folder,
+            todo=f"give a run that has a {file}, or an output of fairseq-generate",
         )
     missing = {"bleu", "hypotheses", "reference", *SAME} - facts.keys()
     if missing:
         raise UserError(
             f"lacks {', '.join(sorted(missing))}",
-            where=folder / "score.json",
+            where=run.score_file,
             todo="score the run again",
         )
     return facts
 
 
-def _recorded_reference(path: Path, facts: dict[str, Any]) -> Path:
-    if not facts:
+def _recorded_reference(path: Path, run: Run | None) -> Path:
+    if run is None:
         raise UserError("is not a run", where=path, todo="give its reference text (--reference)")
-    return Run(path).reference()
+    return run.reference()
 
 
 def _as_scored(run: Path, hypotheses: list[str]) -> list[str]:
@@ -277,6 +280,11 @@ def main(argv: list[str]) -> int:
     for name in ("baseline", "system"):
         parser.add_argument(name, type=Path, help="a run's folder, or fairseq-generate's output")
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
+    parser.add_argument(
+        "--gen-subset",
+        metavar="SUBSET",
+        help="compare the runs on this test set (default: their own, dataset.gen_subset)",
+    )
     parser.add_argument("--test", choices=[*TESTS, "both"], default="bootstrap")
     parser.add_argument(
         "--samples",
@@ -289,8 +297,11 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.samples < 0:
         parser.error("--samples: give a number above 0")
-    baseline = read_system(args.baseline, args.reference)
-    system = read_system(args.system, args.reference)
+    if args.gen_subset and not (args.baseline.is_dir() or args.system.is_dir()):
+        parser.error("argument --gen-subset: only runs have test sets")
+    baseline, system = (
+        read_system(path, args.reference, args.gen_subset) for path in (args.baseline, args.system)
+    )
     tests = list(TESTS) if args.test == "both" else [args.test]
     results = [result for test in tests for result in paired(baseline, system, test, args.samples)]
     print(as_json(baseline, system, results) if args.json else summary(baseline, system, results))

@@ -4,6 +4,7 @@ How the run is translated stands in its own configuration, in fairseq's terms:
 ``dataset.gen_subset``, ``generation.*``, ``common_eval.post_process``.  The epochs that
 ``checkpoint.keep_last_epochs`` (or ``keep_interval_updates``) kept are averaged; where neither is
 set, the best checkpoint is taken.  References are the untouched text in the data folder's ``raw/``.
+Another test set (``Run.subset``) is translated in the same way, with the same averaged model.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ SCORE_VERSION = 1
 
 
 def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
-    """Translate and score a trained run, and finish it.
+    """Translate and score a trained run, and finish it: on its own test set, or on ``run.subset``.
 
     Args:
         lock: descriptor of the run's lock, which child processes keep.
 
     Returns:
-        The content of ``score.json``.
+        The content of ``score.json``, or of ``score.SUBSET.json``.
 
     Raises:
-        UserError: the run is not trained to its end, or a step failed.
+        UserError: the data folder lacks the test set, the run is not trained to its end, or a step
+            failed.
     """
     config = run.config()
-    averaged = choose_checkpoints(run, config)
-    average_checkpoints(averaged, run.average)
-    speed = translate(run, config, lock)
-    data = Path(config.task.data)
-    subset, target = config.dataset.gen_subset, config.task.target_lang
+    subset = check_test_set(run)
+    averaged = averaged_model(run, config)
+    speed = translate(run, config, subset, lock)
+    data, target = Path(config.task.data), config.task.target_lang
     reference = f"raw/{subset}.{target}"  # in the data folder
     hypotheses = readable(read_hypotheses(run.generation), data, target)
     references = read_references(data / reference)
@@ -74,13 +75,65 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
         **model_figures(run),
         **training_figures(run),
         "sentences_per_second": speed,
-        "averaged": [Path(path).name for path in averaged],
+        "averaged": averaged,
         "beam": config.generation.beam,
         "lenpen": config.generation.lenpen,
         **circumstances(cpu=config.common.cpu),
     }
+    own = Run(run.folder).score() if run.subset else None
+    if own and "hardware" in own:  # what trained, whose speed stands beside it, not what scores now
+        result["hardware"] = own["hardware"]
     run.finish(result)
     return result
+
+
+def check_test_set(run: Run) -> str:
+    """The name of the test set that the run is to be scored on.
+
+    Raises:
+        UserError: the data folder lacks its text or its binarised form.
+    """
+    config = run.config()
+    subset, task = run.subset or config.dataset.gen_subset, config.task
+    data, source, target = Path(task.data), task.source_lang, task.target_lang
+    raw = data / "raw"
+    if not (raw / f"{subset}.{target}").is_file():
+        there = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
+        raise UserError(
+            f"there is no raw/{subset}.{target}",
+            where=data,
+            todo=f"give a test set that is there ({there})" if there else "prepare the data again",
+        )
+    pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
+    if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
+        raise UserError(
+            f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}",
+            where=data,
+            todo="prepare the data again, with this test set",
+        )
+    return subset
+
+
+def averaged_model(run: Run, config: DictConfig) -> list[str]:
+    """Make ``average.pt``; the names of the checkpoints that it is the mean of.
+
+    A further test set is translated with the very model that has the run's own scores.
+
+    Raises:
+        UserError: the training has not come to its end.
+    """
+    own = Run(run.folder)
+    if run.subset:
+        if own.verdict() != "finished" and not run.trained_file.exists():
+            raise UserError(
+                f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
+            )
+        names = (own.score() or {}).get("averaged")
+        if names and run.average.exists():
+            return names
+    chosen = choose_checkpoints(run, config)
+    average_checkpoints(chosen, run.average)
+    return [Path(path).name for path in chosen]
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
@@ -101,7 +154,7 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     return [str(best)]
 
 
-def translate(run: Run, config: DictConfig, lock: int | None) -> float | None:
+def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> float | None:
     """Run ``fairseq-generate`` in a process of its own; its output is kept whole or not at all.
 
     Returns:
@@ -113,7 +166,7 @@ def translate(run: Run, config: DictConfig, lock: int | None) -> float | None:
     command = [
         *("fairseq-generate", config.task.data, "--user-dir", config.common.user_dir),
         *("--source-lang", config.task.source_lang, "--target-lang", config.task.target_lang),
-        *("--path", run.average, "--gen-subset", dataset.gen_subset),
+        *("--path", run.average, "--gen-subset", subset),
         *("--beam", generation.beam, "--lenpen", generation.lenpen),
         *(["--max-tokens", tokens] if tokens else ["--batch-size", dataset.batch_size]),
         *("--num-workers", dataset.num_workers),

@@ -39,10 +39,15 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run and the content of its ``score.json``."""
+    """A finished run and the content of its ``score.json``.
+
+    Attributes:
+        subset: as of :class:`Run`: another test set than the run's own, whose scores these are.
+    """
 
     folder: Path
     facts: dict[str, Any]
+    subset: str | None = None
 
     @property
     def name(self) -> str:
@@ -99,36 +104,39 @@ def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
     """The runs that may be averaged, and a line for each of the others.
 
     Raises:
-        UserError: a ``score.json`` lacks what a table needs, or no run is finished.
+        UserError: a score file lacks what a table needs, or no run is finished.
     """
     finished, unfinished = [], []
+    todo = "finish them (fairseq-collab sweep)"
     for run in runs:
         facts = run.score() if run.verdict() == "finished" else None
         if facts is None:
-            reason = run.reason()
-            unfinished.append(f"{run.name}: {run.verdict()}" + (f" ({reason})" if reason else ""))
+            unfinished.append(f"{run.name}: {run.state()}")
+            if run.subset:
+                todo = f"score them (fairseq-collab score RUNS --gen-subset {run.subset})"
         else:
             finished.append(_checked(run, facts))
     if not finished:
         raise UserError(
             f"no finished run; {unfinished[0]}" if unfinished else "no runs",
-            todo="finish them (fairseq-collab sweep)",
+            todo=todo,
         )
     return finished, unfinished
 
 
 def _checked(run: Run, facts: dict[str, Any]) -> Finished:
-    file = run.folder / "score.json"
     if facts.get("version") != SCORE_VERSION:
         raise UserError(
             f"version {facts.get('version')}, not {SCORE_VERSION}",
-            where=file,
+            where=run.score_file,
             todo="score the run again",
         )
     missing = [field for field in REQUIRED if field not in facts]
     if missing:
-        raise UserError(f"lacks {', '.join(missing)}", where=file, todo="score the run again")
-    return Finished(run.folder, facts)
+        raise UserError(
+            f"lacks {', '.join(missing)}", where=run.score_file, todo="score the run again"
+        )
+    return Finished(run.folder, facts, run.subset)
 
 
 def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> None:

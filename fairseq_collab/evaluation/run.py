@@ -11,7 +11,11 @@
     RUN/failed.json         verdict and reason, if the last attempt failed
     RUN/score.json          written last and as a whole: where it is, the run is finished
 
-So an interrupted run is never taken for a finished one.
+So an interrupted run is never taken for a finished one.  The same model may be scored on other test
+sets of its data folder (``fairseq-collab score RUN --gen-subset SUBSET``), which adds
+
+    RUN/generation.SUBSET.txt
+    RUN/score.SUBSET.json
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +35,10 @@ from yaml import YAMLError
 from data_prep import files
 from fairseq_compat.errors import UserError
 
-Verdict = Literal["finished", "failed", "diverged", "incomplete"]
+#: "unscored": the run has its own scores, but none on the other test set that is asked for.
+Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
+#: A test set is part of files' names.
+_SUBSET = re.compile(r"\w[\w.-]*")
 
 
 class Busy(UserError):
@@ -38,10 +46,17 @@ class Busy(UserError):
 
 
 class Run:
-    """The folder of a run, whether it exists yet or not."""
+    """The folder of a run, whether it exists yet or not.
 
-    def __init__(self, folder: Path):
+    Attributes:
+        subset: the test set that translations and scores are of; None for the run's own,
+            ``dataset.gen_subset``.  All else is shared.
+    """
+
+    def __init__(self, folder: Path, subset: str | None = None):
         self.folder = folder
+        self.subset = subset
+        of_subset = f".{subset}" if subset else ""
         self.name = folder.name
         self.config_file = folder / "config.yaml"
         self.started_file = folder / "started.json"
@@ -50,9 +65,29 @@ class Run:
         self.checkpoints = folder / "checkpoints"
         self.trained_file = folder / "trained"
         self.average = folder / "average.pt"
-        self.generation = folder / "generation.txt"
+        self.generation = folder / f"generation{of_subset}.txt"
         self.failed_file = folder / "failed.json"
-        self.score_file = folder / "score.json"
+        self.score_file = folder / f"score{of_subset}.json"
+
+    def for_subset(self, subset: str | None) -> Run:
+        """The same run with the scores of another test set; those of its own, if that is given.
+
+        Args:
+            subset: as fairseq's ``--gen-subset``; None for the run's own.
+
+        Raises:
+            UserError: it is no name of a test set, or the run's configuration cannot be read.
+        """
+        if subset is None:
+            return self
+        if not _SUBSET.fullmatch(subset):
+            raise UserError(
+                f"{subset!r} is no name of a test set",
+                where="--gen-subset",
+                todo="give one of the data folder, such as test1",
+            )
+        own = OmegaConf.select(self.config(), "dataset.gen_subset")
+        return Run(self.folder, None if subset == own else subset)
 
     def config(self) -> DictConfig:
         """The configuration that the run was started with.
@@ -80,7 +115,7 @@ class Run:
         return read_json(self.started_file) or {"overrides": {}}
 
     def score(self) -> dict[str, Any] | None:
-        """What ``score.json`` says, or None where the run is not finished."""
+        """What the score file says, or None where there is none."""
         return read_json(self.score_file)
 
     def reference(self) -> Path:
@@ -94,7 +129,8 @@ class Run:
         """
         score = self.score()
         if score is None:
-            raise UserError("is not scored", where=self.folder)
+            on_subset = f" on {self.subset}" if self.subset else ""
+            raise UserError(f"is not scored{on_subset}", where=self.folder)
         recorded = Path(score["reference"])
         own = self.folder / recorded  # an absolute path stays what it is
         if recorded.is_absolute() or own.exists():
@@ -106,6 +142,8 @@ class Run:
         """How far the run is."""
         if self.score_file.exists():
             return "finished"
+        if self.subset and Run(self.folder).score_file.exists():
+            return "unscored"
         failure = read_json(self.failed_file)
         return failure["verdict"] if failure else "incomplete"
 
@@ -114,14 +152,22 @@ class Run:
         failure = None if self.score_file.exists() else read_json(self.failed_file)
         return failure["reason"] if failure else None
 
+    def state(self) -> str:
+        """The verdict with its reason, in a few words."""
+        verdict, reason = self.verdict(), self.reason()
+        if verdict == "unscored":
+            return f"not scored on {self.subset}"
+        return f"{verdict} ({reason})" if reason else verdict
+
     def fail(self, verdict: Verdict, reason: str) -> None:
-        """Record that an attempt failed."""
+        """Record that an attempt of the training, or of its own scores, failed."""
         files.write_json(self.failed_file, {"verdict": verdict, "reason": reason})
 
     def finish(self, score: dict[str, Any]) -> None:
-        """Record the scores: the run is finished from here on."""
+        """Record the scores: the run is finished from here on, with this test set."""
         files.write_json(self.score_file, score)
-        self.failed_file.unlink(missing_ok=True)
+        if self.subset is None:  # scores on another set mend no failure of the run's own
+            self.failed_file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self, wait: bool = False) -> Iterator[int]:

@@ -1,7 +1,9 @@
 """``fairseq-collab score``: BLEU and chrF of a run, or of what ``fairseq-generate`` printed.
 
-Scores are sacreBLEU's, on detokenised, cased text against the untouched reference, and always carry
-their signature.  ``--rouge`` adds those of summaries (:mod:`fairseq_collab.evaluation.rouge`).
+A run is translated and scored on its own test set, or on another one of its data folder with
+``--gen-subset``; of several runs those that have no such scores yet.  Scores are sacreBLEU's, on
+detokenised, cased text against the untouched reference, and always carry their signature.
+``--rouge`` adds those of summaries (:mod:`fairseq_collab.evaluation.rouge`).
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_collab.evaluation import rouge
+from fairseq_collab.evaluation.rows import find_runs
 from fairseq_collab.evaluation.run import Run, read_json
 from fairseq_compat.errors import UserError
 
@@ -36,6 +41,16 @@ class Score:
     chrf_signature: str
     length_ratio: float
     sentences: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was scored: fairseq-generate's output, and the translations in it as ordinary text."""
+
+    generation: Path
+    hypotheses: list[str]
+    references: list[str]
+    score: Score
 
 
 def read_hypotheses(path: Path) -> list[str]:
@@ -139,8 +154,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "what",
         type=Path,
+        nargs="+",
         metavar="GENERATION|RUN",
-        help="what fairseq-generate --remove-bpe sentencepiece printed, or the folder of a run",
+        help="what fairseq-generate --remove-bpe sentencepiece printed, or the folder of a run; of "
+        "several runs, or a folder of runs, those that have no scores yet are translated",
     )
     parser.add_argument(
         "--reference",
@@ -148,48 +165,86 @@ def main(argv: list[str]) -> int:
         help="raw reference text, a sentence a line (a run has its own: raw/ in the data folder)",
     )
     parser.add_argument(
+        "--gen-subset",
+        metavar="SUBSET",
+        help="another test set of the run's data folder, such as test1: writes "
+        "generation.SUBSET.txt and score.SUBSET.json (default: dataset.gen_subset)",
+    )
+    parser.add_argument(
         "--rouge", action="store_true", help="ROUGE-1, -2 and -L, too, with 95 %% intervals"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object (a run)")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     args = parser.parse_args(argv)
-    if args.what.is_dir():
+    if any(path.is_dir() for path in args.what):
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
-        generation, hypotheses, references, result = score_run(args.what)
-    else:
-        if not args.reference:
-            parser.error("argument --reference: needed, unless the folder of a run is given")
-        generation = args.what
-        hypotheses, references = read_hypotheses(generation), read_references(args.reference)
-        result = score(hypotheses, references)
-    content, text = asdict(result), summary(result)
-    if args.rouge:
-        found = rouge.rouge(hypotheses, references)
-        content["rouge"] = asdict(found)
-        text += "\n" + rouge.summary(found)
-    if args.examples > 0:
-        print(examples(generation, references, args.examples), end="\n\n")
-    print(json.dumps(content) if args.json else text)
+        found = find_runs(path.resolve() for path in args.what)
+        return score_runs([run.for_subset(args.gen_subset) for run in found], args)
+    if len(args.what) > 1:
+        parser.error("give one output of fairseq-generate, or runs")
+    if args.gen_subset:
+        parser.error("argument --gen-subset: only a run has test sets; give its folder")
+    if not args.reference:
+        parser.error("argument --reference: needed, unless the folder of a run is given")
+    (generation,) = args.what
+    hypotheses, references = read_hypotheses(generation), read_references(args.reference)
+    show(Scored(generation, hypotheses, references, score(hypotheses, references)), args)
     return 0
 
 
-def score_run(folder: Path) -> tuple[Path, list[str], list[str], Score]:
-    """Average, translate and score a trained run.
+def show(found: Scored, args: argparse.Namespace, run: str | None = None) -> None:
+    """Print scores, and what else the options ask for; ``run`` is named if it is one of several."""
+    content, text = asdict(found.score), summary(found.score)
+    if args.rouge:
+        rouges = rouge.rouge(found.hypotheses, found.references)
+        content["rouge"] = asdict(rouges)
+        text += "\n" + rouge.summary(rouges)
+    if run is not None:
+        content, text = {"run": run, **content}, f"{run}\n{text}\n"
+    if args.examples > 0:
+        print(examples(found.generation, found.references, args.examples), end="\n\n")
+    print(json.dumps(content) if args.json else text, flush=True)
+
+
+def score_runs(runs: Sequence[Run], args: argparse.Namespace) -> int:
+    """Score one run anew; of several those without scores, whatever becomes of the others.
 
     Returns:
-        What fairseq-generate printed, the translations as ordinary text, references and scores.
+        the exit status: 1 if some of several runs could not be scored, a line for each of them
+
+    Raises:
+        UserError: a data folder lacks the test set, or the one run cannot be scored.
     """
+    from fairseq_collab.evaluation.evaluate import check_test_set  # it imports this module
+
+    for run in runs:
+        check_test_set(run)
+    if len(runs) == 1:
+        show(score_run(runs[0], anew=True), args)
+        return 0
+    failed = 0
+    for run in runs:
+        try:
+            show(score_run(run, anew=False), args, run.name)
+        except UserError as error:
+            failed = 1
+            print(f"fairseq-collab score: error: {error}", file=sys.stderr, flush=True)
+    return failed
+
+
+def score_run(run: Run, anew: bool) -> Scored:
+    """Average, translate and score a trained run; unless ``anew``, only if it has no scores."""
     from fairseq_collab.evaluation.compare import read_system  # both import this module
     from fairseq_collab.evaluation.evaluate import evaluate
 
-    run = Run(folder.resolve())
-    run.config()  # no lock file in a folder that is no run
-    with run.locked() as lock:
-        found = evaluate(run, lock)
+    found = None if anew else run.score()
+    if found is None:
+        with run.locked() as lock:
+            found = evaluate(run, lock)
     result = Score(**{field.name: found[field.name] for field in fields(Score)})
-    system = read_system(run.folder)
-    return run.generation, system.hypotheses, system.references, result
+    system = read_system(run.folder, subset=run.subset)
+    return Scored(run.generation, system.hypotheses, system.references, result)
 
 
 def summary(result: Score) -> str:

@@ -128,7 +128,8 @@ def sources(table: Table) -> list[str]:
     facts = table.facts
     compound = facts["compound_split_signature"]
     found = [
-        f"command: `{table.command}`, from the runs' `score.json`",
+        f"command: `{table.command}`, from the runs' "
+        + ", ".join(f"`{name}`" for name in table.score_files),
         f"BLEU: `{facts['bleu_signature']}`",
         f"chrF: `{facts['chrf_signature']}`",
         *([f"tokenised compound-split BLEU: `{compound}`"] if compound else []),
@@ -173,10 +174,16 @@ def main(argv: list[str]) -> int:
         f"{against.NO_TEST}: no tests",
     )
     parser.add_argument(
+        "--gen-subset",
+        metavar="SUBSET",
+        help="the scores on this test set, made by fairseq-collab score --gen-subset (default: on "
+        "each run's own, dataset.gen_subset)",
+    )
+    parser.add_argument(
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
     )
     args = parser.parse_args(argv)
-    table = read_table(args.runs, args.x, args.against)
+    table = read_table(args.runs, args.x, args.against, args.gen_subset)
     text = markdown(table)
     if args.out:
         write(table, text, args.out)

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairseq_collab.evaluation import against, published
 from fairseq_collab.evaluation.rows import NO_X, Finished, Row, find_runs, finished_runs, rows
+from fairseq_collab.evaluation.run import Run
 
 NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
 #: With a mean and a standard deviation over seeds each.
@@ -45,6 +46,12 @@ class Table:
         return self.finished[0].facts
 
     @property
+    def score_files(self) -> list[str]:
+        """Names of the runs' files that all is read from."""
+        runs = (Run(run.folder, run.subset) for run in self.finished)
+        return sorted({run.score_file.name for run in runs})
+
+    @property
     def noun(self) -> str | None:
         """What ``x`` is called; None where there is none."""
         return None if self.x == NO_X else NOUNS.get(self.x, self.x)
@@ -63,22 +70,29 @@ class Table:
         )
 
 
-def read_table(folders: Sequence[Path], x: str = "key_dim", baseline: str | None = None) -> Table:
+def read_table(
+    folders: Sequence[Path],
+    x: str = "key_dim",
+    baseline: str | None = None,
+    subset: str | None = None,
+) -> Table:
     """Collect runs, group them by method and ``x``, and test them against the baseline.
 
     Args:
         folders: runs, or folders of runs
         x: a field of ``score.json``, a choice of the sweep, or "none"
         baseline: the method to test against, "none" for no tests; None for concatenated heads
+        subset: the test set; None for each run's own
 
     Raises:
         UserError: there are no finished runs, or they cannot stand in one table.
     """
-    finished, unfinished = finished_runs(find_runs(folders))
+    finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
     found, without_x = rows(finished, x)
     chosen = against.choose_baseline(found, baseline)
     arguments = sorted(str(folder) for folder in folders)
     options = ["--x", x] + (["--against", baseline] if baseline else [])
+    options += ["--gen-subset", subset] if subset else []
     return Table(
         x=x,
         rows=found,

@@ -127,6 +127,17 @@ def test_grouped_heads_ends_with_tables(commands: list[Command]) -> None:
     ]
 
 
+def test_a_second_test_set_has_tables_of_its_own(tmp_path: Path) -> None:
+    """Of the mixed corpus, after the tables of the first."""
+    found = record(tmp_path, "grouped_heads.sh", "mixed")
+    table = "table /out/tuned --x none --against concatenated"
+    assert found[-3:] == [
+        f"{table} --out /out/tuned/table".split(),
+        "score /out/tuned --gen-subset test1".split(),
+        f"{table} --gen-subset test1 --out /out/tuned/table_test1".split(),
+    ]
+
+
 # ---- failures ------------------------------------------------------------------------------------
 
 GROUPED = [("grouped_heads.sh", "multi30k"), ("grouped_summaries.sh",)]
