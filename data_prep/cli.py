@@ -1,7 +1,8 @@
-"""How every command here ends: quietly, or with one line and a status that is not zero."""
+"""What commands have in common: how they end, and how they read numbers."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 
@@ -24,3 +25,10 @@ def run(prog: str, action: Callable[[], object]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130  # as a shell reports a program that SIGINT ended
     return 0
+
+
+def positive(text: str) -> int:
+    """For argparse: a whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.cli import run
+from data_prep.cli import positive, run
 from data_prep.corpus_recipe import (
     Archive,
     Corpus,
@@ -20,7 +20,6 @@ from data_prep.corpus_recipe import (
     preprocess_arguments,
     with_own_archives,
 )
-from data_prep.policy import positive_int
 
 STAGES = ("fetch", "extract", "text", "binarise")
 
@@ -110,7 +109,7 @@ def _parser(
         help="other text in archives of the same layout: compare with no published hash "
         "(in every stage; what is fetched is locked all the same)",
     )
-    parser.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="processes")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument("--force", action="store_true", help="do it again, whatever is there")
     return parser

@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 from data_prep.child import run_module
-from data_prep.cli import run
+from data_prep.cli import positive, run
 from data_prep.files import fingerprint_tree
 from data_prep.folder import MANIFEST, build_folder
-from data_prep.policy import positive_int
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"
@@ -62,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
         parser.add_argument(
             f"--{split}",
-            type=positive_int,
+            type=positive,
             default=size,
             metavar="N",
             help=f"sentence pairs of the {split} set (default: {size})",

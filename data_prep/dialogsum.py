@@ -27,9 +27,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.cli import run
+from data_prep.cli import positive, run
 from data_prep.files import open_bytes
-from data_prep.policy import positive_int
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 from fairseq_compat.errors import UserError
@@ -168,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--dialogue-words",
-        type=positive_int,
+        type=positive,
         default=160,
         metavar="N",
         help="dialogues are cut after so many words (default: 160, about 235 subwords)",

@@ -12,8 +12,7 @@ fairseq's WMT14 recipe, each in a process of its own, with each number of jobs. 
                 (Pss in /proc/PID/smaps_rollup: resident memory, pages that forked processes
                 share counted once), looked at every 50 ms
 
-Learning grows with the number of different words, not of lines; so --stress-types makes as many,
-of words of the text and pairs of them, and learns from those, too. Linux only.
+Linux only. `data_prep.measure_memory` tells how learning grows with the number of different words.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import argparse
 import contextlib
 import json
 import os
-import random
 import re
 import resource
 import subprocess
@@ -38,11 +36,11 @@ from data_prep import bpe
 from data_prep.binarise import binarise
 from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
-from data_prep.cli import run
+from data_prep.cli import positive, run
 from data_prep.faults import Kind
 from data_prep.files import count_lines, open_bytes, write_atomic, write_json
 from data_prep.moses import normalise_and_tokenise
-from data_prep.policy import Action, Policy, positive_int
+from data_prep.policy import Action, Policy
 from data_prep.provenance import commit, processor, today, versions
 from data_prep.validate import validate
 from fairseq_compat.errors import UserError
@@ -55,7 +53,6 @@ WMT14_TOKENS = 240_000_000
 MERGES = 40_000  # fairseq's; the papers' ready-made archive has 32,000
 LOOK_EVERY = 0.05  # seconds
 _ENDED = (FileNotFoundError, ProcessLookupError)  # how /proc tells that a process has
-STRESS = "learn 40,000, {:,} words"
 
 # the text is to go through, whatever is in it: this is no training set
 DROPPED = (Kind.UTF8, Kind.CR, Kind.NUL, Kind.EMPTY, Kind.LONG)
@@ -87,9 +84,8 @@ def do(stage: str, folder: Path, jobs: int) -> Json:
         source, target = folder / f"valid.{what}", folder / f"tok.{what}"
         return normalise_and_tokenise(source, target, what, jobs=jobs, aggressive_hyphens=True)
     if name == "learn":
-        merges, _, stress = what.replace(",", "", 1).partition(",")
-        texts = [folder / "stress"] if stress else list(pair(folder, "tok"))
-        return bpe.learn(texts, int(merges), folder / f"codes.{merges}", jobs=jobs)
+        merges = int(what.replace(",", ""))
+        return bpe.learn(list(pair(folder, "tok")), merges, folder / f"codes.{merges}", jobs=jobs)
     if name == "apply":
         codes = folder / f"codes.{MERGES}"
         return bpe.apply(codes, folder / f"tok.{what}", folder / f"bpe.{what}", jobs=jobs)
@@ -122,21 +118,6 @@ def gather(data: Path, folder: Path, most: int | None) -> Json:
                     output.writelines(lines)
                     corpora[path.name.split(".")[0] + f" ({path.parent.name})"] = len(lines)
     return corpora
-
-
-def make_stress(folder: Path, types: int) -> None:
-    """A text of so many different words: those of the tokens, then pairs of them."""
-    tokens = "".join(path.read_text(encoding="utf-8") for path in pair(folder, "tok"))
-    words = dict.fromkeys(tokens.split())
-    real = [word for word in words if word.isalpha()]
-    rng = random.Random(1)
-    while len(words) < types:
-        words[rng.choice(real) + rng.choice(real).lower()] = None
-    listed = list(words)[:types]
-    rng.shuffle(listed)
-    with (folder / "stress").open("w", encoding="utf-8") as output:
-        for start in range(0, len(listed), 20):
-            output.write(" ".join(listed[start : start + 20]) + "\n")
 
 
 class Memory(threading.Thread):
@@ -263,18 +244,14 @@ def measure_all(args: argparse.Namespace) -> None:
         for jobs in args.jobs:
             for stage in STAGES:
                 add(stage, folder, jobs)
-        if args.stress_types:
-            make_stress(folder, args.stress_types)
-            add(STRESS.format(args.stress_types), folder, 1)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=PROG, description="Speed and memory of every stage.")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the corpora")
-    parser.add_argument("--jobs", type=positive_int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--jobs", type=positive, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--out", type=Path, default=Path("data_prep.json"), metavar="FILE")
-    parser.add_argument("--pairs", type=positive_int, metavar="N", help="of each corpus, at most")
-    parser.add_argument("--stress-types", type=int, default=0, metavar="N", help="see above")
+    parser.add_argument("--pairs", type=positive, metavar="N", help="of each corpus, at most")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where to work (default: /tmp)")
     parser.add_argument("--stage", help=argparse.SUPPRESS)  # how it calls itself
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)

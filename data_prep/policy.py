@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from data_prep.cli import positive
 from data_prep.faults import MEANING, Kind, Limits
 from fairseq_compat.errors import UserError
 
@@ -63,19 +64,11 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
     for name, limit in (("words", Limits.max_words), ("chars", Limits.max_chars)):
         group.add_argument(
             f"--max-{name}",
-            type=positive_int,
+            type=positive,
             default=limit,
             metavar="N",
             help=f"a line of more {name} than this is over-long (default: {limit or 'no limit'})",
         )
-
-
-def positive_int(text: str) -> int:
-    """For argparse: a whole number above zero."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not above zero")
-    return number
 
 
 def policy_from(args: argparse.Namespace) -> Policy:

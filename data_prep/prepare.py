@@ -22,12 +22,12 @@ from typing import Any
 
 from data_prep import subword
 from data_prep.binarise import binarise, check_binarised
-from data_prep.cli import run
+from data_prep.cli import positive, run
 from data_prep.faults import Kind
 from data_prep.files import sha256_of_text
 from data_prep.folder import Json, build_folder
 from data_prep.parallel_text import pair_in
-from data_prep.policy import Action, Policy, add_policy_options, policy_from, positive_int
+from data_prep.policy import Action, Policy, add_policy_options, policy_from
 from data_prep.provenance import versions
 from data_prep.report import Report
 from data_prep.splits import Splits, collect_splits, find_files, split_option
@@ -211,13 +211,13 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
         "--vocab-size",
-        type=positive_int,
+        type=positive,
         default=vocab_size,
         metavar="N",
         help=f"subwords of both languages together (default: {vocab_size})",
     )
     parser.add_argument(
-        "--workers", type=positive_int, default=1, metavar="N", help="processes that binarise"
+        "--workers", type=positive, default=1, metavar="N", help="processes that binarise"
     )
     parser.add_argument(
         "--force", action="store_true", help="rebuild DIR if it was made from something else"

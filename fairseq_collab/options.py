@@ -9,13 +9,6 @@ from pathlib import Path
 from fairseq_compat.errors import UserError
 
 
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
-
-
 def share(text: str) -> float:
     """A number from 0 up to 1."""
     try:

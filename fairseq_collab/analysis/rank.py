@@ -23,12 +23,13 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from data_prep.cli import positive
 from data_prep.files import make_folder, write_content, write_file
 from fairseq_collab.analysis.figures import rank_figure
 from fairseq_collab.analysis.heads import source
 from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.options import positive, share
+from fairseq_collab.options import share
 from fairseq_compat.errors import UserError
 
 WEIGHT_KINDS = ("map", "sum", "stacked_queries", "stacked_keys")

@@ -10,10 +10,11 @@ from typing import Any
 
 from fairseq import utils
 
+from data_prep.cli import positive
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, per_site
-from fairseq_collab.options import check_folder_of, positive
+from fairseq_collab.options import check_folder_of
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import (
     MEASURE,

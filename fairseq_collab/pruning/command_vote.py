@@ -11,9 +11,10 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from data_prep.cli import positive
 from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
 from fairseq_collab.models.site_options import per_site
-from fairseq_collab.options import check_folder_of, positive
+from fairseq_collab.options import check_folder_of
 from fairseq_collab.pruning import votes_file
 from fairseq_collab.pruning.choices import RULES
 from fairseq_collab.pruning.gates import gates_of, without_gates

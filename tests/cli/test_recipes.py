@@ -133,7 +133,7 @@ def test_a_second_test_set_has_tables_of_its_own(tmp_path: Path) -> None:
     table = "table /out/tuned --x none --against concatenated"
     assert found[-3:] == [
         f"{table} --out /out/tuned/table".split(),
-        "score /out/tuned --gen-subset test1".split(),
+        ["score", "/out/tuned", "--gen-subset", "test1"],
         f"{table} --gen-subset test1 --out /out/tuned/table_test1".split(),
     ]
 

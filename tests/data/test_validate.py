@@ -108,7 +108,7 @@ def test_refused_text_is_not_written(pair: Pair, tmp_path: Path) -> None:
         (["--on-empty", "drop"], "needs --out"),
         (["--out", "{source}", "x.de"], "nor the input"),
         (["--out", "x", "x"], "neither each other"),
-        (["--max-words", "0"], "not above zero"),
+        (["--max-words", "0"], "must be a whole number above 0, not '0'"),
         (["--on-bom", "drop"], "invalid choice"),
     ],
 )

@@ -19,6 +19,7 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from data_prep.cli import positive
 from data_prep.files import make_folder
 from fairseq_collab.analysis.heads import conllu, content, page
 from fairseq_collab.analysis.heads.examples import check_lines, examples, short_lines
@@ -40,7 +41,6 @@ from fairseq_collab.analysis.heads.subwords import Segmenter, segmenter
 from fairseq_collab.analysis.heads.syntax import RELATIONS, SyntaxScores, TreeBatches
 from fairseq_collab.analysis.heads.weights import attend
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.options import positive
 from fairseq_collab.provenance import circumstances
 from fairseq_compat.errors import UserError
 

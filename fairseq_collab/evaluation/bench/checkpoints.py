@@ -29,18 +29,22 @@ from fairseq_collab.evaluation.bench.models import (
     copy_from_stock,
     copy_to_stock,
 )
-from fairseq_collab.evaluation.bench.settings import Settings
+from fairseq_collab.evaluation.bench.settings import BEAM, Settings
 from fairseq_collab.evaluation.bench.timing import compare
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_compat import checkpoints as files
 from fairseq_compat.errors import UserError
 
 #: fairseq-generate's own last words.
-_TRANSLATED = re.compile(r"Translated ([\d,]+) sentences .*?\(([\d.]+) sentences/s")
+_TRANSLATED = re.compile(
+    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) .*?\(([\d.]+) sentences/s"
+)
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3
 #: How often each model of a pair is run by the real command.
 COMMAND_TURNS = 3
+#: Sentences that it translates together.
+COMMAND_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def commands(settings: Settings, say: Callable[[str], None]) -> list[dict[str, A
             "model": pair.name,
             "against": STOCK,
         }
-        common |= {"beam": 5, "batch": 64, "ties": 0, "unit": "sentences"}
+        common |= {"beam": BEAM, "batch": COMMAND_BATCH, "ties": 0, "unit": "sentences"}
         common["work"] = common["sentences"] = runs[stock][0].sentences
         for case, field in (
             ("fairseq-generate, its own clock", "translating"),
@@ -166,11 +170,16 @@ def write_twin(pair: TrainedPair, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished ``fairseq-generate``: seconds by its own clock and by ours, and its output."""
+    """A finished ``fairseq-generate``: seconds by its own clock and by ours, and its output.
+
+    Attributes:
+        tokens: of the best translations, ends of sentences included.
+    """
 
     translating: float
     wall: float
     sentences: int
+    tokens: int
     lines: list[str]
 
 
@@ -183,7 +192,7 @@ def fairseq_generate(path: Path, settings: Settings) -> Finished:
     command = [
         str(Path(sys.executable).with_name("fairseq-generate")),
         *(str(settings.data), "--user-dir", str(Path(__file__).parents[2]), "--path", str(path)),
-        *("--gen-subset", "test", "--beam", "5", "--batch-size", "64"),
+        *("--gen-subset", "test", "--beam", str(BEAM), "--batch-size", str(COMMAND_BATCH)),
         *(["--cpu"] * (settings.device == "cpu")),
         *(["--bf16"] * (settings.dtype == "bfloat16")),
     ]
@@ -195,9 +204,9 @@ def fairseq_generate(path: Path, settings: Settings) -> Finished:
     if done.returncode or found is None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise UserError(f"fairseq-generate failed: {last}", path)
-    number = int(found[1].replace(",", ""))
+    number, tokens = (int(count.replace(",", "")) for count in found.group(1, 2))
     lines = [line for line in done.stdout.splitlines() if line.startswith(("H-", "D-"))]
-    return Finished(number / float(found[2]), wall, number, lines)
+    return Finished(number / float(found[3]), wall, number, tokens, lines)
 
 
 def check_files(stock: list[str], ours: list[str]) -> None:
