@@ -9,7 +9,7 @@
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
-#   LITE=no       without the smaller models and LITE: 9 trainings a seed in place of 14
+#   CORE=yes      only ordinary heads and heads in 4 and 2 groups: 8 trainings a seed, not 14
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
@@ -28,7 +28,7 @@ DATASET=${1:-}
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
-LITE=${LITE:-yes}
+CORE=${CORE:-no}
 heads=8
 kept=(4 2)   # a half and a quarter
 fewest=2     # what LITE models keep, with half of the feed-forward units
@@ -45,8 +45,8 @@ case $DATASET in
         exit 2
         ;;
 esac
-if [ "$LITE" != yes ] && [ "$LITE" != no ]; then
-    echo "grouped_heads: LITE is '$LITE'; it must be yes or no" >&2
+if [ "$CORE" != yes ] && [ "$CORE" != no ]; then
+    echo "grouped_heads: CORE is '$CORE'; it must be yes or no" >&2
     exit 2
 fi
 if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
@@ -76,8 +76,10 @@ few=model.heads_in_encoder="choice($counts)"
 
 echo "== 1 train"
 sweep "$train" trained "$ordinary" "$seeds"
-sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
-if [ "$LITE" = yes ]; then
+if [ "$CORE" = yes ]; then
+    sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts)" "$seeds"
+else
+    sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
     sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
     sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
 fi
@@ -93,7 +95,7 @@ for seed in ${SEEDS//,/ }; do
             "$trained/model-concatenated_seed-$seed/average.pt" "$seed" "$count"
     done
     name=$fewest-$seed
-    if [ "$LITE" = yes ] && [ ! -e "$pruned/lite-$name.pt" ]; then
+    if [ "$CORE" = no ] && [ ! -e "$pruned/lite-$name.pt" ]; then
         fairseq-collab prune "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
             --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt" ||
             note $?
@@ -107,7 +109,7 @@ from=checkpoint.finetune_from_model
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
 sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
 sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
-if [ "$LITE" = yes ]; then
+if [ "$CORE" = no ]; then
     sweep "$tune" tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
         model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
 fi
@@ -116,7 +118,7 @@ tune_whole() {   # NAME OVERRIDES...
         "$from=$trained/model-$1_seed-$seed/average.pt"
 }
 tune_whole concatenated "$ordinary"
-if [ "$LITE" = yes ]; then
+if [ "$CORE" = no ]; then
     tune_whole grouped_lite_encoder_layers-1 "$lite" "${shallow[@]}"
     tune_whole "grouped_lite_encoder_embed_dim-$width" "$lite" "${narrow[@]}"
 fi

@@ -74,16 +74,22 @@ def test_grouped_heads_fine_tunes(
         assert config.model == trained_runs[name].model
 
 
-def test_grouped_heads_without_smaller_models(commands: list[Command], tmp_path: Path) -> None:
-    fewer = record(tmp_path, "grouped_heads.sh", "multi30k", LITE="no")
-    assert fewer == [command for command in commands if "lite" not in " ".join(command)]
-    assert len(fewer) < len(commands)
+def test_grouped_heads_at_its_core(
+    commands: list[Command], trained_runs: dict[str, DictConfig], tmp_path: Path
+) -> None:
+    """The same runs, less those of smaller models and of the disagreement regularisation."""
+    fewer = record(tmp_path, "grouped_heads.sh", "multi30k", CORE="yes")
+    runs = dict(jobs(fewer, "trained"))
+    assert list(runs) == [n for n in trained_runs if not any(x in n for x in ("lite", "-8_"))]
+    assert all(config == trained_runs[name] for name, config in runs.items())
+    others = [[c for c in it if "head_groups" not in " ".join(c)] for it in (fewer, commands)]
+    assert others[0] == [command for command in others[1] if "lite" not in " ".join(command)]
 
 
 def test_grouped_heads_wants_yes_or_no(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", LITE="0")
+    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", CORE="1")
     assert (refused.status, refused.commands) == (2, [])
-    assert refused.errors == "grouped_heads: LITE is '0'; it must be yes or no\n"
+    assert refused.errors == "grouped_heads: CORE is '1'; it must be yes or no\n"
 
 
 def test_pruned_checkpoints_have_the_sizes_of_their_runs(
