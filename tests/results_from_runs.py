@@ -2,14 +2,14 @@
 
     python tests/results_from_runs.py tables results/key_dim_multi30k.json \\
         --x key_dim main=runs/key_dim_multi30k
-    python tests/results_from_runs.py tables results/key_dim_multi30k_2017.json \\
-        --x key_dim --gen-subset test1 main=runs/key_dim_multi30k
+    python tests/results_from_runs.py tables results/key_dim_mixed.json --add \\
+        --x key_dim --gen-subset test1 newstest=runs/key_dim_mixed
     python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
 
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
-baseline (concatenated heads) with its seed; several folders are joined by commas.  ``rank``: the
+baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.  ``rank``: the
 means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of DIR/SET.EPOCH.out.
 """
 
@@ -75,10 +75,12 @@ def table_of(content: dict[str, Any], command: str = "") -> Table:
     )
 
 
-def tables(named: dict[str, str], x: str, subset: str | None = None) -> dict[str, Any]:
+def tables(
+    named: dict[str, str], x: str, baseline: str | None = None, subset: str | None = None
+) -> dict[str, Any]:
     found = {}
     for name, folders in named.items():
-        table = read_table([Path(folder) for folder in folders.split(",")], x, subset=subset)
+        table = read_table([Path(folder) for folder in folders.split(",")], x, baseline, subset)
         assert not table.unfinished, table.unfinished
         found[name] = content_of(table, x, subset)
     return {"tables": found}
@@ -125,12 +127,16 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
+    parser.add_argument("--against", metavar="ROW")
     parser.add_argument("--gen-subset", metavar="SUBSET")
+    parser.add_argument("--add", action="store_true", help="to the tables that are there already")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
     named = dict(text.split("=", 1) for text in args.named)
     if args.what == "tables":
-        content = tables(named, args.x, args.gen_subset)
+        content = tables(named, args.x, args.against, args.gen_subset)
+        if args.add:
+            content["tables"] = {**json.loads(args.out.read_text())["tables"], **content["tables"]}
     else:
         content = rank(named) if args.what == "rank" else scores(named, args.reference)
     args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

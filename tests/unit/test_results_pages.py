@@ -96,6 +96,17 @@ def of_key_dim() -> list[Cells]:
     return cells(runs_table.markdown(found))
 
 
+def of_key_dim_mixed() -> list[Cells]:
+    """Two test sets, each against heads of the same key dimension and of the full one."""
+    named = {name: table_of(it) for name, it in load("key_dim_mixed.json")["tables"].items()}
+    main, same, runs = cells(runs_table.markdown(named["main"]))
+    newstest, newstest_same, _ = cells(runs_table.markdown(named["newstest"]))
+    whole, newstest_whole = (
+        cells(runs_table.markdown(named[name]))[1] for name in ("whole", "whole_newstest")
+    )
+    return [main, same, whole, newstest, newstest_same, newstest_whole, runs]
+
+
 def of_grouped() -> list[Cells]:
     named = {
         name: table_of(it) for name, it in load("grouped_heads_multi30k.json")["tables"].items()
@@ -265,6 +276,7 @@ RENDERED: dict[str, Callable[[], list[Cells]]] = {
     "heads_embedded.md": of_embedded_heads,
     "heads_kept_multi30k.md": of_kept,
     "heads_multi30k.md": of_heads,
+    "key_dim_mixed.md": of_key_dim_mixed,
     "key_dim_multi30k.md": of_key_dim,
     "methods_multi30k.md": of_methods,
     "multi30k.md": of_multi30k,
@@ -312,6 +324,8 @@ def test_every_excuse_is_of_a_table_that_is_there() -> None:
     ("file", "content", "table"),
     [
         ("key_dim_multi30k.csv", "key_dim_multi30k.json", "main"),
+        ("key_dim_mixed.csv", "key_dim_mixed.json", "main"),
+        ("key_dim_mixed_newstest2013.csv", "key_dim_mixed.json", "newstest"),
         ("grouped_heads_multi30k.csv", "grouped_heads_multi30k.json", "tuned"),
         ("grouped_heads_multi30k_trained.csv", "grouped_heads_multi30k.json", "trained"),
     ],
