@@ -300,6 +300,28 @@ def test_no_curve_is_said_to_be_missing(content: Content) -> None:
     assert "No validation is recorded for rows 2." in words
 
 
+def test_a_single_validation_is_no_curve(content: Content, whole: Page) -> None:
+    changed = json.loads(json.dumps(content))
+    section = changed["sections"][1]
+    for curve in section["curves"]:
+        for run in curve["runs"]:
+            run["points"] = [[1000, 3.456]]
+    words = Page(page.report(changed)).words
+    row = section["rows"][0]
+    assert "Validated once, after 1,000 updates. " in words
+    assert f"{row['number']} {row['label']}: seed {row['seeds'][0]}: 3.46" in words
+    drawn = [text.count("Validation loss of row ") for text in (whole.words, words)]
+    assert drawn[0] - drawn[1] == len(section["rows"])
+
+
+def test_one_epoch_is_no_epochs(content: Content) -> None:
+    changed = json.loads(json.dumps(content))
+    changed["sections"][1]["rows"][0]["epochs"] = [1, 1]
+    words = Page(page.report(changed)).words
+    assert re.search(r"(?<!\d)1 epoch(?!s)", words)
+    assert not re.search(r"(?<!\d)1 epochs", words)
+
+
 def test_tables_can_be_read_and_reached(whole: Page) -> None:
     assert all(found.get("scope") in ("col", "row", "rowgroup") for found in whole.named("th"))
     regions = whole.named("div", role="region")

@@ -166,7 +166,9 @@ def learning_curves(section: Content, prefix: str) -> Markup:
         drawn = {row["number"]: [p for _, p in points[row["number"]]] for row in rows}
         every = [point for curves in drawn.values() for curve in curves for point in curve]
         missing = [str(number) for number, curves in drawn.items() if not curves]
-        if every:
+        if every and len({x for x, _ in every}) == 1:
+            parts += [element("h4", breakable(experiment)), _points(rows, points, every[0][0])]
+        elif every:
             panels = [
                 _panel(row, points[row["number"]], drawn, every, prefix)
                 for row in rows
@@ -182,6 +184,19 @@ def learning_curves(section: Content, prefix: str) -> Markup:
     return join(parts)
 
 
+def _points(rows: Sequence[Content], points: Mapping[int, Any], updates: float) -> Markup:
+    """What stands in the place of curves where all trainings were validated once."""
+    found = [
+        f"{row_text(row)}: {_last(points[row['number']])}" for row in rows if points[row["number"]]
+    ]
+    start = f"Validated once, after {updates:,.0f} updates. "
+    return element("p", start, "; ".join(found), ".", class_="how")
+
+
+def _last(seeds: Sequence[tuple[int, Sequence[Sequence[float]]]]) -> str:
+    return ", ".join(f"seed {seed}: {curve[-1][1]:.2f}" for seed, curve in seeds)
+
+
 def _panel(
     row: Content,
     seeds: Sequence[tuple[int, Sequence[Sequence[float]]]],
@@ -191,7 +206,6 @@ def _panel(
 ) -> Markup:
     xs, ys = [x for x, _ in every], [y for _, y in every]
     others = [c for number, curves in drawn.items() if number != row["number"] for c in curves]
-    last = ", ".join(f"seed {seed}: {curve[-1][1]:.2f}" for seed, curve in seeds)
     text = "; ".join(
         f"seed {seed}: " + ", ".join(f"{y:g} after {x:,} updates" for x, y in curve)
         for seed, curve in seeds
@@ -205,6 +219,6 @@ def _panel(
         text,
     )
     caption = element(
-        "figcaption", element("strong", breakable(row_text(row))), element("span", last)
+        "figcaption", element("strong", breakable(row_text(row))), element("span", _last(seeds))
     )
     return element("figure", drawing, caption)

@@ -9,6 +9,7 @@ from fairseq_collab.evaluation.report.matrix import LEVEL
 from fairseq_collab.evaluation.report.words import (
     between,
     breakable,
+    epochs_text,
     row_text,
     share,
     signed,
@@ -94,7 +95,7 @@ def _method(row: Content, places: Mapping[int, tuple[str, list[str]]]) -> Markup
         element(
             "td",
             letter,
-            small(f"{between(row['epochs'])} epochs"),
+            small(epochs_text(row["epochs"])),
             small(f"{between(row['updates'])} updates"),
             small("fine-tuned") if row["fine_tuned"] else "",
         ),

@@ -60,6 +60,10 @@ def breakable(name: str) -> Markup:
 def budget_text(budget: Content) -> str:
     """``A: 6 epochs, 3,468 updates, from scratch``."""
     start = "from trained weights" if budget["fine_tuned"] else "from scratch"
-    epochs, updates = between(budget["epochs"]), between(budget["updates"])
-    many = "" if budget["epochs"] == [1, 1] else "s"
-    return f"{budget['letter']}: {epochs} epoch{many}, {updates} updates, {start}"
+    updates = between(budget["updates"])
+    return f"{budget['letter']}: {epochs_text(budget['epochs'])}, {updates} updates, {start}"
+
+
+def epochs_text(ends: Sequence[int]) -> str:
+    """``1 epoch``, ``6 epochs``, ``3 to 6 epochs``."""
+    return f"{between(ends)} epoch{'' if list(ends) == [1, 1] else 's'}"
