@@ -9,8 +9,9 @@
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
 
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
-baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.  ``rank``: the
-means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of DIR/SET.EPOCH.out.
+baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
+``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
+DIR/SET.EPOCH.out.
 """
 
 from __future__ import annotations

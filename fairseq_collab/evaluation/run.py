@@ -37,6 +37,8 @@ from fairseq_compat.errors import UserError
 
 #: "unscored": the run has its own scores, but none on the other test set that is asked for.
 Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
+#: What scores say of the model that they are of.
+_MODEL = ("averaged", "train_updates")
 #: A test set is part of files' names.
 _SUBSET = re.compile(r"\w[\w.-]*")
 
@@ -115,8 +117,14 @@ class Run:
         return read_json(self.started_file) or {"overrides": {}}
 
     def score(self) -> dict[str, Any] | None:
-        """What the score file says, or None where there is none."""
-        return read_json(self.score_file)
+        """What the score file says, or None where there is none.
+
+        Scores on another test set count only while the run's own are of the same model.
+        """
+        found = read_json(self.score_file)
+        own = Run(self.folder).score() if found and self.subset else None
+        same = not own or all(found.get(x, own.get(x)) == own.get(x) for x in _MODEL)
+        return found if same else None
 
     def reference(self) -> Path:
         """The untouched text that a finished run was scored against.
@@ -140,7 +148,8 @@ class Run:
 
     def verdict(self) -> Verdict:
         """How far the run is."""
-        if self.score_file.exists():
+        scored = self.score_file.exists() if self.subset is None else self.score() is not None
+        if scored:
             return "finished"
         if self.subset and Run(self.folder).score_file.exists():
             return "unscored"

@@ -90,6 +90,16 @@ def test_verdicts_of_a_subset(tmp_path: Path) -> None:
         other.reference()
 
 
+@pytest.mark.parametrize("later", [{"averaged": ["checkpoint9.pt"]}, {"train_updates": 9}])
+def test_scores_of_an_earlier_model_do_not_count(tmp_path: Path, later: dict[str, object]) -> None:
+    """The run was trained further, and scored again on its own test set only."""
+    run = Run(write_run(tmp_path, "collab", 64))
+    other = Run(add_subset(run.folder, REFERENCES), "test1")
+    assert other.verdict() == "finished"
+    run.finish({**(run.score() or {}), **later})
+    assert (other.verdict(), other.score(), run.verdict()) == ("unscored", None, "finished")
+
+
 def test_table_of_a_subset(tmp_path: Path) -> None:
     two_runs(tmp_path)
     own, other = (read_table([tmp_path], subset=subset) for subset in (None, "test1"))
