@@ -179,9 +179,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the corpora")
     parser.add_argument(
-        "--every", type=positive, nargs="+", default=[16, 4, 1], metavar="N", help="nth line"
+        "--every", type=positive, nargs="+", default=[16, 4, 1], metavar="N", help="Nth line"
     )
-    parser.add_argument("--stress-types", type=positive, metavar="N", help="see above")
+    parser.add_argument("--stress-types", type=positive, metavar="N", help="also made-up words")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
     parser.add_argument("--pairs", type=positive, metavar="N", help="of each corpus, at most")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where to work (default: /tmp)")

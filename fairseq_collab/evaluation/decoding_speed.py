@@ -28,7 +28,12 @@ import torch
 
 from data_prep.cli import positive, run
 from data_prep.files import as_json, make_folder, write_content
-from fairseq_collab.evaluation.bench.checkpoints import COMMAND_BATCH, Finished, fairseq_generate
+from fairseq_collab.evaluation.bench.checkpoints import (
+    COMMAND_BATCH,
+    SUBSET,
+    Finished,
+    fairseq_generate,
+)
 from fairseq_collab.evaluation.bench.settings import BEAM, Settings
 from fairseq_collab.models.trained import GIVE_DATA, check_data
 from fairseq_collab.provenance import circumstances
@@ -36,7 +41,6 @@ from fairseq_compat.errors import UserError
 
 PROG = "python -m fairseq_collab.evaluation.decoding_speed"
 VERSION = 1
-SUBSET = "test"  # what fairseq_generate translates
 
 
 def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:

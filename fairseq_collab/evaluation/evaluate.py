@@ -123,11 +123,11 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
         UserError: the training has not come to its end.
     """
     own = Run(run.folder)
+    if own.verdict() != "finished" and not run.trained_file.exists():
+        raise UserError(
+            f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
+        )
     if run.subset:
-        if own.verdict() != "finished" and not run.trained_file.exists():
-            raise UserError(
-                f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
-            )
         names = (own.score() or {}).get("averaged")
         if names and run.average.exists():
             return names
@@ -137,7 +137,7 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The epochs to average, all of a training that is shorter, or the best checkpoint.
+    """The epochs to average, all where ``max_epoch`` is less, or the best checkpoint.
 
     Raises:
         UserError: the training has not come to its end.

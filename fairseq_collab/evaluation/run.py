@@ -38,7 +38,7 @@ from fairseq_compat.errors import UserError
 #: "unscored": the run has its own scores, but none on the other test set that is asked for.
 Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
 #: What scores say of the model that they are of.
-_MODEL = ("averaged", "train_updates")
+_MODEL = ("averaged", "train_updates", "valid_loss")
 #: A test set is part of files' names.
 _SUBSET = re.compile(r"\w[\w.-]*")
 
@@ -119,7 +119,8 @@ class Run:
     def score(self) -> dict[str, Any] | None:
         """What the score file says, or None where there is none.
 
-        Scores on another test set count only while the run's own are of the same model.
+        Scores on another test set count only while the run's own, if it has any, are of the same
+        model.
         """
         found = read_json(self.score_file)
         own = Run(self.folder).score() if found and self.subset else None

@@ -180,7 +180,9 @@ def main(argv: list[str]) -> int:
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
         found = find_runs(path.resolve() for path in args.what)
-        return score_runs([run.for_subset(args.gen_subset) for run in found], args)
+        runs = [run.for_subset(args.gen_subset) for run in found]
+        alone = len(args.what) == 1 and Run(args.what[0]).config_file.exists()
+        return score_alone(runs[0], args) if alone else score_runs(runs, args)
     if len(args.what) > 1:
         parser.error("give one output of fairseq-generate, or runs")
     if args.gen_subset:
@@ -207,22 +209,29 @@ def show(found: Scored, args: argparse.Namespace, run: str | None = None) -> Non
     print(json.dumps(content) if args.json else text, flush=True)
 
 
-def score_runs(runs: Sequence[Run], args: argparse.Namespace) -> int:
-    """Score one run anew; of several those without scores, whatever becomes of the others.
-
-    Returns:
-        the exit status: 1 if some of several runs could not be scored, a line for each of them
+def score_alone(run: Run, args: argparse.Namespace) -> int:
+    """Score one run, anew if it has scores.
 
     Raises:
-        UserError: a data folder lacks the test set, or the one run cannot be scored.
+        UserError: it cannot be scored.
+    """
+    show(score_run(run, anew=True), args)
+    return 0
+
+
+def score_runs(runs: Sequence[Run], args: argparse.Namespace) -> int:
+    """Score the runs that have no scores yet, whatever becomes of the others.
+
+    Returns:
+        the exit status: 1 if some could not be scored, a line for each of them
+
+    Raises:
+        UserError: a data folder lacks the test set.
     """
     from fairseq_collab.evaluation.evaluate import check_test_set  # it imports this module
 
     for run in runs:
         check_test_set(run)
-    if len(runs) == 1:
-        show(score_run(runs[0], anew=True), args)
-        return 0
     failed = 0
     for run in runs:
         try:
@@ -242,7 +251,11 @@ def score_run(run: Run, anew: bool) -> Scored:
     if found is None:
         with run.locked() as lock:
             found = evaluate(run, lock)
-    result = Score(**{field.name: found[field.name] for field in fields(Score)})
+    names = [field.name for field in fields(Score)]
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise UserError(f"lacks {', '.join(missing)}", run.score_file, "score this run alone")
+    result = Score(**{name: found[name] for name in names})
     system = read_system(run.folder, subset=run.subset)
     return Scored(run.generation, system.hypotheses, system.references, result)
 

@@ -249,3 +249,20 @@ def test_half_a_training_is_not_scored(run: Run) -> None:
     with pytest.raises(UserError, match=r"run: is not trained: diverged \(loss is nan\); finish"):
         averaged_model(run, run.config())
     assert not run.average.exists()
+
+
+def test_half_a_training_is_not_finished_by_its_own_scores(run: Run) -> None:
+    """Else a folder of runs, scored while a sweep is interrupted, would lose what is to go on."""
+    run.trained_file.unlink()
+    own = Run(run.folder)
+    with pytest.raises(UserError, match=r"run: is not trained: incomplete; finish it"):
+        averaged_model(own, own.config())
+    assert not run.average.exists()
+
+
+def test_of_several_runs_an_old_score_is_named(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Run(run.folder).score_file.write_text('{"bleu": 1.0}')
+    assert score.main([str(run.folder.parent)]) == 1
+    assert "score.json: lacks bleu_signature, chrf, " in capsys.readouterr().err

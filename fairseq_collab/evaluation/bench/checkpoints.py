@@ -43,8 +43,9 @@ _TRANSLATED = re.compile(
 SCORE_TOLERANCE = 1e-3
 #: How often each model of a pair is run by the real command.
 COMMAND_TURNS = 3
-#: Sentences that it translates together.
+#: Sentences that it translates together, and those of which set.
 COMMAND_BATCH = 64
+SUBSET = "test"
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def fairseq_generate(path: Path, settings: Settings) -> Finished:
     command = [
         str(Path(sys.executable).with_name("fairseq-generate")),
         *(str(settings.data), "--user-dir", str(Path(__file__).parents[2]), "--path", str(path)),
-        *("--gen-subset", "test", "--beam", str(BEAM), "--batch-size", str(COMMAND_BATCH)),
+        *("--gen-subset", SUBSET, "--beam", str(BEAM), "--batch-size", str(COMMAND_BATCH)),
         *(["--cpu"] * (settings.device == "cpu")),
         *(["--bf16"] * (settings.dtype == "bfloat16")),
     ]
