@@ -21,9 +21,10 @@ generation: {{beam: 2, lenpen: 1}}
 model: {{_name: transformer_collab}}
 task: {{data: {data}, source_lang: en, target_lang: de}}
 """
+#: Of the model that the run's own scores are of.
 LOG = """\
-| train | {"epoch": 1, "train_wps": "100", "train_num_updates": "10"}
-| valid | {"epoch": 1, "valid_loss": "4.5"}
+| train | {"epoch": 1, "train_wps": "100", "train_num_updates": "4240"}
+| valid | {"epoch": 1, "valid_loss": "4.0"}
 """
 
 
