@@ -41,7 +41,7 @@ from fairseq_collab.reparametrize import results as reparametrized
 FOLDER = REPOSITORY / "results"
 Cells = list[list[str]]
 NOT_RUN = "not run"
-#: Tables without numbers of ours, or whose numbers were not kept, and why.
+#: Tables without numbers of ours, and why.
 UNCHECKED = {
     ("README.md", "Results"): "an index, no numbers",
     ("speed_notes.md", "Where the time goes, and what was tried"): "words, no numbers of ours",
