@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NoReturn, cast
 
-from data_prep.files import CHUNK, GZIP
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from collab_common.files import CHUNK, GZIP
 
 _OPENERS: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ZIP = b"PK\x03\x04"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from collab_common.errors import UserError
 from data_prep.child import run_module
-from fairseq_compat.errors import UserError
 
 _MAGIC = b"MMIDIDX\x00\x00"
 

@@ -24,8 +24,8 @@ import numpy as np
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import prune_stats, update_pair_statistics
 
+from collab_common.errors import UserError
 from data_prep.streams import Block, ordered, parallel_lines, read_blocks, words_to_remember
-from fairseq_compat.errors import UserError
 
 VERSION = "#version: 0.2"  # of the codes' format, in which the last symbol of a word ends in END
 END = "</w>"

@@ -11,7 +11,7 @@ import tempfile
 from collections import deque
 from pathlib import Path
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 5

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import regex
 
+from collab_common.errors import UserError
+from collab_common.files import count_lines, open_bytes
 from data_prep.divergence import first_divergence
-from data_prep.files import count_lines, open_bytes
 from data_prep.streams import BLOCK_BYTES, LINE_BYTES, Block, ordered, too_long
-from fairseq_compat.errors import UserError
 
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.cli import positive, run
+from collab_common.command import positive, run
 from data_prep.corpus_recipe import (
     Archive,
     Corpus,

@@ -17,15 +17,15 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from collab_common.errors import UserError
+from collab_common.files import GZIP, locked, read_json, sha256
+from collab_common.folder import Json, read_finished
 from data_prep.archives import Member, extract
 from data_prep.binarise import check_binarised
 from data_prep.child import run_module
 from data_prep.fetch import LOCK_FILE, Published, fetch, take_over
-from data_prep.files import GZIP, locked, read_json, sha256
-from data_prep.folder import Json, read_finished
 from data_prep.parallel_text import Pair, check_for_fairseq, pair_in
 from data_prep.stages import build_stage, inputs_from
-from fairseq_compat.errors import UserError
 
 SPLITS = ("train", "valid", "test")
 

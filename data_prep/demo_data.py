@@ -10,10 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from collab_common.command import positive, run
+from collab_common.files import fingerprint_tree
+from collab_common.folder import MANIFEST, build_folder
 from data_prep.child import run_module
-from data_prep.cli import positive, run
-from data_prep.files import fingerprint_tree
-from data_prep.folder import MANIFEST, build_folder
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"

@@ -27,11 +27,11 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.cli import positive, run
-from data_prep.files import open_bytes
+from collab_common.command import positive, run
+from collab_common.errors import UserError
+from collab_common.files import open_bytes
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.dialogsum"
 HOME = "https://github.com/cylnlp/dialogsum"

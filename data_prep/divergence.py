@@ -13,7 +13,7 @@ import re
 from collections import deque
 from pathlib import Path
 
-from data_prep.files import open_bytes
+from collab_common.files import open_bytes
 
 MAX_SHIFT = 10_000  # lines held in memory
 _DIGITS = re.compile(rb"\d+")

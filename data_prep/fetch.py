@@ -21,8 +21,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from data_prep.files import CHUNK, read_json, sha256, write_json
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from collab_common.files import CHUNK, read_json, sha256, write_json
 
 LOCK_FILE = "downloads.lock.json"
 

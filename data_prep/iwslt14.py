@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from collab_common.files import count_lines
+from collab_common.folder import Json
 from data_prep import clean_pairs, moses, segment
 from data_prep.archives import Member
 from data_prep.corpus_command import command
 from data_prep.corpus_recipe import Archive, Corpus, Work
-from data_prep.files import count_lines
-from data_prep.folder import Json
 from data_prep.parallel_text import (
     Pair,
     carve,

@@ -32,18 +32,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from collab_common.command import positive, run
+from collab_common.errors import UserError
+from collab_common.files import count_lines, open_bytes, write_atomic, write_json
+from collab_common.provenance import commit, processor, today, versions
 from data_prep import bpe
 from data_prep.binarise import binarise
 from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
-from data_prep.cli import positive, run
 from data_prep.faults import Kind
-from data_prep.files import count_lines, open_bytes, write_atomic, write_json
 from data_prep.moses import normalise_and_tokenise
 from data_prep.policy import Action, Policy
-from data_prep.provenance import commit, processor, today, versions
 from data_prep.validate import validate
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.measure"
 LANGUAGES = ("en", "de")

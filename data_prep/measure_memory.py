@@ -26,9 +26,10 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
+from collab_common.command import positive, run
+from collab_common.errors import UserError
+from collab_common.files import as_json, count_lines, make_folder, write_content
 from data_prep.bpe import count_words
-from data_prep.cli import positive, run
-from data_prep.files import as_json, count_lines, make_folder, write_content
 from data_prep.measure import (
     LANGUAGES,
     MERGES,
@@ -41,7 +42,6 @@ from data_prep.measure import (
     surroundings,
 )
 from data_prep.streams import read_blocks
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.measure_memory"
 LEARN = f"learn {MERGES:,}"

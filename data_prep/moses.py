@@ -38,7 +38,7 @@ from pathlib import Path
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
-from data_prep.folder import Json
+from collab_common.folder import Json
 from data_prep.moses_tokeniser import tokeniser
 from data_prep.streams import parallel_lines, words_to_remember
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import regex
 from sacremoses.corpus import NonbreakingPrefixes
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 ELSEWHERE = ("fi", "sv", "ca", "so", "tdt")  # languages with rules that are not here
 

@@ -11,12 +11,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from data_prep.cli import run
+from collab_common.command import run
+from collab_common.errors import UserError
+from collab_common.files import GZIP, count_lines, locked, sha256_of_text
 from data_prep.fetch import fetch
-from data_prep.files import GZIP, count_lines, locked, sha256_of_text
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.multi30k"
 COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from collab_common.errors import UserError
+from collab_common.files import CHUNK
 from data_prep.faults import Kind, Limits
-from data_prep.files import CHUNK
 from data_prep.policy import Action, Policy
 from data_prep.validate import validate
-from fairseq_compat.errors import UserError
 
 Pair = tuple[Path, Path]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from collab_common.folder import Json
 from data_prep import segment
 from data_prep.archives import Member
 from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
-from data_prep.folder import Json
 from data_prep.parallel_text import Pair, check_published, lines_of, write_lines
 
 FORM = {"subwords": "sentencepiece", "moses": False, "lowercased": False, "hyphens": None}

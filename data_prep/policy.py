@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from data_prep.cli import positive
+from collab_common.command import positive
+from collab_common.errors import UserError
 from data_prep.faults import MEANING, Kind, Limits
-from fairseq_compat.errors import UserError
 
 
 class Action(str, Enum):

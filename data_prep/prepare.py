@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collab_common.command import positive, run
+from collab_common.errors import UserError
+from collab_common.files import sha256_of_text
+from collab_common.folder import Json, build_folder
+from collab_common.provenance import versions
 from data_prep import subword
 from data_prep.binarise import binarise, check_binarised
-from data_prep.cli import positive, run
 from data_prep.faults import Kind
-from data_prep.files import sha256_of_text
-from data_prep.folder import Json, build_folder
 from data_prep.parallel_text import pair_in
 from data_prep.policy import Action, Policy, add_policy_options, policy_from
-from data_prep.provenance import versions
 from data_prep.report import Report
 from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import validate
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.prepare"
 Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split

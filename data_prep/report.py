@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collab_common.errors import UserError
 from data_prep.faults import MEANING, Kind
 from data_prep.policy import WHOLE_FILE, Action, Policy
-from fairseq_compat.errors import UserError
 
 EXAMPLES = 5  # kept of each kind
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collab_common.folder import Json
 from data_prep import bpe, subword
 from data_prep.corpus_recipe import SPLITS, Work
-from data_prep.folder import Json
 from data_prep.policy import Action
 
 

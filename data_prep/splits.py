@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
 Languages = tuple[str, str]

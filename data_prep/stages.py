@@ -21,16 +21,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from data_prep.child import die_with_parent
-from data_prep.cli import run
-from data_prep.files import locked, read_json, write_json
-from data_prep.folder import (
+from collab_common.command import run
+from collab_common.errors import UserError
+from collab_common.files import locked, read_json, write_json
+from collab_common.folder import (
     Json,
     build_folder,
     differences,
     read_finished,
 )
-from fairseq_compat.errors import UserError
+from data_prep.child import die_with_parent
 
 PROG = "data_prep.stages"
 #: Beside what a resumable stage has made so far: what it was started with.

@@ -21,9 +21,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from collab_common.errors import UserError
+from collab_common.files import open_bytes
 from data_prep.child import die_with
-from data_prep.files import open_bytes
-from fairseq_compat.errors import UserError
 
 BLOCK_BYTES = 1 << 18  # a few thousand sentences: large beside what it costs to hand them over
 LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory

@@ -11,9 +11,9 @@ from typing import Any
 
 import sentencepiece
 
+from collab_common.errors import UserError
 from data_prep.parallel_text import lines_of
 from data_prep.policy import Action
-from fairseq_compat.errors import UserError
 
 # sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
 LONGEST_FOR_TRAINING = 4192  # bytes

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
+from collab_common.folder import Json
 from data_prep import plain
 from data_prep.archives import Member
 from data_prep.corpus_command import command
 from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
-from data_prep.folder import Json
 from data_prep.parallel_text import check_published, lines_of
 
 PROG = "data_prep.tatoeba"

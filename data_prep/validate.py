@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.cli import run
+from collab_common.command import run
+from collab_common.files import open_bytes, write_json
 from data_prep.divergence import first_divergence
 from data_prep.faults import Hit, Kind, find_in_pair, find_in_side
-from data_prep.files import open_bytes, write_json
 from data_prep.policy import Action, Policy, add_policy_options, policy_from
 from data_prep.report import Example, Report
 from data_prep.streams import LINE_BYTES, too_long

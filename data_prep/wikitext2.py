@@ -17,16 +17,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from collab_common.command import run
+from collab_common.errors import UserError
+from collab_common.files import count_lines, locked, open_bytes, sha256_of_text
+from collab_common.folder import Json, build_folder
+from collab_common.provenance import versions
 from data_prep.archives import Member, extract
 from data_prep.binarise import count_sentences
 from data_prep.child import run_module
-from data_prep.cli import run
 from data_prep.fetch import Published, fetch
-from data_prep.files import count_lines, locked, open_bytes, sha256_of_text
-from data_prep.folder import Json, build_folder
-from data_prep.provenance import versions
 from data_prep.splits import text_file
-from fairseq_compat.errors import UserError
 
 PROG = "data_prep.wikitext2"
 ARCHIVE = "wikitext-2-v1.zip"
@@ -90,7 +90,7 @@ def halves(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 def make(texts: Mapping[str, Path], out: Path, *, force: bool = False) -> bool:
     """Makes the folder `out` for fairseq's task language_modeling; False if it was there already.
 
-    Raises UserError, like `data_prep.folder.build_folder`.
+    Raises UserError, like `collab_common.folder.build_folder`.
     """
     halved = "test" not in texts
     origin = {

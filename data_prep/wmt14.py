@@ -17,12 +17,12 @@ import shutil
 import sys
 from functools import partial
 
+from collab_common.folder import Json
 from data_prep import clean_pairs, moses, segment
 from data_prep.archives import Member
 from data_prep.corpus_command import command
 from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
 from data_prep.fetch import Published
-from data_prep.folder import Json
 from data_prep.parallel_text import (
     Pair,
     carve,

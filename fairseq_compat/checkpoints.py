@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
-from . import atomic, errors, literals
-from .errors import UserError
+from collab_common import atomic, errors
+from collab_common.errors import UserError
+
+from . import literals
 from .proxy import Proxy
 from .safe_load import damage, instead_of, read, require_file
 

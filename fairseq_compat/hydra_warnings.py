@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from .errors import program
+from .one_line import program
 
 # The beginnings of the warnings: fairseq names no hydra version whose behaviour it expects, and
 # stores its options under the name of the user's configuration.

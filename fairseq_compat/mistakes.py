@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import UserError, first_line
+from collab_common.errors import UserError, first_line
 
 DATA_TODO = "give the folder that fairseq-preprocess has written"
 PLUG_IN_TODO = "if a plug-in brings it, name the plug-in's folder with --user-dir"

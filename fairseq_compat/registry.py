@@ -15,11 +15,11 @@ from . import (
     attention,
     config_classes,
     ema,
-    errors,
     hydra10,
     hydra_warnings,
     jobs,
     loading,
+    one_line,
     scoring,
     user_dir,
 )
@@ -173,7 +173,7 @@ FIXES = (
         "a wrong option, path or checkpoint ends in a page of traceback",
         "fairseq",
         always,
-        errors.apply,
+        one_line.apply,
     ),
 )
 

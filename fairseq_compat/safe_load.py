@@ -18,8 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from . import errors
-from .errors import UserError
+from collab_common import errors
+from collab_common.errors import UserError
+
+from .one_line import program
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\x0a"  # how the files of torch.save begin
 
@@ -164,7 +166,7 @@ def instead_of(path: str) -> str:
     newest = newest_intact(path if inside else os.path.dirname(path), without=path)
     if newest is None:
         return "there is no intact checkpoint beside it"
-    if errors.program() == "fairseq-train":
+    if program() == "fairseq-train":
         return f"resume from {newest} with --restore-file {newest}"
     return f"the newest intact checkpoint there is {newest}"
 

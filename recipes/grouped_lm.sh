@@ -147,5 +147,5 @@ for count in "${kept[@]}"; do models+=("voted-$count" "random-$count"); done
 models+=(ordinary-tuned)
 for count in "${kept[@]}"; do models+=("voted-$count-tuned" "random-$count-tuned"); done
 for name in "${models[@]}"; do measure "$name"; done
-python -m fairseq_collab.evaluation.perplexity "${models[@]/#/$OUT/}" --data "$DATA" --out "$OUT" \
+python -m fairseq_collab.metrics.perplexity "${models[@]/#/$OUT/}" --data "$DATA" --out "$OUT" \
     "${cpu[@]}"

@@ -62,5 +62,5 @@ sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$prune
 sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$seed.pt"
 
 echo "== 4 table"
-python -m fairseq_collab.evaluation.rouge_table "$OUT/trained" "$OUT/tuned" --out "$OUT/table"
+python -m fairseq_collab.results.rouge_table "$OUT/trained" "$OUT/tuned" --out "$OUT/table"
 exit "$failed"

@@ -97,7 +97,7 @@ for seed in ${SEEDS//,/ }; do
     for penalty in ${encoder_penalties//,/ }; do
         prune encoder "$penalty" "$seed"
     done
-    shapes[$seed]=$(python -m fairseq_collab.pruning.shapes "$pruned/$seed")
+    shapes[$seed]=$(python -m fairseq_collab.checkpoints.prune.shapes "$pruned/$seed")
 done
 
 # shaped EXPERIMENT KIND OVERRIDES...: trains every shape of every seed, see shapes.py.
@@ -116,5 +116,5 @@ echo "== 5 from scratch"
 shaped grouped_heads scratch optimization.max_epoch="$epochs"
 
 echo "== 6 heads kept against BLEU"
-python -m fairseq_collab.evaluation.kept "$OUT" --baseline "$baseline"
+python -m fairseq_collab.results.kept "$OUT" --baseline "$baseline"
 exit "$failed"

@@ -112,4 +112,4 @@ for dim in $TUNE; do
     measure "distilled-$dim" "$OUT/distilled-$dim/model.pt"
 done
 
-python -m fairseq_collab.reparametrize.results "$OUT" --out "$OUT/table"
+python -m fairseq_collab.results.reparametrized "$OUT" --out "$OUT/table"

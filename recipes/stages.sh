@@ -218,7 +218,7 @@ train_to_score() {
     fi
     if begin 8 "score"; then
         made score --after data --after translation -- \
-            python -m fairseq_collab.evaluation.recipe_score "$out/translation/generation.txt" \
+            python -m fairseq_collab.runs.recipe_score "$out/translation/generation.txt" \
             --data "$out/data" --json '{}/score.json'
     fi
 }

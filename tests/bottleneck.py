@@ -27,7 +27,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_collab.analysis.spectra import centre_rows
+from fairseq_collab.analysis.rank.spectra import centre_rows
 
 
 def reaching_projections(

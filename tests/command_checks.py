@@ -99,7 +99,7 @@ def parse_only(main: Callable[[Words], Any], words: Words) -> Any:
 
 def main_of(name: str) -> Callable[[Words], Any]:
     """The function behind ``fairseq-collab NAME``."""
-    from fairseq_collab import cli
+    from collab_common import main as cli
 
     if name == "doctor":
         from fairseq_compat import doctor
@@ -198,7 +198,7 @@ def compose_each(name: str, overrides: Words, multirun: bool = True) -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from fairseq_collab.evaluation.sweep import complete, register_fairseq_options
+    from fairseq_collab.runs.sweep import complete, register_fairseq_options
 
     if hydra.__version__.startswith("1.0."):
         return  # configs/ needs a later one

@@ -46,11 +46,14 @@ BEAMS = "fairseq_collab/attention/beams.py"
 LINEAR = "fairseq_collab/attention/linear.py"
 HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
-RUN, WORKER = "fairseq_collab/evaluation/run.py", "fairseq_collab/evaluation/worker.py"
+RUN, WORKER = "fairseq_collab/runs/run.py", "fairseq_collab/runs/worker.py"
 RUNS = "tests/unit/test_run.py"
 GATES, GATE_TESTS = "fairseq_collab/attention/gates.py", "tests/unit/test_gates.py"
 GATED_PARITY = "tests/parity/test_gated_parity.py"
-CHOICES, CHOICE_TESTS = "fairseq_collab/pruning/choices.py", "tests/unit/test_gate_choices.py"
+CHOICES, CHOICE_TESTS = (
+    "fairseq_collab/checkpoints/prune/choices.py",
+    "tests/unit/test_gate_choices.py",
+)
 GROUPS, GROUP_TESTS = "fairseq_collab/attention/groups.py", "tests/unit/test_groups.py"
 RELEVANCE, LRP_RULES = (
     f"fairseq_collab/analysis/heads/{name}.py" for name in ("relevance", "lrp_rules")
@@ -61,7 +64,7 @@ IMPORTANCE_TESTS = "tests/unit/test_importance.py"
 HEAD_MEASURES = "fairseq_collab/analysis/heads/measures.py"
 HEAD_MEASURE_TESTS = "tests/unit/test_heads_measures.py"
 PERPLEXITY, PERPLEXITY_TESTS = (
-    "fairseq_collab/evaluation/perplexity.py",
+    "fairseq_collab/metrics/perplexity.py",
     "tests/unit/test_perplexity.py",
 )
 
@@ -286,7 +289,7 @@ MUTANTS = [
     ),
     Mutant(
         "multiply-adds inside fused kernels are counted",
-        "fairseq_collab/evaluation/multiply_adds.py",
+        "fairseq_collab/metrics/multiply_adds.py",
         "with torch.no_grad(), plain, counter:",
         "with torch.no_grad(), counter:",
         (COUNTS, "-k", "multiply_adds"),
@@ -363,7 +366,7 @@ MUTANTS = [
     ),
     Mutant(
         "undecided gates are told",
-        "fairseq_collab/pruning/gates.py",
+        "fairseq_collab/checkpoints/prune/gates.py",
         "if undecided and not rounding:",
         "if False:",
         (CHOICE_TESTS, "-k", "between"),
@@ -433,7 +436,7 @@ MUTANTS = [
     ),
     Mutant(
         "ROUGE of different data does not compare",
-        "fairseq_collab/evaluation/rouge_table.py",
+        "fairseq_collab/results/rouge_table.py",
         'check_same(finished, SAME, todo="make a table of each")',
         "pass",
         ("tests/unit/test_rouge.py", "-k", "different_data"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from commands import BIN, REPOSITORY
 from omegaconf import DictConfig
 
-from fairseq_collab.evaluation import sweep
+from fairseq_collab.runs import sweep
 
 #: Takes the place of the commands of a recipe: keeps its name and arguments, one a line, fails
 #: where it is told to, and makes the files that it is to make, copies of MADE.
@@ -22,8 +22,8 @@ RECORDER = """\
 name=${0##*/}
 case "$name $*" in
     "python -c import sys, torch"*) exit 1 ;;   # no GPU
-    "python -m fairseq_collab.evaluation.rouge_table"*) ;;
-    "python -m fairseq_collab.evaluation.kept"*) ;;
+    "python -m fairseq_collab.results.rouge_table"*) ;;
+    "python -m fairseq_collab.results.kept"*) ;;
     python*) exec {python} "$@" ;;
 esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"

@@ -26,9 +26,9 @@ from typing import Any
 
 import pytest
 
-from fairseq_collab.evaluation import against
-from fairseq_collab.evaluation.rows import REQUIRED, Finished, rows
-from fairseq_collab.evaluation.table_content import Table, read_table
+from fairseq_collab.results import against
+from fairseq_collab.results.rows import REQUIRED, Finished, rows
+from fairseq_collab.results.table_content import Table, read_table
 
 #: Of ``score.json``; what is left out (commands, paths) says nothing that a table shows.
 FACTS = (*REQUIRED, "arch", "trained_at_commit")
@@ -89,7 +89,7 @@ def tables(
 
 def rank(named: dict[str, str]) -> dict[str, Any]:
     """What the command prints, unrounded: means by site, kind of matrix and weights."""
-    from fairseq_collab.analysis import rank as command
+    from fairseq_collab.commands import rank as command
 
     found: dict[str, Any] = {}
     for name, file in named.items():
@@ -108,7 +108,7 @@ def rank(named: dict[str, str]) -> dict[str, Any]:
 
 def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     """BLEU and chrF of ``FOLDER/SET.EPOCH.out``, by system, set and epoch."""
-    from fairseq_collab.evaluation.score import read_hypotheses, read_references, score
+    from fairseq_collab.runs.score import read_hypotheses, read_references, score
 
     found: dict[str, Any] = {}
     for subset, file in (text.split("=", 1) for text in references):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.evaluation.score import score
+from fairseq_collab.runs.score import score
 
 MODEL_DIM = 128
 FACTS: dict[str, Any] = {

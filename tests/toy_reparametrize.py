@@ -13,9 +13,9 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_collab.reparametrize import convert, source
-from fairseq_collab.reparametrize.factorise import Factors, Problem, factorise
-from fairseq_collab.reparametrize.source import Place, Source
+from fairseq_collab.checkpoints.reparametrize import convert, source
+from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.source import Place, Source
 
 HERE = Path("model.pt")
 

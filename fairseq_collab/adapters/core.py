@@ -18,11 +18,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
-from fairseq_collab.reparametrize.factorise import MAX_STEPS, Problem, factorise
-from fairseq_compat.errors import UserError
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
 
 #: Takes new keys and values, returns all so far (a cache).
 Keep = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

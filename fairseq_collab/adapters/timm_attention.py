@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.adapters.core import attend
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_compat.errors import UserError
 
 _PARTS = ("qkv", "proj", "num_heads", "attn_drop", "proj_drop")
 #: Parts of some of timm's attentions that change queries, keys or outputs.

@@ -23,9 +23,9 @@ import torch
 from fairseq.distributed import utils as distributed
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
-from fairseq_compat.errors import UserError
 
 
 class Padding(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq import metrics
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 #: What a loss is normalised like: the paper, or its released code.
 NORMALISATIONS = ("paper", "released")

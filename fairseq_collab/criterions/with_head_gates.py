@@ -30,11 +30,11 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
 from fairseq_collab.models.layers import SITES
-from fairseq_compat.errors import UserError
 
 #: In the log: sums over batches, beside the number of batches.
 EXPECTED, OPEN, BETWEEN = "gates_l0", "gates_open", "gates_between"

@@ -10,11 +10,11 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import DictConfig
 from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.models.config import PRESET_SIZES, nested, preset
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import AttentionBuilder, Encoder
 from fairseq_collab.models.signature import check_weights
-from fairseq_compat.errors import UserError
 
 #: Options of fairseq's transformer that reach inside its own attention.
 _UNSUPPORTED = {

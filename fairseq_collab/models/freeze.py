@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from torch import nn
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 PARTS = ("encoder", "decoder", "embeddings")
 #: Modules of either side that are embeddings, of tokens and of positions, or tied to them.

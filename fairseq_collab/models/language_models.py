@@ -32,6 +32,7 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 from omegaconf import DictConfig
 
+from collab_common.errors import UserError
 from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import CollabOptions, HeadSizeOptions
 from fairseq_collab.models.decoder import Decoder
@@ -47,7 +48,6 @@ from fairseq_collab.models.transformer_grouped_heads import (
     GroupedHeadsTransformer,
 )
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
-from fairseq_compat.errors import UserError
 
 
 def _sizes(layers: int, dim: int, inner: int, heads: int, **others: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from omegaconf import DictConfig
 from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, TransformerOptions
 from fairseq_collab.models.layers import Encoder
@@ -35,7 +36,6 @@ from fairseq_collab.models.one_stack import (
 )
 from fairseq_collab.models.transformer_collab import CollabTransformer
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
-from fairseq_compat.errors import UserError
 
 #: Options that fairseq's RoBERTa has in common with its transformer, and RoBERTa's base values.
 _SHARED: dict[str, Any] = {

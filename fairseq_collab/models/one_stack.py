@@ -17,10 +17,10 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
+from collab_common.errors import UserError
 from fairseq_collab.models.base import CheckedModel, HeadTransformer, refuse_unsupported
 from fairseq_collab.models.config import TransformerOptions, preset
 from fairseq_collab.models.layers import Site
-from fairseq_compat.errors import UserError
 
 
 class VariantModel(CheckedModel):

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
-from fairseq_compat.errors import UserError
 
 DICTIONARY_VERSION = 1
 

@@ -21,6 +21,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.models.base import HeadTransformer, register_presets
@@ -29,7 +30,6 @@ from fairseq_collab.models.freeze import PARTS, freeze, parts_of
 from fairseq_collab.models.layers import AttentionBuilder, Site, is_copy
 from fairseq_collab.models.site_options import by_layer, named_sites
 from fairseq_collab.models.transformer_headsize_n import HeadCounts, head_options, heads_of
-from fairseq_compat.errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from commands import refuse, succeed
 
-from fairseq_collab.evaluation.bench import memory
-from fairseq_collab.evaluation.bench.models import STOCK
+from fairseq_collab.bench import memory
+from fairseq_collab.bench.models import STOCK
 
 TINY = ("fairseq-collab", "bench", "--presets", "tiny", "--quick", "--threads", 1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from commands import succeed
 
-from fairseq_collab.evaluation.decoding_speed import markdown
+from fairseq_collab.bench.decoding_speed import markdown
 
-COMMAND = ("python", "-m", "fairseq_collab.evaluation.decoding_speed")
+COMMAND = ("python", "-m", "fairseq_collab.bench.decoding_speed")
 
 
 def test_a_model_is_timed(data: Path, trained: Path, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import torch
 from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, succeed, train_log
 
+from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_gates import LOGGED
-from fairseq_collab.pruning import command_prune, command_vote
 from fairseq_compat import checkpoints
 
 SHARED = "--share-all-embeddings"

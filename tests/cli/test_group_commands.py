@@ -10,11 +10,12 @@ import pytest
 from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import FEATURES
+from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
-from fairseq_collab.pruning import command_prune, command_vote
 from fairseq_compat import checkpoints
-from fairseq_compat.errors import UserError
 
 GROUPED = [
     "--arch=transformer_grouped_heads", *SIZES, "--head-groups=2", "--share-all-embeddings",
@@ -81,7 +82,7 @@ def test_vote_prune_translate_and_tune(
     assert len(train_log(log)) == 3
 
 
-PRUNE = "import sys; from fairseq_collab.pruning import command_prune as c; c.main(sys.argv[1:])"
+PRUNE = "import sys; from fairseq_collab.commands import prune as c; c.main(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("feature", FEATURES)

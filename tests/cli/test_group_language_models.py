@@ -11,8 +11,9 @@ from cli.conftest import SHORT
 from cli.test_group_commands import PRUNE
 from commands import USER_DIR, run_command, succeed, train_log
 
+from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
-from fairseq_collab.pruning import command_prune, command_vote
 from fairseq_compat import checkpoints
 
 LM = [

@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import MODEL, SHORT
 from commands import preprocess, succeed, write_copy_task
 
-from fairseq_collab import cli
-from fairseq_collab.analysis.heads import command
+from collab_common import main as cli
 from fairseq_collab.analysis.heads.measures import FREQUENT
+from fairseq_collab.commands import heads as command
 
 MEASURES = {"confidence", "positional", "rare", "rare_of_two", "entropy"}
 GRADIENTS = {

@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import SHORT, SIZES
 from commands import succeed
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.pruning import command_curve
-from fairseq_compat.errors import UserError
+from fairseq_collab.commands import prune_curve as command_curve
 
 HALF = ["--steps=0.5", "--most=0.5", "--subset=valid", "--cpu"]
 RESULTS = {"curve.json", "table.md", "curve.png"}

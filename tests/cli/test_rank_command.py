@@ -11,8 +11,8 @@ from cli.conftest import MODEL, SHORT
 from commands import REPOSITORY, preprocess, refuse, succeed, write_copy_task
 from torch import nn
 
-from fairseq_collab import cli
-from fairseq_collab.models import trained as loading
+from collab_common import main as cli
+from fairseq_collab.checkpoints import opener as loading
 
 STORED = REPOSITORY / "tests" / "stored" / "transformer_collab_1"
 RESULTS = {"rank.csv", "rank.png", "rank.pdf"}

@@ -208,7 +208,7 @@ fairseq-train --user-dir $(fairseq-collab user-dir)
 
 
 def test_every_command_of_ours_can_be_asked_for_its_options() -> None:
-    from fairseq_collab.cli import COMMANDS
+    from fairseq_collab.commands.table_of_commands import COMMANDS
 
     for name in COMMANDS:
         assert "--help" in options_of(name), name

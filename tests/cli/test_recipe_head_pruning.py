@@ -12,7 +12,7 @@ from commands import REPOSITORY
 from omegaconf import DictConfig
 from recipe_recorder import Recorded, jobs
 
-from fairseq_collab.pruning import shapes
+from fairseq_collab.checkpoints.prune import shapes
 
 RECIPE = REPOSITORY / "recipes" / "head_pruning.sh"
 PENALTIES = ("0", "0.01", "0.1")
@@ -157,5 +157,5 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
 def test_it_ends_with_the_table(recorded: Pruning) -> None:
     out = str(recorded.out)
     assert recorded.commands[-1] == [
-        *("python", "-m", "fairseq_collab.evaluation.kept", out, "--baseline", f"{out}/trained")
+        *("python", "-m", "fairseq_collab.results.kept", out, "--baseline", f"{out}/trained")
     ]

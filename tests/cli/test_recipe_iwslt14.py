@@ -23,7 +23,7 @@ from data.recipe_runs import (
     succeed,
 )
 
-from data_prep.files import locked
+from collab_common.files import locked
 
 STAGES = ("original", "text", "data", "train", "average", "translation", "score")
 
@@ -120,7 +120,7 @@ def test_killed_in_every_stage(finished: Path, server: Server, tmp_path: Path) -
             assert server.ranges == [None, "bytes=1000-"]
         if name == "train":
             kill_training(out)
-        killed(tmp_path, "iwslt14", out, *only(stage), at="data_prep.folder:_write_manifest")
+        killed(tmp_path, "iwslt14", out, *only(stage), at="collab_common.folder:_write_manifest")
         assert not (out / name).exists()
         succeed("iwslt14", out, *only(stage))
         assert {done: outputs(out, done) for done in before} == before, "nothing else is redone"
@@ -176,7 +176,7 @@ def test_dry_run_does_nothing(tmp_path: Path) -> None:
     for number in range(1, 9):
         assert f"== stage {number}: " in done.stdout
     words = done.stdout.replace("\\\n", " ").split()
-    scorer = "fairseq_collab.evaluation.recipe_score"
+    scorer = "fairseq_collab.runs.recipe_score"
     for program in ("fairseq-train", "average", "fairseq-generate", scorer):
         assert program in words
     assert words[words.index("--max-update") + 1] == "5"

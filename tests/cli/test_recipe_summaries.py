@@ -63,5 +63,5 @@ def test_it_votes_prunes_and_ends_with_the_table(commands: list[Command]) -> Non
         ["vote", grouped, "/data", "--cpu", "--output", votes],
         ["prune", grouped, "--votes", votes, "--output", "/out/pruned/voted-7.pt"],
         ["prune", ordinary, *chance.split()],
-        ["python", "-m", "fairseq_collab.evaluation.rouge_table", *table.split()],
+        ["python", "-m", "fairseq_collab.results.rouge_table", *table.split()],
     ]

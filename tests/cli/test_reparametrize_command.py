@@ -13,9 +13,9 @@ from cli.conftest import MODEL, OPTIMISER, SHORT
 from commands import USER_DIR, refuse, succeed, write_copy_task
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from fairseq_collab.reparametrize import command
+from collab_common.errors import UserError
+from fairseq_collab.commands import reparametrize as command
 from fairseq_compat import checkpoints
-from fairseq_compat.errors import UserError
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
 SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")

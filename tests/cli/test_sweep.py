@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from commands import BIN, REPOSITORY, refuse, run_command, succeed
 
-from fairseq_collab.evaluation.table_content import as_csv, read_table
+from fairseq_collab.results.table_content import as_csv, read_table
 
 CONFIG = """\
 # @package _global_

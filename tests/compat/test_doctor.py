@@ -24,7 +24,7 @@ def lines(problems):
 
 
 def test_a_sound_environment(python, tmp_path):
-    done = python.run("-m", "fairseq_collab_main", "doctor", cwd=tmp_path)
+    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path)
     assert "No problem found." in done.stdout, done.stdout
     assert done.returncode == 0
     for name in ("python", "torch", "fairseq", "omegaconf", "devices", "compiler"):
@@ -43,7 +43,7 @@ def test_the_command_is_installed(tmp_path):
 
 
 def test_switched_off(python, tmp_path):
-    done = python.run("-m", "fairseq_collab_main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF="1")
+    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF="1")
     assert done.returncode == 1
     assert "WRONG FAIRSEQ_COMPAT_OFF=1 switches all fixes off (environment): run `unset" in (
         done.stdout
@@ -61,7 +61,7 @@ def test_nothing_installed(tmp_path, repository):
     """Nothing but the two packages on the path: no torch, no fairseq, no .pth file."""
     python = empty_environment(tmp_path)
     done = subprocess.run(
-        [python, repository / "fairseq_collab_main.py", "doctor"],
+        [python, repository / "collab_common.main.py", "doctor"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -81,7 +81,7 @@ def test_nothing_installed(tmp_path, repository):
 def test_other_commands_without_fairseq(tmp_path, repository):
     python = empty_environment(tmp_path)
     done = subprocess.run(
-        [python, repository / "fairseq_collab_main.py", "bench"], capture_output=True, text=True
+        [python, repository / "collab_common.main.py", "bench"], capture_output=True, text=True
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

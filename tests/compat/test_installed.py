@@ -24,7 +24,7 @@ from interpreters import Interpreter, pip, succeeded
 PACKAGES = ("fairseq_collab", "fairseq_compat", "data_prep")
 FOLDERS = {*PACKAGES, "configs", "recipes", "results", "tests"}
 FILES = {
-    *("fairseq_collab_main.py", "fairseq_compat.pth", "pyproject.toml", "constraints.txt"),
+    *("collab_common.main.py", "fairseq_compat.pth", "pyproject.toml", "constraints.txt"),
     *("README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE"),
 }
 WHERE = "import importlib.util as u, sys; [print(u.find_spec(m).origin) for m in sys.argv[1:]]"
@@ -135,12 +135,12 @@ def test_folders_are_told_where_nothing_can_be_imported(alone: Interpreter) -> N
 
 def test_folders_of_a_checkout(python: Interpreter, repository: Path) -> None:
     for name, folder in (("user-dir", "fairseq_collab"), ("configs", "configs")):
-        out = python.output("-m", "fairseq_collab_main", name, cwd=repository)
+        out = python.output("-m", "collab_common.main", name, cwd=repository)
         assert out == f"{repository / folder}\n"
 
 
 def test_nothing_of_the_checkout_is_in_reach(environment: Interpreter) -> None:
-    modules = (*PACKAGES, "fairseq_collab_main")
+    modules = (*PACKAGES, "collab_common.main")
     found = environment.output("-c", WHERE, *modules).splitlines()
     packages = site_packages(environment)
     assert len(found) == len(modules)

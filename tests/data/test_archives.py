@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from corpus_archives import tgz
 
+from collab_common.errors import UserError
 from data_prep.archives import Member, extract
-from fairseq_compat.errors import UserError
 
 TEXT = b"one\ntwo\n" * 5000
 A = Member("a.en", ("sub/a.en",))

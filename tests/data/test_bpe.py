@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from collab_common.errors import UserError
 from data_prep import bpe
-from fairseq_compat.errors import UserError
 
 
 def theirs(text: str, merges: int) -> str:

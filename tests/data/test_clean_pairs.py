@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from collab_common.errors import UserError
 from data_prep.clean_pairs import LONGEST_WORD, Rules, clean_pairs
-from fairseq_compat.errors import UserError
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 

@@ -12,10 +12,10 @@ import pytest
 from loopback import Server
 from text_tools import error_line, run
 
+from collab_common.errors import UserError
+from collab_common.files import GZIP
 from data_prep.fetch import LOCK_FILE, Patience, fetch
-from data_prep.files import GZIP
 from data_prep.multi30k import FOLDER, SHA256, SPLITS, check_text
-from fairseq_compat.errors import UserError
 
 CONTENT = bytes(range(256)) * 1000
 QUICK = Patience(tries=3, pause=0.0, timeout=5.0)

@@ -14,10 +14,10 @@ from processes import is_running, wait_for
 from text_tools import command, config, error_line, manifest, names, options, run
 
 import data_prep.prepare as prepare_module
-from data_prep.files import locked
-from data_prep.folder import MANIFEST
+from collab_common.errors import UserError
+from collab_common.files import locked
+from collab_common.folder import MANIFEST
 from data_prep.prepare import prepare
-from fairseq_compat.errors import UserError
 
 
 def start(text: Path, out: Path, until: str) -> subprocess.Popen[str]:

@@ -14,8 +14,8 @@ import pytest
 from processes import is_running
 from text_tools import error_line, run, write_corpus
 
+from collab_common.errors import UserError
 from data_prep import measure, measure_memory
-from fairseq_compat.errors import UserError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux' /proc")
 PAIRS = 40

@@ -17,10 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from collab_common.errors import UserError
 from data_prep import moses
 from data_prep.moses import lowercase, normaliser, remove_non_printing
 from data_prep.moses_tokeniser import Tokeniser, tokeniser
-from fairseq_compat.errors import UserError
 
 # rule, language, text, tokens (without entities)
 TOKENS = [

@@ -21,14 +21,14 @@ from text_tools import (
 )
 
 import data_prep.prepare as prepare_module
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_common.folder import MANIFEST
 from data_prep import subword
 from data_prep.binarise import count_sentences
 from data_prep.faults import Kind
-from data_prep.files import sha256
-from data_prep.folder import MANIFEST
 from data_prep.policy import Action, Policy
 from data_prep.prepare import prepare
-from fairseq_compat.errors import UserError
 
 # --- what is made --------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from text_tools import Completed, command, error_line, manifest, names, run
 
-from data_prep.files import locked
+from collab_common.errors import UserError
+from collab_common.files import locked
 from data_prep.stages import STARTED, inputs_from
-from fairseq_compat.errors import UserError
 
 MODULE = "stages"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from processes import is_running, wait_for
 
+from collab_common.errors import UserError
 from data_prep import streams
 from data_prep.streams import Block, ordered, parallel_lines, read_blocks
-from fairseq_compat.errors import UserError
 
 LINES = [f"line {n} é" for n in range(5000)]
 

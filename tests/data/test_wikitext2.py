@@ -12,10 +12,10 @@ import pytest
 from loopback import Server
 from text_tools import error_line, manifest, names, run
 
+from collab_common.errors import UserError
 from data_prep import wikitext2
 from data_prep.fetch import Published
 from data_prep.wikitext2 import fetch_text, find_texts, halves, make
-from fairseq_compat.errors import UserError
 
 SPLITS = ("train", "valid", "test")
 

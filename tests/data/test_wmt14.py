@@ -8,6 +8,7 @@ import pytest
 from corpus_archives import full_test, google, sgm, text, tgz, wmt14
 from text_tools import error_line, manifest, run
 
+from collab_common.errors import UserError
 from data_prep.corpus_recipe import (
     extract_archives,
     fetch_archives,
@@ -17,7 +18,6 @@ from data_prep.corpus_recipe import (
 )
 from data_prep.fetch import Published
 from data_prep.wmt14 import corpus
-from fairseq_compat.errors import UserError
 
 MODULE = "wmt14"
 QUOTED = "\u201eTest\u2019s\u201c 1"  # typographic quotes and apostrophe

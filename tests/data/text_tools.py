@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.folder import MANIFEST
+from collab_common.folder import MANIFEST
 from data_prep.prepare import PrepareConfig
 
 Completed = subprocess.CompletedProcess[str]

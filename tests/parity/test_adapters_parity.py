@@ -27,9 +27,9 @@ from transformers import (
     ViTModel,
 )
 
+from collab_common.errors import UserError
 from fairseq_collab.adapters import swap_attention
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_compat.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

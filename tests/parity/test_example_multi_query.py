@@ -12,11 +12,11 @@ import toy
 from fairseq import utils
 from torch import Tensor
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention import heads as shared_code
 from fairseq_collab.attention.beams import start_beam_history
-from fairseq_collab.evaluation.cost import cost
-from fairseq_compat.errors import UserError
+from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
     Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "multi_query"))

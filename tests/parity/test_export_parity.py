@@ -17,17 +17,17 @@ from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
-from fairseq_collab.reparametrize.export_attention import (
+from fairseq_collab.checkpoints.export.attention import (
     NotExactError,
     plain_weights,
     smallest_size,
 )
-from fairseq_collab.reparametrize.export_model import Trained, plain
-from fairseq_collab.reparametrize.factorise import Problem, factorise
-from fairseq_compat.errors import UserError
+from fairseq_collab.checkpoints.export.model import Trained, plain
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.factorise import Problem, factorise
 
 pytestmark = pytest.mark.usefixtures("float64")
 

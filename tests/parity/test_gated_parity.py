@@ -11,9 +11,14 @@ from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
 
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.pruning.gates import decided_gates, gates_of, open_heads, without_gates
-from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
-from fairseq_collab.pruning.trained import Trained
+from fairseq_collab.checkpoints.prune.gates import (
+    decided_gates,
+    gates_of,
+    open_heads,
+    without_gates,
+)
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
+from fairseq_collab.checkpoints.prune.trained import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

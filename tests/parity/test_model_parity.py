@@ -11,7 +11,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
 from fairseq_collab.attention.collaborative import BIASES
-from fairseq_collab.evaluation.cost import used_parameters
+from fairseq_collab.metrics.cost import used_parameters
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,11 +13,11 @@ from parity.test_prune_parity import as_trained, masked
 from torch import Tensor, nn
 from toy_language_models import language_model, language_model_options, roberta, task
 
-from fairseq_collab.pruning.choices import all_heads, named_heads
-from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
-from fairseq_collab.pruning.trained import Trained, find_attentions
-from fairseq_collab.pruning.votes import count_votes, grouped_model
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
+from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.checkpoints.prune.votes import count_votes, grouped_model
 
 pytestmark = pytest.mark.usefixtures("float64")
 

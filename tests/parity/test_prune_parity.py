@@ -14,11 +14,11 @@ from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_collab.evaluation.cost import cost
-from fairseq_collab.pruning.choices import all_heads
-from fairseq_collab.pruning.surgery import Kept, pruned_checkpoint
-from fairseq_collab.pruning.trained import Trained, find_attentions
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.prune.choices import all_heads
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
+from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.metrics.cost import cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 

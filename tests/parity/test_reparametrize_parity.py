@@ -12,9 +12,14 @@ from toy_reparametrize import converted, full, inputs, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import mask_scores
-from fairseq_collab.reparametrize.convert import collaborative_weights, head_weights
-from fairseq_collab.reparametrize.export_attention import NotExactError, plain_weights
-from fairseq_collab.reparametrize.factorise import RIDGE, Problem, factorise, within_keys
+from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.factorise import (
+    RIDGE,
+    Problem,
+    factorise,
+    within_keys,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_collab.checkpoint_average import average_checkpoints, last_checkpoints, main
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints, main
 from fairseq_compat import checkpoints
-from fairseq_compat.errors import UserError
 
 from .conftest import Run
 

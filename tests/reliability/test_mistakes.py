@@ -287,7 +287,7 @@ def test_traceback_on_request(run: Run, train_args: list[str], tmp_path: Path) -
     done = run("fairseq-train", "nowhere", *rest, FAIRSEQ_COMPAT_TRACEBACK="1")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("fairseq_compat.errors.UserError: nowhere: ")
+    assert done.stderr.splitlines()[-1].startswith("collab_common.errors.UserError: nowhere: ")
 
 
 def test_python_module_form(run: Run, train_args: list[str], tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_compat import atomic, checkpoints, literals
-from fairseq_compat.errors import UserError
+from collab_common import atomic
+from collab_common.errors import UserError
+from fairseq_compat import checkpoints, literals
 
 from .conftest import Run
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from run_folders import write_run, write_translations
 
-from fairseq_collab.evaluation import against
-from fairseq_collab.evaluation.rows import Row
-from fairseq_collab.evaluation.table import markdown
-from fairseq_collab.evaluation.table_content import as_csv, read_table
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results import against
+from fairseq_collab.results.rows import Row
+from fairseq_collab.results.table import markdown
+from fairseq_collab.results.table_content import as_csv, read_table
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(40)]
 

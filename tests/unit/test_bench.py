@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.evaluation.bench import (
-    authors,
-    checkpoints,
-    command,
-    core,
-    generate,
-    targets,
-    train,
-)
-from fairseq_collab.evaluation.bench.counters import CopyCounter
-from fairseq_collab.evaluation.bench.models import (
+from fairseq_collab.bench import authors, checkpoints, core, generate, targets, train
+from fairseq_collab.bench.counters import CopyCounter
+from fairseq_collab.bench.models import (
     COLLAB,
     HEADSIZE,
     STOCK,
@@ -29,10 +22,10 @@ from fairseq_collab.evaluation.bench.models import (
     random_pair,
     stock_weights,
 )
-from fairseq_collab.evaluation.bench.settings import GenerateCase, Settings
-from fairseq_collab.evaluation.bench.timing import compare, in_turn, quantile
-from fairseq_collab.evaluation.bench.work import batches, random_task
-from fairseq_compat.errors import UserError
+from fairseq_collab.bench.settings import GenerateCase, Settings
+from fairseq_collab.bench.timing import compare, in_turn, quantile
+from fairseq_collab.bench.work import batches, random_task
+from fairseq_collab.commands import bench as command
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 VARIANTS = [

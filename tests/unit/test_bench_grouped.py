@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from fairseq_collab.evaluation.bench import grouped, report
-from fairseq_collab.evaluation.bench.models import STOCK, random_pair
-from fairseq_collab.evaluation.bench.settings import GenerateCase, Settings
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.bench import grouped, report
+from fairseq_collab.bench.models import STOCK, random_pair
+from fairseq_collab.bench.settings import GenerateCase, Settings
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from run_folders import start_run, write_generation, write_run, write_translations
 
-from fairseq_collab.evaluation import compare
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results import compare
 
 WORDS = [f"Wort{i}" for i in range(15)]
 

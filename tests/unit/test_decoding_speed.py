@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_collab.evaluation import decoding_speed
-from fairseq_collab.evaluation.bench.checkpoints import Finished
-from fairseq_collab.evaluation.bench.settings import Settings
-from fairseq_collab.evaluation.decoding_speed import main, markdown, summarise, time_in_turn
+from fairseq_collab.bench import decoding_speed
+from fairseq_collab.bench.checkpoints import Finished
+from fairseq_collab.bench.decoding_speed import main, markdown, summarise, time_in_turn
+from fairseq_collab.bench.settings import Settings
 
 
 def finished(speed: float, tokens: int = 1500) -> Finished:
@@ -68,7 +68,7 @@ def data(tmp_path: Path) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], data: Path, *more: object) -> str:
     assert main([*map(str, (data, *more)), "--out", str(data / "speed.json")]) == 1
     line = capsys.readouterr().err
-    assert line.startswith("python -m fairseq_collab.evaluation.decoding_speed: error: ")
+    assert line.startswith("python -m fairseq_collab.bench.decoding_speed: error: ")
     assert line.count("\n") == 1, "and nothing was timed"
     assert not (data / "speed.json").exists()
     return line

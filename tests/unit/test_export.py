@@ -22,9 +22,11 @@ from omegaconf import OmegaConf
 from safetensors import safe_open
 from transformers import GenerationConfig, MarianMTModel, MarianTokenizer
 
-from fairseq_collab.reparametrize import export, export_files, export_model
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.export import files as export_files
+from fairseq_collab.checkpoints.export import model as export_model
+from fairseq_collab.commands import export
 from fairseq_compat import checkpoints
-from fairseq_compat.errors import UserError
 
 #: Four heads of size 8, eight key dimensions: see tests/cli/test_stored.py.
 STORED = Path(__file__).parent.parent / "stored" / "transformer_collab_1"
@@ -132,7 +134,7 @@ def test_hugging_face_translates_alike(expected: list[list[str]], tmp_path: Path
 )
 def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path) -> None:
     """Every way to share embeddings, and every kind of position."""
-    from fairseq_collab.reparametrize import export_hf
+    from fairseq_collab.checkpoints.export import hugging_face as export_hf
 
     model = toy.model("transformer", **options).eval()
     symbols = toy.dictionary()
@@ -167,7 +169,7 @@ def test_marian_tokeniser(tmp_path: Path) -> None:
         Namespace(source_dictionary=symbols, target_dictionary=symbols),
         share_all_embeddings=True,
     )
-    from fairseq_collab.reparametrize import export_hf
+    from fairseq_collab.checkpoints.export import hugging_face as export_hf
 
     export_hf.write(model, words, tmp_path / "hf", tmp_path / "spm.model")
     tokeniser = MarianTokenizer.from_pretrained(tmp_path / "hf")
@@ -196,7 +198,7 @@ def test_ctranslate2_computes_the_same_scores(
     arch: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     """Heads of every size and key dimensions above d/H included."""
-    from fairseq_collab.reparametrize import export_ct2
+    from fairseq_collab.checkpoints.export import ctranslate2_format as export_ct2
 
     model = toy.model(arch, **options).eval()
     for name, parameter in model.named_parameters():
@@ -218,7 +220,7 @@ def test_ctranslate2_computes_the_same_scores(
 
 
 def test_ctranslate2_has_one_number_of_heads(tmp_path: Path) -> None:
-    from fairseq_collab.reparametrize import export_ct2
+    from fairseq_collab.checkpoints.export import ctranslate2_format as export_ct2
 
     model = toy.model("transformer_headsize_n", heads_in_encoder="4,2")
     words = export_files.Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
@@ -426,7 +428,8 @@ def test_other_tasks_have_no_vocabulary() -> None:
     ],
 )
 def test_what_marian_cannot_compute(options: dict[str, Any], message: str) -> None:
-    from fairseq_collab.reparametrize import export_hf, export_requirements
+    from fairseq_collab.checkpoints.export import hugging_face as export_hf
+    from fairseq_collab.checkpoints.export import requirements as export_requirements
 
     model = toy.model("transformer", **options)
     with pytest.raises(UserError) as refusal:
@@ -438,7 +441,7 @@ def test_what_marian_cannot_compute(options: dict[str, Any], message: str) -> No
 def test_language_models_do_not_translate() -> None:
     from toy_language_models import language_model
 
-    from fairseq_collab.reparametrize import export_requirements
+    from fairseq_collab.checkpoints.export import requirements as export_requirements
 
     with pytest.raises(UserError, match="a TransformerLanguageModel does not translate"):
         export_requirements.check(language_model("transformer_lm"), Path("c.pt"), "Marian", ())

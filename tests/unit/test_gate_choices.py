@@ -11,12 +11,17 @@ import pytest
 import torch
 from parity.test_prune_parity import trained
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
+from fairseq_collab.checkpoints.prune.choices import importance_kept, most_important
+from fairseq_collab.checkpoints.prune.gates import (
+    decided_gates,
+    gates_of,
+    open_heads,
+    without_gates,
+)
+from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.pruning import command_prune
-from fairseq_collab.pruning.choices import importance_kept, most_important
-from fairseq_collab.pruning.gates import decided_gates, gates_of, open_heads, without_gates
-from fairseq_compat.errors import UserError
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 #: Of length 1 in each layer: .1 .3 .5 .8 and .27 .53 .80; .5 .5 .5 .5; .6 .8

@@ -14,10 +14,10 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.logging import metrics
 from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.criterions.with_head_gates import LabelSmoothedCrossEntropyWithHeadGates
-from fairseq_compat.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

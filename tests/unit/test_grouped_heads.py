@@ -13,6 +13,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 from unit.test_groups import naive_loss
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.grouped import FEATURES, GroupedAttention, grouped_attentions
 from fairseq_collab.criterions.head_groups import padding_of, watched
@@ -20,7 +21,6 @@ from fairseq_collab.criterions.with_head_groups import (
     LOGGED,
     LabelSmoothedCrossEntropyWithHeadGroups,
 )
-from fairseq_compat.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

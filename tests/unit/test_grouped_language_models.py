@@ -13,11 +13,11 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model, task
 from unit.test_groups import naive_loss
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
 from fairseq_collab.criterions.head_groups import watched
 from fairseq_collab.criterions.with_head_groups import AdaptiveLossWithHeadGroups
 from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES
-from fairseq_compat.errors import UserError
 
 GROUPED, HEADSIZE = "transformer_lm_grouped_heads", "transformer_lm_headsize_n"
 ADAPTIVE: dict[str, Any] = {

@@ -14,11 +14,11 @@ import torch
 import yaml
 from run_folders import start_run, write_run
 
-from fairseq_collab.evaluation import kept, kept_report
-from fairseq_collab.evaluation.kept_runs import Found, gates_of, read
-from fairseq_collab.provenance import circumstances
-from fairseq_collab.pruning import shapes
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.prune import shapes
+from fairseq_collab.metrics.provenance import circumstances
+from fairseq_collab.results import kept, kept_report
+from fairseq_collab.results.kept_runs import Found, gates_of, read
 
 CONFIG = {
     "model": {
@@ -155,7 +155,7 @@ def test_the_command_writes_all(out: Path, capsys: pytest.CaptureFixture[str]) -
     assert (out / "heads_kept.md").read_text() == capsys.readouterr().out
     content = json.loads((out / "heads_kept.json").read_text())
     assert content["results"][1]["heads"]["encoder"] == [4, 1]
-    assert content["made"]["command"].startswith("python -m fairseq_collab.evaluation.kept")
+    assert content["made"]["command"].startswith("python -m fairseq_collab.results.kept")
     first = (out / "heads_kept.png").read_bytes()
     assert kept.main(arguments) == 0
     assert (out / "heads_kept.png").read_bytes() == first
@@ -171,7 +171,7 @@ def test_what_it_refuses(
     """Nothing there; and a baseline that is not there."""
     assert kept.main([str(out.parent / folder), "--baseline", str(out / "no")]) == 1
     line = capsys.readouterr().err
-    assert line.startswith("python -m fairseq_collab.evaluation.kept: error: ")
+    assert line.startswith("python -m fairseq_collab.results.kept: error: ")
     assert message in line
 
 
@@ -212,11 +212,11 @@ def test_shapes_of_no_pruned_model_are_refused(tmp_path: Path) -> None:
 
 
 def test_shapes_as_a_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fairseq_collab.pruning.shapes", str(tmp_path)]
+    command = [sys.executable, "-m", "fairseq_collab.checkpoints.prune.shapes", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("python -m fairseq_collab.pruning.shapes: error: ")
+    assert last.startswith("python -m fairseq_collab.checkpoints.prune.shapes: error: ")
 
 
 def test_gates_are_what_the_model_would_have(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import toy
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content, source
 from fairseq_collab.analysis.heads.examples import check_lines, rounded, short_lines
 from fairseq_collab.analysis.heads.measures import (
@@ -34,7 +35,6 @@ from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, heads_
 from fairseq_collab.analysis.scores import attentions, factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_collab.models.layers import SITES
-from fairseq_compat.errors import UserError
 
 PAD, EOS = 1, 2
 #: Sources of three and two words, padded left; references of two and one, padded right.

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from fairseq_collab.analysis.heads import figures, page, page_text
-from fairseq_collab.analysis.heads.page_examples import confident, labels
-from fairseq_collab.analysis.heads.palette import PALETTE, SHADES, Scale, contrast
-from fairseq_collab.markup import Markup, element
-from fairseq_collab.page import NOTHING
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results.heads import figures, page, page_text
+from fairseq_collab.results.heads.page_examples import confident, labels
+from fairseq_collab.results.heads.palette import PALETTE, SHADES, Scale, contrast
+from fairseq_collab.results.markup import Markup, element
+from fairseq_collab.results.page import NOTHING
 
 HEADS = {"encoder": [4, 2], "decoder": [4, 4], "cross": [3, 4]}
 SELF = {"encoder", "decoder"}

@@ -12,6 +12,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from collab_common.errors import UserError
 from data_prep import bpe, subword
 from fairseq_collab.analysis.heads import conllu
 from fairseq_collab.analysis.heads.conllu import Sentence, Word
@@ -25,7 +26,6 @@ from fairseq_collab.analysis.heads.syntax import (
     word_attention,
 )
 from fairseq_collab.analysis.heads.weights import AttentionBatch
-from fairseq_compat.errors import UserError
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ import toy
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model, roberta, task
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES, register_language_models
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL_SIZES
 from fairseq_collab.models.transformer_collab import CollabTransformer
-from fairseq_compat.errors import UserError
 
 LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fairseq_collab.evaluation.perplexity import heads_of, main, without_model
+from fairseq_collab.metrics.perplexity import heads_of, main, without_model
 
 COMMAND = "fairseq-eval-lm data --path {model} --gen-subset {subset} --tokens-per-sample 128"
 LOG = """$ {command}
@@ -106,7 +106,7 @@ def test_a_path_has_many_spellings(
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert run(*arguments) == 1
     line = capsys.readouterr().err
-    assert line.startswith("python -m fairseq_collab.evaluation.perplexity: error: ")
+    assert line.startswith("python -m fairseq_collab.metrics.perplexity: error: ")
     assert line.count("\n") == 1
     return line
 

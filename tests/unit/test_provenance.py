@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from run_folders import start_run, write_run
 
-from data_prep import provenance
-from fairseq_collab.evaluation.run import Run
-from fairseq_collab.provenance import circumstances, hardware
-from fairseq_compat.errors import UserError
+from collab_common import provenance
+from collab_common.errors import UserError
+from fairseq_collab.metrics.provenance import circumstances, hardware
+from fairseq_collab.runs.run import Run
 
 
 def test_circumstances() -> None:

@@ -15,12 +15,10 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.bleu import check_translation
-from fairseq_collab.models.layers import SITES
-from fairseq_collab.pruning.choices import all_heads
-from fairseq_collab.pruning.command_curve import check_some_go
-from fairseq_collab.pruning.curve import (
+from fairseq_collab.checkpoints.prune.choices import all_heads
+from fairseq_collab.checkpoints.prune.curve import (
     CURVES,
     counts,
     free_heads,
@@ -29,10 +27,12 @@ from fairseq_collab.pruning.curve import (
     sites_of,
     without_least,
 )
-from fairseq_collab.pruning.curve_results import NAME, Point, Results, table, write_report
-from fairseq_collab.pruning.surgery import Kept
-from fairseq_collab.pruning.trained import Trained, find_attentions
-from fairseq_compat.errors import UserError
+from fairseq_collab.checkpoints.prune.curve_results import NAME, Point, Results, table, write_report
+from fairseq_collab.checkpoints.prune.surgery import Kept
+from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.commands.prune_curve import check_some_go
+from fairseq_collab.metrics.model_bleu import check_translation
+from fairseq_collab.models.layers import SITES
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}
 #: In each layer of length 1: .6 .8, .8 .6, .28 .96, .96 .28.

@@ -10,12 +10,12 @@ import torch
 import toy
 from torch import Tensor, nn
 
-from fairseq_collab.analysis import spectra
-from fairseq_collab.analysis.figures import rank_figure
-from fairseq_collab.analysis.measure_rank import LogitRows, Row, weight_rows
+from fairseq_collab.analysis.rank import spectra
+from fairseq_collab.analysis.rank.measure import LogitRows, Row, weight_rows
 from fairseq_collab.analysis.scores import Attention, attentions, factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.scores import mask_scores, over_keys
+from fairseq_collab.results.rank_figures import rank_figure
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -15,9 +15,9 @@ from commands import REPOSITORY
 from documents import README
 from results_from_runs import table_of
 
-from fairseq_collab.evaluation.bench.targets import TARGETS, reached
-from fairseq_collab.pruning.curve import free_heads
-from fairseq_collab.pruning.curve_results import LOSS
+from fairseq_collab.bench.targets import TARGETS, reached
+from fairseq_collab.checkpoints.prune.curve import free_heads
+from fairseq_collab.checkpoints.prune.curve_results import LOSS
 
 FOLDER = REPOSITORY / "results"
 

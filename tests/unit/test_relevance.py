@@ -10,11 +10,11 @@ import torch
 import toy
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.head_outputs import by_site
 from fairseq_collab.analysis.heads.lrp_rules import ignored, relevance_rules
 from fairseq_collab.analysis.heads.relevance import Relevance, per_unit
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_compat.errors import UserError
 
 ARCHITECTURES = {
     "transformer": {},

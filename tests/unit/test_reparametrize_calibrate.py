@@ -10,9 +10,9 @@ import toy
 from torch import Tensor
 from toy_reparametrize import converted, trained
 
-from fairseq_collab.reparametrize import calibrate
-from fairseq_collab.reparametrize.calibrate import Moments, Sums, moments
-from fairseq_collab.reparametrize.distil import distil, divergence, scoring_parameters
+from fairseq_collab.checkpoints.reparametrize import calibrate
+from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
+from fairseq_collab.checkpoints.reparametrize.distil import distil, divergence, scoring_parameters
 
 
 def test_sums_give_the_covariance() -> None:

@@ -9,16 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_collab.reparametrize import levenberg
-from fairseq_collab.reparametrize.factorise import (
+from fairseq_collab.checkpoints.reparametrize import levenberg
+from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
     factorise,
     mean_correction,
     relative_error_of,
 )
-from fairseq_collab.reparametrize.levenberg import Slices, Terms, minimise, relative_error
-from fairseq_collab.reparametrize.search import smallest
+from fairseq_collab.checkpoints.reparametrize.levenberg import (
+    Slices,
+    Terms,
+    minimise,
+    relative_error,
+)
+from fairseq_collab.checkpoints.reparametrize.search import smallest
 
 HEADS, SIZE, DIM, KEYS = 3, 4, 10, 9  # H, h, d, d_y
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 import toy
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_compat.errors import UserError
 
 
 def test_key_dims_per_site_and_layer() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_collab.reparametrize import results
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results import reparametrized as results
 
 
 def write(folder: Path, bleu: float, fits: list[dict[str, float]] | None = None) -> None:

@@ -8,9 +8,9 @@ import pytest
 import toy
 from toy_reparametrize import HERE, converted, trained
 
-from fairseq_collab.reparametrize import dims, source
-from fairseq_collab.reparametrize.command import build_parser
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.reparametrize import dims, source
+from fairseq_collab.commands.reparametrize import build_parser
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from run_folders import start_run, write_generation
 
-from fairseq_collab.evaluation import against
-from fairseq_collab.evaluation.compare import System, paired
-from fairseq_collab.evaluation.published import PAPERS
-from fairseq_collab.evaluation.report import (
+from collab_common.errors import UserError
+from fairseq_collab.results import against
+from fairseq_collab.results.compare import System, paired
+from fairseq_collab.results.published import PAPERS
+from fairseq_collab.results.report import (
     bootstrap,
     budget,
     curves,
@@ -22,9 +23,8 @@ from fairseq_collab.evaluation.report import (
     notes,
     papers,
 )
-from fairseq_collab.evaluation.run import Run
-from fairseq_collab.evaluation.score import decoding_speed
-from fairseq_compat.errors import UserError
+from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.score import decoding_speed
 
 SENTENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(60)]
 

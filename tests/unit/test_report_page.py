@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from run_folders import start_run, write_run, write_translations
 
-from fairseq_collab.evaluation.compare import read_system
-from fairseq_collab.evaluation.report import bootstrap, command, page
-from fairseq_collab.evaluation.report.content import Content, collect
-from fairseq_collab.evaluation.report.words import share, signed
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.commands import report as command
+from fairseq_collab.results.compare import read_system
+from fairseq_collab.results.report import bootstrap, page
+from fairseq_collab.results.report.content import Content, collect
+from fairseq_collab.results.report.words import share, signed
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 EVIL = "</script><b>&\"'"

@@ -22,21 +22,16 @@ from results_from_runs import table_of
 
 from data_prep import measure as data_prep_speed
 from data_prep import measure_memory
-from fairseq_collab.evaluation import (
-    against,
-    decoding_speed,
-    kept_report,
-    kept_runs,
-    perplexity,
-    rouge_table,
-)
-from fairseq_collab.evaluation import table as runs_table
-from fairseq_collab.evaluation.bench import report as bench
-from fairseq_collab.evaluation.report import page as report_page
-from fairseq_collab.evaluation.report import summary
-from fairseq_collab.evaluation.rouge import Interval
-from fairseq_collab.evaluation.table_content import as_csv
-from fairseq_collab.reparametrize import results as reparametrized
+from fairseq_collab.bench import decoding_speed
+from fairseq_collab.bench import report as bench
+from fairseq_collab.metrics import perplexity
+from fairseq_collab.metrics.rouge import Interval
+from fairseq_collab.results import against, kept_report, kept_runs, rouge_table
+from fairseq_collab.results import reparametrized as reparametrized
+from fairseq_collab.results import table as runs_table
+from fairseq_collab.results.report import page as report_page
+from fairseq_collab.results.report import summary
+from fairseq_collab.results.table_content import as_csv
 
 FOLDER = REPOSITORY / "results"
 Cells = list[list[str]]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from data_prep.folder import build_folder
-from fairseq_collab.evaluation.evaluate import choose_checkpoints, manifest_hash, training_figures
-from fairseq_collab.evaluation.run import Busy, Run, runs_under
-from fairseq_collab.evaluation.score import readable
-from fairseq_collab.evaluation.sweep import combinations, plan, run_name
-from fairseq_collab.evaluation.worker import why
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from collab_common.folder import build_folder
+from fairseq_collab.runs.evaluate import choose_checkpoints, manifest_hash, training_figures
+from fairseq_collab.runs.run import Busy, Run, runs_under
+from fairseq_collab.runs.score import readable
+from fairseq_collab.runs.sweep import combinations, plan, run_name
+from fairseq_collab.runs.worker import why
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from commands import REPOSITORY
 from results_from_runs import content_of, table_of
 from run_folders import start_run, write_generation, write_run, write_translations
 
-from fairseq_collab.evaluation import compare, score, table
-from fairseq_collab.evaluation.evaluate import averaged_model, check_test_set
-from fairseq_collab.evaluation.run import Run
-from fairseq_collab.evaluation.table_content import read_table
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results import compare, table
+from fairseq_collab.results.table_content import read_table
+from fairseq_collab.runs import score
+from fairseq_collab.runs.evaluate import averaged_model, check_test_set
+from fairseq_collab.runs.run import Run
 
 CHECKPOINT = REPOSITORY / "tests" / "stored" / "transformer_collab_1" / "checkpoint.pt"
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]

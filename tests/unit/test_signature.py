@@ -8,7 +8,7 @@ import pytest
 import toy
 from torch import nn
 
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
 
 OPTIONS: dict[str, Any] = {"key_dim": 8}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from run_folders import start_run, write_run
 
-from fairseq_collab.evaluation import against, published
-from fairseq_collab.evaluation.table import main, main_table, markdown
-from fairseq_collab.evaluation.table_content import Table, as_csv, read_table
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from fairseq_collab.results import against, published
+from fairseq_collab.results.table import main, main_table, markdown
+from fairseq_collab.results.table_content import Table, as_csv, read_table
 
 KEY_DIMS = (128, 64, 32, 16)
 

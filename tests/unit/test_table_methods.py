@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from run_folders import write_run
 from unit.test_table import cells, csv_rows, read
 
-from fairseq_collab.evaluation import against, figure
-from fairseq_collab.evaluation.rows import NO_X
-from fairseq_collab.evaluation.table import main, main_table, markdown
-from fairseq_collab.evaluation.table_content import Table, read_table
+from fairseq_collab.results import against, figure
+from fairseq_collab.results.rows import NO_X
+from fairseq_collab.results.table import main, main_table, markdown
+from fairseq_collab.results.table_content import Table, read_table
 
 METHODS = (
     ("concatenated", {}, 1_200_000, (40.0, 40.4)),

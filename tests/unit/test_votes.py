@@ -13,12 +13,12 @@ import torch
 import toy
 from parity.test_prune_parity import trained
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import grouped_attentions
-from fairseq_collab.pruning import votes_file
-from fairseq_collab.pruning.choices import elected, named_heads, random_heads
-from fairseq_collab.pruning.trained import Trained
-from fairseq_collab.pruning.votes import Count, batches, count_votes, grouped_model
-from fairseq_compat.errors import UserError
+from fairseq_collab.checkpoints.prune import votes_file
+from fairseq_collab.checkpoints.prune.choices import elected, named_heads, random_heads
+from fairseq_collab.checkpoints.prune.trained import Trained
+from fairseq_collab.checkpoints.prune.votes import Count, batches, count_votes, grouped_model
 
 CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.files import open_bytes
-from fairseq_compat.errors import UserError
+from collab_common.errors import UserError
+from collab_common.files import open_bytes
 
 COLUMNS = 10
 

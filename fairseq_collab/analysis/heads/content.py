@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import read_versioned, write_content
+from collab_common.errors import UserError
+from collab_common.files import read_versioned, write_content
 from fairseq_collab.analysis.heads.weights import Heads
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_compat.errors import UserError
 
 VERSION = 1
 NAME = "heads.json"

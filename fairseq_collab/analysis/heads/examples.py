@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.source import Loaded, to_device
 from fairseq_collab.analysis.heads.weights import attend
-from fairseq_compat.errors import UserError
 
 #: The longest sentence that is short, in tokens of either side: its map can still be read.
 LONGEST = 20

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.head_outputs import (
     by_site,
     head_outputs,
@@ -34,7 +35,6 @@ from fairseq_collab.analysis.heads.head_outputs import (
 from fairseq_collab.analysis.heads.lrp_rules import relevance_rules
 from fairseq_collab.analysis.scores import Attention
 from fairseq_collab.models.layers import Site
-from fairseq_compat.errors import UserError
 
 #: Added to the size of a logit that relevance is divided by.
 EPSILON = 1e-9

@@ -11,9 +11,9 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.weights import Heads, heads_of
-from fairseq_collab.models import trained
-from fairseq_compat.errors import UserError
+from fairseq_collab.checkpoints import opener as trained
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
+from collab_common.errors import UserError
 from data_prep import bpe
 from data_prep.moses import Pipeline
 from fairseq_collab.analysis.heads.conllu import Sentence, Word
-from fairseq_compat.errors import UserError
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"

@@ -1,0 +1,64 @@
+"""How every command ends: the one way to fail, and values that options accept."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from collab_common.errors import UserError
+
+
+def run(prog: str, action: Callable[[], object]) -> int:
+    """Run a command and return its exit status: what ``action`` returns, if that is a number.
+
+    What a user can mend takes one line on standard error.
+    """
+    try:
+        status = action()
+    except UserError as error:
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        # a full disk, a folder without permission, ...
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{prog}: error: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return 130  # as a shell reports a program that SIGINT ended
+    return status if isinstance(status, int) else 0
+
+
+def positive(text: str) -> int:
+    """For argparse: a whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """For argparse: a number from 0 up to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 up to 1, not {text!r}")
+    return value
+
+
+def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
+    """A file to be written needs a folder: asked before anything is computed for it.
+
+    Args:
+        option: that names the file, for the message.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UserError("there is no such folder", folder, f"make it, or give another {option}")

@@ -1,0 +1,204 @@
+"""Small tools for files that are either whole or not there: hashes, atomic writes, locks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from collab_common import atomic
+from collab_common.errors import UserError
+
+CHUNK = 1 << 20
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file for reading, through gzip if its name or its first bytes say so.
+
+    If it cannot be opened, or is a broken gzip file, one line says so and names it.
+    """
+    try:
+        stream = _open(path)
+    except FileNotFoundError:
+        raise UserError("no such file", path) from None
+    except OSError as error:
+        raise UserError(error.strerror or str(error), path) from None
+    # an OSError from here on may be another file's, one that the caller writes
+    try:
+        with stream:
+            yield stream
+    except EOFError:
+        raise UserError("the gzip file is cut short", path, "fetch it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
+
+
+def _open(path: Path) -> BufferedReader:
+    if _is_gzip(path):
+        return BufferedReader(gzip.GzipFile(path))
+    return path.open("rb")
+
+
+def _is_gzip(path: Path) -> bool:
+    if path.suffix == ".gz":
+        return True
+    with path.open("rb") as stream:
+        return stream.read(2) == GZIP  # never the start of UTF-8 text
+
+
+def count_lines(path: Path) -> int:
+    """The number of lines of a text, gzipped or not; the last one with or without its newline."""
+    with open_bytes(path) as stream:
+        return sum(1 for _ in stream)
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file as it lies on the disk."""
+    with path.open("rb") as stream:
+        return _digest(stream)
+
+
+def sha256_of_text(path: Path) -> str:
+    """SHA-256 of a text, the same whether the file is gzipped or not."""
+    with open_bytes(path) as stream:
+        return _digest(stream)
+
+
+def _digest(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(CHUNK):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
+    """Hash and size of every file below a folder, by its path relative to the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {
+            "sha256": sha256(path),
+            "bytes": path.stat().st_size,
+        }
+        for path in files
+        if "__pycache__" not in path.parts
+    }
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a text file so that at any moment the old or the new content is there, whole."""
+    atomic.write(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file, like `write_atomic`."""
+    write_atomic(path, as_json(content))
+
+
+def as_json(content: Any) -> str:
+    """JSON to be read by people, too."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Writes a file of results, whole or not at all, by `fill(file)`.
+
+    Raises UserError if it cannot be written.
+    """
+    try:
+        atomic.write(path, fill)
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+
+
+def write_content(path: Path, content: bytes) -> None:
+    """Writes a file of results, like `write_file`."""
+    write_file(path, lambda file: file.write(content))
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of the results, before anything is computed for it.
+
+    Raises UserError if it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        todo = "give another folder with --out"
+        raise UserError(f"no such folder can be made: {error.strerror}", folder, todo) from error
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises UserError if it is none, OSError if it is not there."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # malformed JSON or invalid UTF-8
+        raise UserError(f"not JSON ({error})", path, "delete it and start again") from None
+
+
+def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
+    """A JSON object that somebody names: `what`, of this `version`.
+
+    Raises UserError if it cannot be read or is something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", path) from error
+    except ValueError as error:  # malformed JSON or invalid UTF-8
+        raise UserError(f"not JSON: {error}", path, todo) from error
+    if not isinstance(content, dict) or content.get("version") != version:
+        raise UserError(f"no {what} of version {version}", path, todo)
+    return content
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file with our pid in it; a second process is refused, not made to wait.
+
+    The kernel's lock decides, not the file's presence: it ends with the process that holds
+    it, however that process ends, so a stale lock file never has to be removed by hand.
+    """
+    handle = _take_lock(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take_lock(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(handle)
+            raise UserError(
+                f"another process (pid {holder}) is at work here",
+                path,
+                "wait for it to end, or choose another --out",
+            ) from None
+        if _is_same_file(handle, path):
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode("ascii"))
+            return handle
+        os.close(handle)  # the holder removed the file between our open and our lock
+
+
+def _is_same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,1 @@
+"""Spectra and ranks of the heads' score maps."""

@@ -1,0 +1,1 @@
+"""Checkpoint to checkpoint: open, average, prune, re-parametrise, export."""

@@ -1,0 +1,1 @@
+"""A checkpoint for other engines: exact, or refused."""

@@ -1,0 +1,166 @@
+"""A model as Hugging Face's ``MarianMTModel``.
+
+Marian's model is fairseq's transformer that normalises after each block.  Its positions have other
+wave lengths and start at 0 (fairseq's at ``padding_idx + 1``), and transformers neither writes nor
+needs the table; but it reads one that is there, so fairseq's is written into the file.  (Saving the
+loaded model again with ``save_pretrained`` leaves it out: export again instead.)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+from transformers import GenerationConfig, MarianConfig
+
+from fairseq_collab.checkpoints.export.files import Vocabulary, position_table, whole_folder
+
+#: fairseq's names of activations, and transformers'.
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "swish": "silu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+#: fairseq's own limit, ``--max-len-b``.
+MAX_LENGTH = 200
+
+
+def write(model: Any, words: Vocabulary, out: Path, sentencepiece: Path | None) -> None:
+    """Write the folder that ``MarianMTModel.from_pretrained`` takes; never half of it.
+
+    Args:
+        model: fairseq's own transformer, as :func:`export_requirements.check` lets through.
+        sentencepiece: the subword model of both languages, which ``MarianTokenizer`` needs; without
+            it there is the vocabulary only.
+    """
+    config = configuration(model, words)
+    with whole_folder(out) as folder:
+        config.save_pretrained(folder)
+        generation(words).save_pretrained(folder)
+        content = save(weights(model, config), {"format": "pt"})
+        (folder / "model.safetensors").write_bytes(content)
+        write_vocabulary(words, folder, config.share_encoder_decoder_embeddings)
+        if sentencepiece is not None:
+            write_tokenizer(words, folder, sentencepiece, config)
+
+
+def configuration(model: Any, words: Vocabulary) -> MarianConfig:
+    """The options of ``MarianMTModel``."""
+    cfg = model.encoder.cfg
+    positions = min(len(position_table(stack)) for stack in (model.encoder, model.decoder))
+    shared = model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
+    tied = model.decoder.output_projection.weight is model.decoder.embed_tokens.weight
+    return MarianConfig(
+        architectures=["MarianMTModel"],
+        vocab_size=len(words.source),
+        decoder_vocab_size=len(words.target),
+        share_encoder_decoder_embeddings=shared,
+        tie_word_embeddings=tied,
+        d_model=cfg.encoder.embed_dim,
+        encoder_layers=len(model.encoder.layers),
+        encoder_attention_heads=cfg.encoder.attention_heads,
+        encoder_ffn_dim=cfg.encoder.ffn_embed_dim,
+        encoder_layerdrop=cfg.encoder.layerdrop,
+        decoder_layers=len(model.decoder.layers),
+        decoder_attention_heads=cfg.decoder.attention_heads,
+        decoder_ffn_dim=cfg.decoder.ffn_embed_dim,
+        decoder_layerdrop=cfg.decoder.layerdrop,
+        activation_function=ACTIVATIONS[str(cfg.activation_fn)],
+        dropout=cfg.dropout,
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout,
+        scale_embedding=not cfg.no_scale_embedding,
+        max_position_embeddings=positions,
+        pad_token_id=words.target.pad(),
+        bos_token_id=words.target.bos(),
+        eos_token_id=words.target.eos(),
+        forced_eos_token_id=words.target.eos(),
+        decoder_start_token_id=words.target.eos(),
+    )
+
+
+def generation(words: Vocabulary) -> GenerationConfig:
+    """What fairseq-generate does with beam 5.
+
+    A sentence ends with its fifth hypothesis, scores are means over tokens, padding is never
+    chosen, and neither is an empty translation.
+    """
+    return GenerationConfig(
+        num_beams=5,
+        length_penalty=1.0,
+        early_stopping=True,
+        min_new_tokens=1,
+        max_length=MAX_LENGTH,
+        bad_words_ids=[[words.target.pad()]],
+        pad_token_id=words.target.pad(),
+        bos_token_id=words.target.bos(),
+        eos_token_id=words.target.eos(),
+        forced_eos_token_id=words.target.eos(),
+        decoder_start_token_id=words.target.eos(),
+    )
+
+
+def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
+    """Marian's weights by name, each shared one once."""
+    positions = config.max_position_embeddings
+    found: dict[str, Tensor] = {}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        prefix = f"model.{side}"
+        for name, weight in stack.layers.state_dict().items():
+            if _belongs_to_marian(name):
+                found[f"{prefix}.layers.{name}"] = weight
+        found[f"{prefix}.embed_positions.weight"] = position_table(stack)[:positions]
+        found[f"{prefix}.embed_tokens.weight"] = stack.embed_tokens.weight
+    if config.share_encoder_decoder_embeddings:
+        del found["model.decoder.embed_tokens.weight"], found["model.encoder.embed_tokens.weight"]
+        found["model.shared.weight"] = model.encoder.embed_tokens.weight
+    projection = model.decoder.output_projection.weight
+    if not config.tie_word_embeddings:
+        found["lm_head.weight"] = projection
+    found["final_logits_bias"] = projection.new_zeros(1, projection.size(0))
+    return {name: weight.detach().contiguous() for name, weight in found.items()}
+
+
+def _belongs_to_marian(name: str) -> bool:
+    """Not fairseq's copies of an encoder layer's weights: ``0.fc1_weight`` of ``0.fc1.weight``."""
+    return len(name.split(".")) > 2
+
+
+def write_vocabulary(words: Vocabulary, folder: Path, shared: bool) -> None:
+    """``vocab.json``, from piece to index, and one for the target if it is another."""
+    _write_json(folder / "vocab.json", words.source.indices)
+    if not shared:
+        _write_json(folder / "target_vocab.json", words.target.indices)
+
+
+def write_tokenizer(
+    words: Vocabulary, folder: Path, sentencepiece: Path, config: MarianConfig
+) -> None:
+    """What ``MarianTokenizer`` reads beside the vocabulary."""
+    for side in ("source", "target"):
+        shutil.copyfile(sentencepiece, folder / f"{side}.spm")
+    _write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": words.source_lang,
+            "target_lang": words.target_lang,
+            "separate_vocabs": not config.share_encoder_decoder_embeddings,
+            "model_max_length": config.max_position_embeddings,
+            "unk_token": words.source.unk_word,
+            "eos_token": words.source.eos_word,
+            "pad_token": words.source.pad_word,
+        },
+    )
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,75 @@
+"""Weights as safetensors, with all that a checkpoint says about them as JSON in the header.
+
+The header's entry ``fairseq_collab`` holds the architecture, the model's and the task's options,
+what the attentions' signatures say (heads, key dimension, ...), hashes of the dictionaries, and
+which names share one weight (the format itself stores a shared weight once).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import save
+from torch import Tensor
+
+from collab_common import atomic
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.checkpoints.export.model import Trained
+from fairseq_compat.checkpoints import UNDEFINED, first_names
+
+#: Raised when the meaning of the header's entry changes.
+VERSION = 1
+
+
+def write(trained: Trained, out: Path) -> None:
+    """Write one file; never half of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    weights, tied = untied(trained.model.state_dict())
+    # One entry: several are written in random order, and equal models should give equal files.
+    content = save(weights, {"fairseq_collab": json.dumps(describe(trained, tied), sort_keys=True)})
+    atomic.write(out, lambda file: file.write(content))
+
+
+def untied(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Each weight once, and for every other name of it the one that it is stored under."""
+    # Without uninitialised memory that nothing reads.
+    first = first_names({n: weight for n, weight in state.items() if not n.endswith(UNDEFINED)})
+    weights = {name: state[name].contiguous() for name in first if first[name] == name}
+    return weights, {name: other for name, other in first.items() if other != name}
+
+
+def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
+    """What the file says of the model; see the head of the module."""
+    modules = dict(trained.model.named_modules())
+    return {
+        "version": VERSION,
+        "architecture": trained.architecture,
+        "model": trained.options,
+        "task": _plain(trained.state["cfg"].task),
+        "attention": {
+            name: module.signature_fields()
+            for name, module in modules.items()
+            if isinstance(module, HeadAttention)
+        },
+        "dictionaries": {
+            name: _dictionary(module.dictionary_signature)
+            for name, module in modules.items()
+            if hasattr(module, "dictionary_signature")
+        },
+        "tied": tied,
+    }
+
+
+def _plain(options: DictConfig) -> Any:
+    return OmegaConf.to_container(options, resolve=True, enum_to_str=True)
+
+
+def _dictionary(signature: Tensor) -> dict[str, Any]:
+    _, size, digest = signature.tolist()
+    return {"symbols": size, "sha256_start": f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"}

@@ -1,0 +1,144 @@
+"""A model loses its heads, the least important first (Michel et al. 2019, arXiv 1905.10650).
+
+Section 4.2 of the paper: heads are ordered by importance, whose length (l2) is 1 in each layer,
+and removed a tenth of them at a time; of one attention site alone, or of all sites together.  The
+paper measures importance once, of the whole model.  Measured again of each pruned model, before
+more heads go, it takes into account who is gone already.
+
+Unlike elsewhere a layer may lose all of its heads here, as in the paper.  What stays of it is one
+head whose columns of ``out_proj`` are zero: it computes nothing.
+
+Shapes: ``Wo (d, H h_v)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from fairseq_collab.analysis.heads.importance import Importance, normalised
+from fairseq_collab.analysis.heads.source import to_device
+from fairseq_collab.checkpoints.prune.choices import Heads, Measure
+from fairseq_collab.checkpoints.prune.surgery import Kept, check_kept, keep_heads
+from fairseq_collab.checkpoints.prune.trained import (
+    HEADSIZE,
+    Trained,
+    build,
+    sized_options,
+    weights_of,
+)
+from fairseq_collab.checkpoints.prune.votes import batches
+from fairseq_collab.models.layers import SITES, Site
+
+#: Which heads compete: those of one site, or all.
+Curve = Literal["encoder", "decoder", "cross", "all"]
+CURVES: tuple[Curve, ...] = (*SITES, "all")
+#: Importances that can be measured, by their name in ``heads.json``; the ranking normalises them.
+FORMS = {
+    "importance_token_normalised": Importance.per_token,
+    "importance_token": Importance.per_token,
+    "importance_sample": Importance.per_sample,
+}
+
+
+def sites_of(curve: Curve) -> tuple[Site, ...]:
+    """The attention sites whose heads go."""
+    return SITES if curve == "all" else (curve,)
+
+
+def heads_in(curve: Curve, heads: Heads) -> int:
+    """How many heads there are to lose."""
+    return sum(sum(heads[site]) for site in sites_of(curve))
+
+
+def counts(total: int, step: float, most: float) -> list[int]:
+    """How many of ``total`` heads go: the shares 0, ``step``, ... up to ``most``, each count once.
+
+    Of two counts that a share is between, the nearer.
+    """
+    shares = [i * step for i in range(int(most / step + 1e-9) + 1)]
+    return sorted({int(share * total + 0.5) for share in shares})
+
+
+def without_least(kept: Kept, measure: Measure, curve: Curve, number: int) -> Kept:
+    """What stays when ``number`` more heads go, the least important; of equals the last first.
+
+    Args:
+        kept: the heads that are there, of which a layer may have none.
+        measure: a number for each of these heads, in their order; see :func:`measured`.
+    """
+    places = [
+        (value, site, layer, head)
+        for site in sites_of(curve)
+        for layer, values in enumerate(normalised(measure)[site])
+        for value, head in zip(values, kept[site][layer], strict=True)
+    ]
+    order = sorted(range(len(places)), key=lambda i: (places[i][0], -i))
+    gone = {places[i][1:] for i in order[:number]}
+    return {
+        site: [
+            [head for head in sorted(heads) if (site, layer, head) not in gone]
+            for layer, heads in enumerate(layers)
+        ]
+        for site, layers in kept.items()
+    }
+
+
+def pruned_model(trained: Trained, kept: Kept) -> Any:
+    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode.
+
+    Raises:
+        UserError: ``kept`` does not fit the model.
+    """
+    weights = weights_of(trained)
+    for site, layers in trained.attentions.items():
+        for heads, name in zip(kept[site], layers, strict=True):
+            if not heads:
+                output = f"{name}.out_proj.weight"
+                weights[output] = torch.zeros_like(weights[output])
+    stay = {site: [heads or [0] for heads in layers] for site, layers in kept.items()}
+    check_kept(trained, stay)
+    numbers: dict[Site, list[int]] = {
+        site: [len(heads) for heads in layers] for site, layers in stay.items()
+    }
+    options = sized_options(trained, HEADSIZE, numbers)
+    options.checkpoint_activations = False  # which saves memory in training alone
+    return build(trained, options, keep_heads(trained, weights, stay))
+
+
+def measured(
+    trained: Trained, kept: Kept, by: str, subset: str, device: torch.device
+) -> dict[Site, list[list[float]]]:
+    """The importance of the ``kept`` heads when no others are there, on a subset of the data.
+
+    Args:
+        by: a key of :data:`FORMS`.
+
+    Raises:
+        UserError: the subset has no sentence.
+    """
+    importance = Importance(pruned_model(trained, kept).to(device))
+    for sample in batches(trained, subset, None):
+        importance.add(to_device(sample, device))
+    found = FORMS[by](importance)
+    return {
+        site: [values[: len(heads)] for values, heads in zip(found[site], kept[site], strict=True)]
+        for site in SITES
+    }
+
+
+def free_heads(points: Sequence[tuple[int, float]], loss: float) -> int:
+    """How many heads can go without losing more than ``loss`` BLEU at any point on the way.
+
+    Args:
+        points: numbers of heads removed, from 0 up, and BLEU.
+    """
+    whole = points[0][1]
+    free = 0
+    for removed, bleu in points:
+        if bleu < whole - loss:
+            break
+        free = removed
+    return free

@@ -1,0 +1,200 @@
+"""What ``fairseq-collab prune-curve`` has found: ``curve.json``, ``table.md``, ``curve.png``.
+
+    {"version": 1, "settings": {...}, "heads": {"encoder": [8, 8], ...}, "importance": {...},
+     "points": [{"curve": "encoder", "removed": 2, "of": 16, "bleu": 39.5, "seconds": 60.1,
+                 "kept": {"encoder": [[0, 1, ...], ...], ...}}, ...]}
+
+The file is written again, whole, after each point: a command that was interrupted goes on after the
+last one.  ``importance`` is what heads were ordered by; null where it was measured at every step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from collab_common.errors import UserError
+from collab_common.files import read_versioned, write_file
+from fairseq_collab.checkpoints.prune.choices import Heads, Measure
+from fairseq_collab.checkpoints.prune.curve import CURVES, Curve, free_heads
+from fairseq_collab.checkpoints.prune.surgery import Kept
+from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES
+
+VERSION = 1
+NAME, TABLE, FIGURE = "curve.json", "table.md", "curve.png"
+CURVE_NAMES: dict[Curve, str] = {
+    "encoder": SITE_NAMES["encoder"],
+    "decoder": SITE_NAMES["decoder"],
+    "cross": SITE_NAMES["cross"],
+    "all": "all attentions",
+}
+#: BLEU that Voita et al. (2019) let a pruned model lose when they count the heads it needs.
+LOSS = 0.25
+
+
+@dataclass(frozen=True)
+class Point:
+    """BLEU of one pruned model.
+
+    Attributes:
+        removed: how many heads are gone, ``of`` how many of the curve's sites.
+        seconds: that the point took.
+    """
+
+    curve: Curve
+    removed: int
+    of: int
+    bleu: float
+    seconds: float
+    kept: Kept
+
+
+class Results:
+    """The points of all curves, on the disk as soon as they are added.
+
+    Args:
+        settings: what points depend on; points of other settings are refused.
+        circumstances: under which the file was last written.
+
+    Raises:
+        UserError: there is a file of another version, or with other settings.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], circumstances: Mapping[str, Any]):
+        self.path = folder / NAME
+        self.settings, self.circumstances = settings, circumstances
+        self.heads: Heads = {}
+        self.importance: Measure | None = None
+        self.points: list[Point] = []
+        if self.path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        another = "give another --out"
+        content = read_versioned(self.path, VERSION, "curve", another)
+        try:
+            found = content["settings"]
+            self.importance = content["importance"]
+            self.points = [Point(**point) for point in content["points"]]
+        except (KeyError, TypeError) as error:
+            raise UserError("its points are damaged", self.path, another) from error
+        for name, value in self.settings.items():
+            if found.get(name) != value:
+                raise UserError(
+                    f"holds a curve with {name} {found.get(name)}, not {value}", self.path, another
+                )
+
+    def find(self, curve: Curve, removed: int) -> Point | None:
+        """The point of so many heads; that of none is the same in all curves."""
+        for point in self.points:
+            if point.removed == removed and (removed == 0 or point.curve == curve):
+                return point
+        return None
+
+    def add(self, point: Point) -> None:
+        """Keep a point.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        self.points.append(point)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file as a whole or not at all.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        content = {
+            "version": VERSION,
+            **self.circumstances,
+            "settings": self.settings,
+            "heads": self.heads,
+            "importance": self.importance,
+            "points": [asdict(point) for point in self.points],
+        }
+        _write_text(self.path, json.dumps(content, ensure_ascii=False) + "\n")
+
+    def curve(self, curve: Curve) -> list[Point]:
+        """The points of one curve, from no heads removed up; empty where there is no other."""
+        own = {point.removed: point for point in self.points if point.curve == curve}
+        whole = self.find(curve, 0)
+        if whole is None or not set(own) - {0}:
+            return []
+        return [whole, *(own[removed] for removed in sorted(own) if removed)]
+
+    def curves(self) -> dict[Curve, list[Point]]:
+        """All curves that have points."""
+        return {curve: found for curve in CURVES if (found := self.curve(curve))}
+
+
+def write_report(results: Results) -> str:
+    """Write table and figure; the table.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    folder = results.path.parent
+    text = table(results.curves(), results.settings)
+    _write_text(folder / TABLE, text)
+    save = partial(
+        draw(results.curves()).savefig, format="png", dpi=200, metadata={"Software": None}
+    )
+    write_file(folder / FIGURE, save)
+    return text
+
+
+def table(curves: Mapping[Curve, Sequence[Point]], settings: Mapping[str, Any]) -> str:
+    """Markdown: a line for each number of heads removed, for each curve its own numbers."""
+    lines = [
+        f"BLEU on {settings['subset']}, beam {settings['beam']}; heads ordered by "
+        f"{settings['by']} on {settings['importance']}"
+        + (", measured again at every step." if settings["iterative"] else "."),
+        "",
+    ]
+    for curve, points in curves.items():
+        whole, total = points[0].bleu, points[-1].of
+        free = free_heads([(point.removed, point.bleu) for point in points], LOSS)
+        lines += [
+            f"**{CURVE_NAMES[curve]}**, {total} heads; {free} can go within {LOSS} BLEU:",
+            "",
+            "| heads removed | share | BLEU | difference |",
+            "|---:|---:|---:|---:|",
+        ]
+        for point in points:
+            difference = "" if point is points[0] else f"{point.bleu - whole:+.2f}"
+            share = point.removed / total
+            lines.append(f"| {point.removed} | {share:.0%} | {point.bleu:.2f} | {difference} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def draw(curves: Mapping[Curve, Sequence[Point]]) -> Figure:
+    """BLEU against the share of heads removed, a line a curve."""
+    page = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = page.add_subplot()
+    for (curve, points), colour, shape in zip(curves.items(), COLOURS, SHAPES, strict=False):
+        total = points[-1].of
+        shares = [100 * point.removed / total for point in points]
+        label = f"{CURVE_NAMES[curve]} ({total} heads)"
+        bleu = [point.bleu for point in points]
+        axes.plot(shares, bleu, color=colour, marker=shape, label=label)
+    whole = next(iter(curves.values()))[0].bleu
+    axes.axhspan(whole - LOSS, whole, color="black", alpha=0.12, linewidth=0)
+    axes.set_xlabel("heads removed, % of those of the site")
+    axes.set_ylabel(f"BLEU (grey: up to {LOSS} below the whole model)")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, loc="lower left")
+    return page
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_file(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,104 @@
+"""Hydra configurations of pruned models: to fine-tune them, and to train their shape from scratch.
+
+    PRUNED/NAME.pt                   checkpoints of fairseq-collab prune
+    PRUNED/tuned/model/NAME.yaml     ``model=NAME`` goes on with the checkpoint
+    PRUNED/scratch/model/NAME.yaml   ``model=NAME`` has its heads, and weights of its own
+
+Each pruned model has a shape of its own.  With one of the folders in Hydra's search path, all of
+them are choices of one sweep:
+
+    python -m fairseq_collab.checkpoints.prune.shapes PRUNED
+    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://PRUNED/tuned] \\
+        model="choice(NAME,NAME)"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from collab_common.command import run
+from collab_common.errors import UserError
+from collab_common.files import write_atomic
+from fairseq_collab.checkpoints.prune.trained import HEADSIZE
+from fairseq_collab.models.layers import SITES
+from fairseq_compat import checkpoints
+
+#: What of a pruned model's options is its shape.
+SHAPE = (
+    *(f"heads_in_{site}" for site in SITES),
+    *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
+)
+KINDS = ("tuned", "scratch")
+HEADER = "# @package _global_\n# The heads of {name}, a pruned model; `model={stem}` of a sweep\n"
+
+
+def options_of(checkpoint: Path) -> dict[str, Any]:
+    """The model's options in a checkpoint of ``fairseq-collab prune``.
+
+    Raises:
+        UserError: it is none, or cannot be read.
+    """
+    state = checkpoints.read(checkpoint)
+    options = (state.get("cfg") or {}).get("model")
+    if not isinstance(options, dict) or options.get("_name") != HEADSIZE:
+        todo = "give checkpoints that fairseq-collab prune has written"
+        raise UserError(f"not a {HEADSIZE}", where=checkpoint, todo=todo)
+    return options
+
+
+def configuration(checkpoint: Path, kind: str) -> str:
+    """The text of a configuration: the shape and, of kind ``tuned``, where to start from."""
+    options = options_of(checkpoint)
+    shape = {name: options[name] for name in SHAPE if name in options}
+    content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": shape}
+    if kind == "tuned":
+        content["checkpoint"] = {"finetune_from_model": str(checkpoint.resolve())}
+    header = HEADER.format(name=checkpoint.name, stem=checkpoint.stem)
+    return header + yaml.safe_dump(content, sort_keys=False)
+
+
+def write(folder: Path) -> list[str]:
+    """Write the configurations of all checkpoints in a folder; the models' names.
+
+    Raises:
+        UserError: there is no checkpoint, one is not of a pruned model, or a file cannot be
+            written.
+    """
+    found = sorted(folder.glob("*.pt"))
+    if not found:
+        todo = "put checkpoints of fairseq-collab prune there"
+        raise UserError("there is no checkpoint in it", where=folder, todo=todo)
+    texts = {
+        folder / kind / "model" / f"{checkpoint.stem}.yaml": configuration(checkpoint, kind)
+        for kind in KINDS
+        for checkpoint in found
+    }
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, text)
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=folder) from error
+    return [checkpoint.stem for checkpoint in found]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_collab.checkpoints.prune.shapes",
+        description="Hydra configurations to fine-tune pruned models, and to train models of their "
+        "shapes from scratch. Prints the names of the models, joined by commas.",
+    )
+    parser.add_argument("folder", type=Path, help="with checkpoints of fairseq-collab prune")
+    folder = parser.parse_args(argv).folder
+    return run(parser.prog, lambda: print(",".join(write(folder))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

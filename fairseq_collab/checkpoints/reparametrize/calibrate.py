@@ -1,0 +1,181 @@
+"""Means and covariances of what every attention of a model reads, on real sentences.
+
+    mean = E x,     covariance = E (x - E x)^T (x - E x)      over all tokens, padding left out
+
+Shapes: ``mean (d)``, ``covariance (d, d)``, in double precision.  Queries of an attention come from
+its own side; keys of cross-attention are the encoder's output.  Nothing is kept but sums: as many
+sentences as you like, in ``O(d^2)`` memory.
+
+For keys the mean is that of the *sentence*: the softmax compares keys of one sentence, and what all
+of them have in common cancels.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from torch import Tensor, nn
+
+from collab_common.errors import UserError
+from fairseq_collab.attention.concatenated import check_choice
+from fairseq_collab.checkpoints.reparametrize.source import Place, Source
+
+#: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
+#: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.
+#: On Multi30k ``root`` loses least: scores count common words most, and weights none.
+WEIGHTINGS = ("root", "scores", "weights")
+#: Tokens of a batch, at most (but one sentence at least).
+MAX_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Statistics of one attention's inputs: ``query_mean (d)``, covariances ``(d, d)``."""
+
+    query_mean: Tensor
+    query_covariance: Tensor
+    key_covariance: Tensor
+
+    def metrics(self, weighting: str) -> tuple[Tensor | None, Tensor | None]:
+        """``Cx (d, d)`` and ``Cy (d_y, d_y)`` for one of :data:`WEIGHTINGS`; None for weights."""
+        check_choice("weighting", weighting, WEIGHTINGS)
+        if weighting == "weights":
+            return None, None
+        if weighting == "scores":
+            return self.query_covariance, self.key_covariance
+        return square_root(self.query_covariance), square_root(self.key_covariance)
+
+
+def square_root(matrix: Tensor) -> Tensor:
+    """The symmetric root of a symmetric, positive semi-definite matrix ``(d, d)``."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+
+
+class Sums:
+    """Running sums of ``x (N, d)``: count, sum, and sum of ``x^T x`` about some centre."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: Tensor | float = 0.0
+        self.second: Tensor | float = 0.0
+
+    def add(self, x: Tensor) -> None:
+        x = x.double()
+        self.count += len(x)
+        self.first = self.first + x.sum(0)
+        self.second = self.second + x.T @ x
+
+    def mean(self) -> Tensor:
+        return torch.as_tensor(self.first) / self.count
+
+    def covariance(self) -> Tensor:
+        mean = self.mean()
+        return torch.as_tensor(self.second) / self.count - torch.outer(mean, mean)
+
+
+def sentences(source: Source, subset: str, number: int) -> list[dict[str, Any]]:
+    """Batches of the model's inputs for ``number`` sentences, evenly spread over ``subset``.
+
+    Sentences that are longer than the model's positions are left out; those of like length share a
+    batch.
+
+    Raises:
+        UserError: no sentence is short enough.
+        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+    """
+    source.task.load_dataset(subset)
+    dataset = source.task.dataset(subset)
+    longest = utils.resolve_max_positions(source.task.max_positions(), source.model.max_positions())
+    fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
+    if not len(fitting):
+        raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
+    number = min(number, len(fitting))
+    chosen = [int(fitting[i * len(fitting) // number]) for i in range(number)]
+    chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
+    return [
+        dataset.collater([dataset[i] for i in batch])["net_input"]
+        for batch in _batches(chosen, dataset)
+    ]
+
+
+def _batches(indices: Sequence[int], dataset: Any) -> Iterator[list[int]]:
+    """Runs of ``indices``, which get longer, that hold :data:`MAX_TOKENS` with their padding."""
+    batch: list[int] = []
+    for index in indices:
+        if batch and (len(batch) + 1) * int(dataset.num_tokens(index)) > MAX_TOKENS:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def moments(
+    source: Source,
+    inputs: Sequence[dict[str, Any]],
+    progress: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
+) -> dict[Place, Moments]:
+    """Run the model on ``inputs``; the statistics of every attention."""
+    queries = {place: Sums() for place in source.attentions}
+    keys = {place: Sums() for place in source.attentions}
+
+    def see(place: Place, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
+        queries[place].add(x[x_real])
+        weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
+        centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d)
+        keys[place].add((y - centre)[y_real])
+
+    device = next(source.model.parameters()).device
+    with torch.inference_mode():
+        for net_input in progress(inputs):
+            moved = utils.move_to_cuda(net_input) if device.type == "cuda" else net_input
+            with watched(source, moved, see):
+                source.model(**moved)
+    return {
+        place: Moments(queries[place].mean(), queries[place].covariance(), keys[place].covariance())
+        for place in source.attentions
+    }
+
+
+@contextmanager
+def watched(
+    source: Source,
+    net_input: dict[str, Any],
+    see: Callable[[Place, Tensor, Tensor, Tensor, Tensor], None],
+) -> Iterator[None]:
+    """While it lasts, each attention that runs on ``net_input`` calls ``see``.
+
+    With its place, queries' inputs ``x (T, B, d)``, keys' inputs ``y (S, B, d_y)``, and where
+    they are no padding: ``(T, B)`` and ``(S, B)``, true at real tokens.
+    """
+    pad = source.task.source_dictionary.pad()
+    encoder = net_input["src_tokens"].ne(pad).T  # (S, B)
+    decoder = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad).T  # (T, B)
+
+    def hook(place: Place) -> Callable[[nn.Module, Any, Any], None]:
+        x_real = encoder if place.site == "encoder" else decoder
+        y_real = decoder if place.site == "decoder" else encoder
+
+        def tell(module: Any, args: Any, kwargs: Any) -> None:
+            given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+            x, y = given["query"], given.get("key")
+            see(place, x, x if y is None or place.site != "cross" else y, x_real, y_real)
+
+        return tell
+
+    handles = [
+        module.register_forward_pre_hook(hook(place), with_kwargs=True)
+        for place, module in source.attentions.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

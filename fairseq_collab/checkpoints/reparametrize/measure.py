@@ -1,0 +1,158 @@
+"""Time and memory of the factorisation against TensorLy's, at the size of larger models.
+
+    python -m fairseq_collab.reparametrize.measure --spectra CHECKPOINT --out FILE
+
+The score maps are made up, with spectra that are not: each head has the mean spectrum of the heads
+of ``CHECKPOINT`` (a trained transformer with heads of 64), on random directions, some of which all
+heads share.  Sizes are those of one attention of ``transformer_wmt_en_de`` (d = 512, 8 heads; 18
+attentions) and of BERT-base (d = 768, 12 heads; 12 attentions); a model takes so many times as
+long.  Each measurement is a process of its own, on one thread of the CPU; times are processor
+time, memory is what the process grew by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from collab_common.command import run
+from collab_common.errors import UserError
+from collab_common.files import write_atomic
+from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.metrics.provenance import circumstances
+from fairseq_compat import checkpoints
+
+
+class Size(NamedTuple):
+    """``d``, ``H``, and how many attentions the model has."""
+
+    dim: int
+    heads: int
+    attentions: int
+
+
+SIZES = {"wmt_en_de": Size(512, 8, 18), "bert_base": Size(768, 12, 12)}
+#: ``start``: ours without a step; ``ours``: with the default number of them.
+METHODS = ("tensorly", "start", "ours")
+#: Share of a head's directions that lie in a space of ``d/2`` directions common to all heads.
+COMMON = 0.5
+
+
+def mean_spectrum(checkpoint: Path, head_size: int = 64) -> Tensor:
+    """Singular values ``(h)`` of ``Wq_i^T Wk_i``, norm 1, mean over all heads of a checkpoint.
+
+    Raises:
+        UserError: it has no attention whose width divides by ``head_size``.
+    """
+    weights = checkpoints.read(checkpoint)["model"]
+    found = []
+    for name in (name for name in weights if name.endswith("_attn.q_proj.weight")):
+        wq, wk = (weights[name.replace("q_proj", p)].double() for p in ("q_proj", "k_proj"))
+        if len(wq) % head_size:
+            continue
+        for q, k in zip(wq.split(head_size), wk.split(head_size), strict=True):
+            values = torch.linalg.svdvals(q.T @ k)[:head_size]
+            found.append(values / values.norm())
+    if not found:
+        raise UserError(f"has no heads of size {head_size}", checkpoint, "give another model")
+    return torch.stack(found).mean(0)
+
+
+def made_up(size: Size, spectrum: Tensor, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Weights ``Wq (H, h, d)`` and ``Wk (H, h, d)`` of heads with this spectrum."""
+    generator = torch.Generator().manual_seed(seed)
+    sides = []
+    for _ in range(2):
+        common = torch.randn(size.dim // 2, size.dim, generator=generator).double()
+        shape = (size.heads, len(spectrum), size.dim)
+        own = torch.randn(shape, generator=generator).double()
+        mixed = torch.randn(*shape[:2], len(common), generator=generator).double() @ common
+        mixed *= own.norm() / mixed.norm()
+        directions = COMMON**0.5 * mixed + (1 - COMMON) ** 0.5 * own
+        basis, _ = torch.linalg.qr(directions.mT)  # (H, d, h)
+        sides.append(basis.mT * spectrum.to(basis).sqrt().unsqueeze(1))
+    return sides[0], sides[1]
+
+
+def once(method: str, size: Size, key_dim: int, spectrum: Tensor) -> dict[str, Any]:
+    """Factorise one attention in this process; its error, seconds and MiB."""
+    wq, wk = made_up(size, spectrum)
+    before = _peak()
+    began = time.process_time()
+    problem = Problem(wq, wk)
+    if method == "tensorly":
+        factors = tensorly_factors(problem, key_dim)
+    else:
+        steps = MAX_STEPS if method == "ours" else 0
+        factors = factorise(problem, key_dim, max_steps=steps)
+    return {
+        "method": method,
+        "key_dim": key_dim,
+        "error": factors.error,
+        "steps": factors.steps,
+        "seconds": time.process_time() - began,
+        "mib": _peak() - before,
+    }
+
+
+def _peak() -> float:
+    """Most memory that this process has had, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(name: str, spectra: Path, methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Each method at ``K = d/2``, each in a process of its own."""
+    rows = []
+    for method in methods:
+        command = [sys.executable, "-m", __spec__.name, "--spectra", str(spectra)]
+        done = subprocess.run(
+            [*command, "--one", name, method], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise UserError(f"{method} failed: {done.stderr.strip().splitlines()[-1]}", name)
+        row = json.loads(done.stdout.splitlines()[-1])
+        rows.append({"size": name, **SIZES[name]._asdict(), **row})
+        print(row, file=sys.stderr)
+    return rows
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_collab.reparametrize.measure")
+    parser.add_argument("--spectra", type=Path, required=True, metavar="CHECKPOINT")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--one", nargs=2, metavar=("SIZE", "METHOD"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+
+    def action() -> None:
+        if args.one:
+            name, method = args.one
+            size = SIZES[name]
+            spectrum = mean_spectrum(args.spectra)
+            print(json.dumps(once(method, size, size.dim // 2, spectrum)))
+            return
+        rows = [row for name in args.sizes for row in measure(name, args.spectra, args.methods)]
+        result = json.dumps({"rows": rows, **circumstances(cpu=True)}, indent=1)
+        if args.out:
+            write_atomic(args.out, result + "\n")
+        print(result)
+
+    return run(parser.prog, action)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""``fairseq-collab COMMAND``: one thin module each; option parsers live here only."""

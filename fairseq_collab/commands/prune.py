@@ -1,0 +1,224 @@
+"""``fairseq-collab prune``: a trained model becomes a smaller one, its heads really gone."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+
+from collab_common.command import check_folder_of, positive
+from collab_common.errors import UserError
+from fairseq_collab.analysis.heads import content
+from fairseq_collab.checkpoints.prune import votes_file
+from fairseq_collab.checkpoints.prune.choices import (
+    MEASURE,
+    all_heads,
+    importance_kept,
+    most_important,
+    named_heads,
+    random_heads,
+)
+from fairseq_collab.checkpoints.prune.gates import (
+    Gates,
+    decided_gates,
+    gates_of,
+    open_heads,
+    without_gates,
+)
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
+from fairseq_collab.checkpoints.prune.trained import Trained, load
+from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.site_options import named_sites, per_site
+from fairseq_compat import checkpoints
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab prune",
+        description="Takes heads out of a trained transformer or transformer language model (stock "
+        "fairseq's or ours with concatenated heads). The result is a transformer_headsize_n, or "
+        "transformer_lm_headsize_n, and of use like any checkpoint; to fine-tune it, give "
+        "fairseq-train the --arch and the options that are printed, and --finetune-from-model.",
+        epilog="example: fairseq-collab prune average.pt --votes average.pt.votes.json "
+        "--output pruned.pt",
+    )
+    parser.add_argument(
+        "checkpoint", type=Path, help="a trained transformer: it translates, or is a language model"
+    )
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument(
+        "--votes", type=Path, metavar="FILE", help="the heads that fairseq-collab vote has found"
+    )
+    who.add_argument(
+        "--gates", action="store_true", help="the heads whose gates are open in a trained "
+        "transformer_gated_heads; a layer without one keeps a head whose output is zero",
+    )  # fmt: skip
+    who.add_argument(
+        "--importance", type=Path, metavar="FILE", help="the most important heads by the "
+        "heads.json of fairseq-collab heads: --keep of each attention, or all but --remove-share",
+    )  # fmt: skip
+    who.add_argument(
+        "--keep-heads", nargs="+", metavar="SITE:HEADS",
+        help="these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of the "
+        "second), decoder:0 (the first of each layer), cross:...; a site without keeps all",
+    )  # fmt: skip
+    who.add_argument(
+        "--random", type=int, metavar="SEED", help="--keep heads of each attention by chance"
+    )
+    parser.add_argument(
+        "--keep", metavar="C",
+        help="how many heads stay: a number, or three joined by commas, for encoder, decoder and "
+        "decoder-encoder attention (default with --votes: one a group)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--remove-share", type=float, metavar="X",
+        help="with --importance: this share of the heads goes, the least important of all layers "
+        "together, measures having length 1 in each; every layer keeps one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--by", metavar="MEASURE", help=f"with --importance: what counts (default: {MEASURE})"
+    )
+    parser.add_argument(
+        "--sites", metavar="SITES", help="with --importance: attentions that lose heads, some of "
+        f"{', '.join(SITES)}, joined by commas (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--round", action="store_true",
+        help="with --gates: take those between 0 and 1 for the nearer of both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ffn-dim", type=positive, metavar="N",
+        help="keep N units of each feed-forward layer, those with the largest weights",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="the data folder (default: where it was in training); its dictionaries are read",
+    )  # fmt: skip
+    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
+    )
+    return parser
+
+
+def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Leave the program where options do not make sense together."""
+    said = (args.votes, args.gates, args.importance, args.keep_heads, args.keep, args.ffn_dim)
+    if not any(said) and args.random is None:
+        parser.error(
+            "one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim says what "
+            "goes"
+        )
+    if args.round and not args.gates:
+        parser.error("--round is for --gates")
+    measured = {"--remove-share": args.remove_share, "--by": args.by, "--sites": args.sites}
+    for option, value in measured.items():
+        if value is not None and args.importance is None:
+            parser.error(f"{option} is for --importance")
+
+
+def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
+    """The heads that stay, by whichever option says so.
+
+    Raises:
+        UserError: the option does not fit the model.
+    """
+    keep = numbers(args.keep)
+    if args.votes is not None:
+        return votes_file.read(args.votes).kept(trained.heads, keep)
+    if args.importance is not None:
+        return by_importance(args, trained, keep)
+    if args.random is not None:
+        if keep is None:
+            raise UserError("say how many heads stay", where="--keep")
+        return random_heads(trained.heads, keep, args.random)
+    if keep is not None:
+        todo = "add --votes or --random, or --importance"
+        raise UserError("which heads stay?", where="--keep", todo=todo)
+    if args.gates:
+        return open_heads(gates)
+    if args.keep_heads is not None:
+        return named_heads(args.keep_heads, trained.heads)
+    return all_heads(trained.heads)
+
+
+def by_importance(
+    args: argparse.Namespace, trained: Trained, keep: Mapping[Site, int] | None
+) -> Kept:
+    """The most important heads.
+
+    Raises:
+        UserError: the file is of another model, or the options do not say how many stay.
+    """
+    if (keep is None) == (args.remove_share is None):
+        todo = "give either --keep or --remove-share"
+        raise UserError("say how many heads stay", where="--importance", todo=todo)
+    measure = content.measure(
+        content.read(args.importance), args.by or MEASURE, trained.heads, args.importance
+    )
+    try:
+        sites = named_sites("--sites", args.sites or ",".join(SITES))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if keep is not None:
+        return most_important(measure, trained.heads, keep, sites)
+    return importance_kept(measure, trained.heads, args.remove_share, sites)
+
+
+def numbers(text: str | None) -> Mapping[Site, int] | None:
+    """The value of ``--keep``.
+
+    Raises:
+        UserError: it is neither one number nor three.
+    """
+    try:
+        return None if text is None else per_site("--keep", text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def options_for_training(kept: Kept, checkpoint: Mapping[str, Any]) -> str:
+    """What ``fairseq-train`` must be told to build the pruned model."""
+    model = checkpoint["cfg"]["model"]
+    options = [f"--arch {model['_name']}"]
+    for site in SITES:
+        if kept[site]:
+            options.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
+    for name in ("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"):
+        if name in model:  # a language model has no encoder
+            options.append(f"--{name.replace('_', '-')} {model[name]}")
+    return " ".join(options)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: the checkpoint cannot be used, the choice does not fit it, or the result cannot
+            be written.
+    """
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    check_options(parser, args)
+    check_folder_of(args.output, "--output")
+    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    trained = load(args.checkpoint, args.data)
+    gates = decided_gates(trained, args.round) if args.gates else gates_of(trained)
+    kept = choose(args, trained, gates)
+    result = pruned_checkpoint(without_gates(trained, gates), kept, args.ffn_dim)
+    checkpoints.save(result, args.output)
+    for site, counts in trained.heads.items():
+        if not counts:  # such as a language model's encoder
+            continue
+        stay = [" ".join(map(str, sorted(heads))) for heads in kept[site]]
+        print(f"{site}: {sum(map(len, kept[site]))} of {sum(counts)} heads: {' / '.join(stay)}")
+        for layer, values in enumerate(gates[site]):
+            if not any(values):
+                print(f"{site} layer {layer}: no gate is open; the output of what stays is zero")
+    print(f"{args.output}: {options_for_training(kept, result)}")
+    return 0

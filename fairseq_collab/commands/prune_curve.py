@@ -1,0 +1,230 @@
+"""``fairseq-collab prune-curve``: BLEU of a model that loses more and more of its heads."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import shlex
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+
+from collab_common import files
+from collab_common.command import share
+from collab_common.errors import UserError
+from collab_common.progress import bar, say
+from fairseq_collab.analysis.heads import content
+from fairseq_collab.checkpoints.prune.choices import MEASURE, Heads, all_heads
+from fairseq_collab.checkpoints.prune.curve import (
+    CURVES,
+    FORMS,
+    Curve,
+    counts,
+    heads_in,
+    measured,
+    pruned_model,
+    without_least,
+)
+from fairseq_collab.checkpoints.prune.curve_results import NAME, Point, Results, write_report
+from fairseq_collab.checkpoints.prune.gates import gates_of, without_gates
+from fairseq_collab.checkpoints.prune.surgery import Kept
+from fairseq_collab.checkpoints.prune.trained import Trained, load
+from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
+from fairseq_collab.metrics.provenance import circumstances
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab prune-curve",
+        description="Takes more and more heads out of a trained transformer (stock fairseq's or "
+        "ours with concatenated heads), the least important first, and translates with what is "
+        f"left: BLEU against the share of heads removed. Writes {NAME}, table.md and curve.png. "
+        "Given again after an interruption, it goes on.",
+        epilog="example: fairseq-collab prune-curve average.pt data-bin --out curve",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
+    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the results")
+    parser.add_argument("--subset", default="test", help="what is translated (default: test)")
+    parser.add_argument(
+        "--sites", type=curves, default=CURVES, metavar="SITES",
+        help="whose heads go, a curve each: encoder, decoder, cross, or all (which compete), "
+        "joined by commas (default: these four)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--steps", type=share, default=0.1, metavar="X",
+        help="share of the heads that go from point to point (default: 0.1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--most", type=share, default=0.9, metavar="X", help="share at the last (default: 0.9)"
+    )
+    parser.add_argument(
+        "--importance", type=Path, metavar="FILE",
+        help="heads.json of fairseq-collab heads (default: importance is measured)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--importance-subset", metavar="NAME",
+        help="on which importance is measured (default: valid)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--by", default=MEASURE, metavar="MEASURE",
+        help=f"what heads are ordered by: one of FILE's measures, or {', '.join(FORMS)} "
+        f"(default: {MEASURE}); measures have length 1 in each layer",
+    )  # fmt: skip
+    parser.add_argument(
+        "--iterative", action="store_true",
+        help="measure importance again at every step, of the heads that are left (default: once, "
+        "as in the paper)",
+    )  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    return parser
+
+
+def curves(text: str) -> tuple[Curve, ...]:
+    """Names of curves joined by commas, in the order of :data:`CURVES`."""
+    names = text.split(",")
+    if set(names) - set(CURVES):
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(CURVES)}, not {text!r}")
+    return tuple(curve for curve in CURVES if curve in names)
+
+
+def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
+    """Refuse options that contradict each other; exits."""
+    if args.steps == 0:
+        parser.error("argument --steps: must be above 0")
+    if args.importance is not None and args.iterative:
+        parser.error("--importance is measured already: leave it or --iterative out")
+    if args.importance is not None and args.importance_subset is not None:
+        parser.error("--importance is measured already: leave it or --importance-subset out")
+    if args.importance is None and args.by not in FORMS:
+        parser.error(f"argument --by: without --importance one of {', '.join(FORMS)}")
+
+
+def check_some_go(args: Namespace, heads: Heads) -> None:
+    """Some point of a curve must have lost a head.
+
+    Raises:
+        UserError: none has.
+    """
+    totals = [heads_in(curve, heads) for curve in args.sites]
+    if not any(counts(total, args.steps, args.most)[-1] for total in totals):
+        todo = "give a larger --most, or smaller --steps"
+        raise UserError("no head would go", where="--most", todo=todo)
+
+
+def settings(args: Namespace) -> dict[str, Any]:
+    """What the points of a curve depend on.
+
+    Raises:
+        UserError: the file of importances is none.
+    """
+    given = args.importance
+    if given is not None:
+        content.read(given)
+    return {
+        "checkpoint": args.checkpoint.name,
+        "checkpoint_sha256": files.sha256(args.checkpoint),
+        "data": args.data.resolve().name,
+        "subset": args.subset,
+        "beam": BEAM,
+        "by": args.by,
+        "importance": args.importance_subset or "valid" if given is None else given.name,
+        "importance_sha256": None if given is None else files.sha256(given),
+        "iterative": args.iterative,
+        "steps": args.steps if args.iterative else None,
+    }
+
+
+class Pruner:
+    """Finds the points of a model's curves, with the options of the command."""
+
+    def __init__(self, trained: Trained, args: Namespace, results: Results):
+        self.trained, self.args, self.results = trained, args, results
+        self.subset = args.importance_subset or "valid"
+        gpu = torch.cuda.is_available() and not args.cpu
+        self.device = torch.device("cuda" if gpu else "cpu")
+        results.heads = trained.heads
+        if results.importance is None and not args.iterative:
+            results.importance = self.importance()
+            results.write()
+
+    def importance(self) -> Any:
+        """The importance of all heads of the whole model.
+
+        Raises:
+            UserError: the file is none, or is of another model; or there are no data.
+        """
+        if self.args.importance is not None:
+            path, heads = self.args.importance, self.trained.heads
+            return content.measure(content.read(path), self.args.by, heads, path)
+        say(f"importance of the heads, on {self.subset}")
+        return self.measure(all_heads(self.trained.heads))
+
+    def measure(self, kept: Kept) -> Any:
+        return measured(self.trained, kept, self.args.by, self.subset, self.device)
+
+    def run(self, curve: Curve) -> None:
+        """Find what is not yet known of a curve."""
+        total = heads_in(curve, self.trained.heads)
+        whole = all_heads(self.trained.heads)
+        kept, before = whole, 0
+        for removed in counts(total, self.args.steps, self.args.most):
+            point = self.results.find(curve, removed)
+            if point is None:
+                began = time.perf_counter()
+                if not self.args.iterative:
+                    assert self.results.importance is not None  # __init__ has seen to it
+                    kept = without_least(whole, self.results.importance, curve, removed)
+                elif removed:
+                    kept = without_least(kept, self.measure(kept), curve, removed - before)
+                found = self.translate(kept)
+                seconds = round(time.perf_counter() - began, 1)
+                point = Point(curve, removed, total, found, seconds, kept)
+                self.results.add(point)
+                say(f"{curve}: {removed} of {total} heads removed: {found:.2f} BLEU")
+            kept, before = point.kept, removed
+
+    def translate(self, kept: Kept) -> float:
+        """BLEU of the model with these heads."""
+        gc.collect()  # models refer to themselves: the last one would stay in memory beside this
+        model = pruned_model(self.trained, kept).to(self.device)
+        model.make_generation_fast_(need_attn=False)
+
+        def progress(items: Sequence[Any]) -> Any:
+            return bar("translation", items)
+
+        return bleu(model, self.trained.task, self.args.subset, progress)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: the checkpoint or a file cannot be used, the folder holds another curve, or the
+            results cannot be written.
+    """
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    check(parser, args)
+    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    trained = load(args.checkpoint, args.data)
+    check_translation(trained.task, args.checkpoint, "give a checkpoint of a translation model")
+    trained = without_gates(trained, gates_of(trained))
+    check_some_go(args, trained.heads)
+    files.make_folder(args.out)
+    command = shlex.join(["fairseq-collab", "prune-curve", *argv])
+    with files.locked(args.out / "lock"):
+        results = Results(args.out, settings(args), {"command": command, **circumstances(args.cpu)})
+        pruner = Pruner(trained, args, results)
+        for curve in args.sites:
+            pruner.run(curve)
+        print(write_report(results))
+    print(f"{args.out}: {NAME}, table.md and curve.png")
+    return 0

@@ -1,0 +1,76 @@
+"""``fairseq-collab report``: finished runs as one page, and every number of it as JSON.
+
+OUT.html    methods, figures, learning curves, tests, papers, commands; opens without a network
+OUT.json    what it shows, see :mod:`fairseq_collab.results.report.content`
+
+The same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from collab_common.files import make_folder, write_content
+from fairseq_collab.results.report import page
+from fairseq_collab.results.report.content import Content, collect
+from fairseq_collab.results.report.summary import methods
+
+ENDING = ".html"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab report",
+        description="One self-contained page of finished runs: methods with costs, scores and "
+        "intervals, figures, learning curves, significance tests, papers beside ours, commands. "
+        "Its numbers go into a JSON file beside it.",
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUNS", help="folders with runs at any depth"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.html", help="FILE.json goes beside it"
+    )
+    args = parser.parse_args(argv)
+    if args.out.suffix != ENDING:
+        parser.error(f"argument --out: give a name that ends in {ENDING}")
+    content = collect(args.runs, args.out.name, _progress)
+    write(content, args.out)
+    print(summary(content, args.out))
+    return 0
+
+
+def _progress(runs: int) -> Callable[[str], object]:
+    """A bar where somebody can see it."""
+    bar = tqdm(total=runs, desc="scoring", unit="run", disable=None, leave=False)
+    return lambda name: bar.update()
+
+
+def write(content: Content, out: Path) -> None:
+    """Write the JSON file and the page, each whole or not at all.
+
+    Raises:
+        UserError: the folder cannot be made or written to.
+    """
+    numbers = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    make_folder(out.absolute().parent)
+    for path, text in ((out.with_suffix(".json"), numbers), (out, page.report(content))):
+        write_content(path, text.encode())
+
+
+def summary(content: Content, out: Path) -> str:
+    """What was written, and of how much: the methods of each data set as Markdown."""
+    lines: list[str] = []
+    for section in content["sections"]:
+        lines += [
+            f"{section['data']}, {section['subset']}: {len(section['rows'])} rows, "
+            f"{len(section['runs'])} runs",
+            *("", *methods(section), ""),
+        ]
+    left = [f"left out: {line}" for line in content["left_out"]]
+    return "\n".join([*lines, *left, f"{out} and {out.with_suffix('.json').name}"])

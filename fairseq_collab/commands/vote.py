@@ -1,0 +1,131 @@
+"""``fairseq-collab vote``: which heads stand for their groups? (Ni et al. 2023)"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from fairseq import utils
+from tqdm import tqdm
+
+from collab_common.command import check_folder_of, positive
+from collab_common.errors import UserError
+from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
+from fairseq_collab.checkpoints.prune import votes_file
+from fairseq_collab.checkpoints.prune.choices import RULES
+from fairseq_collab.checkpoints.prune.gates import gates_of, without_gates
+from fairseq_collab.checkpoints.prune.trained import load
+from fairseq_collab.checkpoints.prune.votes import Count, batches, count_votes, grouped_model
+from fairseq_collab.models.site_options import per_site
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab vote",
+        description="The frozen model reads one epoch, and in every batch each group of heads "
+        "votes for the one that is nearest to its centre. Writes the votes, for fairseq-collab "
+        "prune --votes.",
+        epilog="example: fairseq-collab vote checkpoints/average.pt data/multi30k",
+    )
+    parser.add_argument(
+        "checkpoint", type=Path, help="a trained transformer: it translates, or is a language model"
+    )
+    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+    parser.add_argument("--subset", default="train", help="what is read (default: train)")
+    parser.add_argument(
+        "--rule", choices=RULES, default="group",
+        help="group: of each group its most voted head stays; top: the heads with most votes stay, "
+        "whatever their groups, as in the paper's released code (default: group)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--groups", metavar="C", type=groups,
+        help="group the heads anew: a number, or three joined by commas, for encoder, decoder and "
+        "decoder-encoder attention (default: the groups that they were trained in)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--feature", choices=FEATURES,
+        help="what of the heads is compared (default: as they were trained; else value)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rho", type=float, metavar="X",
+        help="refuse groups that are not stable: whose centres in a batch are off by more than X "
+        "times their length, on average",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="of a batch (default: as in training)"
+    )
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="default: CHECKPOINT.votes.json"
+    )
+    return parser
+
+
+def groups(text: str) -> str:
+    """The value of ``--groups``."""
+    try:
+        per_site("--groups", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def check_stable(count: Count, rho: float | None, path: Path) -> None:
+    """Refuse votes of groups that still move.
+
+    Raises:
+        UserError: the centres move more than ``rho``.
+    """
+    if rho is not None and not count.shift <= rho:
+        raise UserError(
+            f"its groups are not stable: in a batch their centres are off by {count.shift:.4f} of "
+            f"their length, more than --rho {rho}",
+            where=path,
+            todo="train it longer, or give a larger --rho",
+        )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: the checkpoint or the data cannot be used, the groups are not stable, or the
+            file cannot be written.
+    """
+    args = build_parser().parse_args(argv)
+    output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
+    check_folder_of(output, "--output")
+    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    trained = load(args.checkpoint, args.data)
+    trained = without_gates(trained, gates_of(trained))
+    try:
+        model = grouped_model(trained, args.groups, args.feature)
+    except ValueError as error:
+        raise UserError(str(error), where="--groups") from error
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    samples = batches(trained, args.subset, args.max_tokens)
+    read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
+    padding_symbol = trained.task.source_dictionary.pad()
+    count = count_votes(model.to(device), read, padding_symbol, device)
+    check_stable(count, args.rho, args.checkpoint)
+    content = {
+        "checkpoint": args.checkpoint.name,
+        "data": args.data.resolve().name,
+        "subset": args.subset,
+        "feature": grouped_attentions(model)[0].feature,
+        "rule": args.rule,
+        "batches": count.batches,
+        "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},
+        "votes": count.votes,
+    }
+    votes_file.write(output, content)
+    print(
+        f"{output}: votes of {count.batches:,} batches; in a batch {count.changed:.1%} of the "
+        f"heads are outside their group, and its centre is off by {count.shift:.1%} of its length"
+    )
+    return 0

@@ -1,1 +1,0 @@
-"""What a model is worth and what it costs."""

@@ -1,0 +1,1 @@
+"""Translations and models to numbers: BLEU, ROUGE, perplexity, cost."""

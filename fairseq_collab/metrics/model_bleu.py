@@ -1,0 +1,76 @@
+"""BLEU of a model in memory: what re-parametrised and pruned models lose against their source.
+
+sacreBLEU of translations with subwords joined, against the data folder's own target side, joined
+alike.  The same for all models, so that differences count; a published figure wants
+``fairseq-generate`` and ``fairseq-collab score``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import data_utils
+from omegaconf import OmegaConf
+from sacrebleu.metrics import BLEU
+
+from collab_common.errors import UserError
+
+BEAM = 5
+MAX_TOKENS = 4096
+
+
+def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
+    """Only models that translate have a BLEU.
+
+    Args:
+        where: what asks for it: an option, or the checkpoint.
+        todo: what to give instead.
+
+    Raises:
+        UserError: the task is not fairseq's translation.
+    """
+    if not hasattr(task, "target_dictionary") or not hasattr(task.cfg, "target_lang"):
+        what = f"{type(task).__name__} does not translate, so that it has no BLEU"
+        raise UserError(what, where, todo)
+
+
+def bleu(
+    model: Any,
+    task: Any,
+    subset: str,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
+) -> float:
+    """Corpus BLEU (0 to 100) of ``subset``, beam :data:`BEAM`.
+
+    Raises:
+        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+    """
+    task.load_dataset(subset)
+    dataset = task.dataset(subset)
+    with data_utils.numpy_seed(1):
+        order = dataset.ordered_indices()
+    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
+    generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
+    device = next(model.parameters()).device
+    hypotheses, references = [], []
+    for batch in progress(batches):
+        sample = dataset.collater([dataset[int(i)] for i in batch])
+        if device.type == "cuda":
+            sample = utils.move_to_cuda(sample)
+        found = task.inference_step(generator, [model], sample)
+        for beams, target in zip(found, sample["target"], strict=True):
+            hypotheses.append(_text(task.target_dictionary, beams[0]["tokens"]))
+            references.append(_text(task.target_dictionary, target))
+    return BLEU(force=True).corpus_score(hypotheses, [references]).score
+
+
+def _text(dictionary: Any, tokens: torch.Tensor) -> str:
+    """Words of a line of symbols, whichever of fairseq's subword markers it has."""
+    kept = [int(t) for t in tokens if t not in (dictionary.pad(), dictionary.eos())]
+    line = " ".join(dictionary[t] for t in kept)
+    marker = "sentencepiece" if "\u2581" in line else "@@ "
+    return data_utils.post_process(line, marker).strip()

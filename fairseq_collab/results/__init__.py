@@ -1,0 +1,1 @@
+"""Numbers to pages: tables, figures, comparisons, reports."""

@@ -1,0 +1,161 @@
+"""The figure of a table: BLEU against key dimension, one line a method; or against parameters."""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from collab_common.errors import UserError
+from fairseq_collab.results.figure_style import COLOURS, SHAPES
+from fairseq_collab.results.rows import Row, X
+
+#: Distance of two methods at the same x, in octaves or categories, and of seeds from their mean as
+#: a part of it, so that marks and error bars stay apart.
+DODGE, SEED_DODGE = 0.1, 0.4
+#: What all methods together may take at one x.
+ROOM = 0.5
+#: Distance of two rows with as many parameters, as a part of the whole axis.
+SIDE_BY_SIDE = 0.04
+INCHES = (6.4, 4.2)
+#: More methods than this have their legend beside the axes, in a page that is wider (inches).
+INSIDE, WIDER = 4, 10.0
+DOTS_PER_INCH = 200
+
+
+def draw(rows: Sequence[Row], noun: str | None, title: str) -> dict[str, bytes]:
+    """``figure.png`` and ``figure.svg``, the same bytes for the same rows.
+
+    Points are means over seeds, error bars their standard deviations, small marks the seeds.
+
+    Args:
+        noun: what the rows' ``x`` is; None where they have none, for BLEU against parameters
+        title: a line above the figure; the number of seeds is added
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(
+            "matplotlib is not installed", where="--out", todo="pip install matplotlib"
+        ) from error
+    # The salt makes the SVG's identifiers, else random, the same every time.
+    with rc_context({"svg.hashsalt": "fairseq-collab", "font.size": 10}):
+        page = Figure(figsize=INCHES, layout="constrained")
+        axes = page.add_subplot()
+        if noun is None:
+            by_parameters(axes, rows)
+        else:
+            positions = place(rows)
+            _methods(axes, rows, positions)
+            axes.set_xticks(list(positions.values()), [str(value) for value in positions])
+            axes.set_xlabel(noun)
+        _style(axes)
+        axes.set_title(f"{title}\n{seeds_text(rows)}", fontsize=10, loc="left")
+        return {
+            "figure.png": _saved(page, "png", {"Software": None}),
+            "figure.svg": _saved(page, "svg", {"Date": None}),
+        }
+
+
+def place(rows: Sequence[Row]) -> dict[X, float]:
+    """Where each ``x`` stands: positive numbers on a scale of octaves, all else side by side."""
+    values = list(dict.fromkeys(row.x for row in rows))
+    octaves: dict[X, float] = {v: math.log2(v) for v in values if not isinstance(v, str) and v > 0}
+    if len(octaves) == len(values):
+        return octaves
+    return {value: float(i) for i, value in enumerate(reversed(values))}
+
+
+def seeds_text(rows: Sequence[Row]) -> str:
+    """How many seeds there are a point, and what marks and bars are."""
+    numbers = sorted({len(row.runs) for row in rows if row.runs})
+    if numbers == [1]:
+        return "one seed a point"
+    count = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return f"mean and standard deviation of {count} seeds; small marks: seeds"
+
+
+def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float]) -> None:
+    labels = list(dict.fromkeys(row.label for row in rows))
+    dodge = min(DODGE, ROOM / len(labels))
+    for number, label in enumerate(labels):
+        shift = dodge * (number - (len(labels) - 1) / 2)
+        # Rows that were not run stay as gaps in the line.
+        chosen = sorted(
+            (row for row in rows if row.label == label), key=lambda row: positions[row.x]
+        )
+        at = [positions[row.x] + shift for row in chosen]
+        _marks(axes, at, chosen, number, label, dodge * SEED_DODGE)
+
+
+def by_parameters(axes: Any, rows: Sequence[Row]) -> None:
+    """One mark a row, with the number that it has in the legend.
+
+    Rows with as many parameters stand side by side around their place.
+    """
+    millions = [row.fact("parameters") / 1e6 for row in rows]
+    step = SIDE_BY_SIDE * (max(millions) - min(millions) or 0.1 * max(millions))
+    for number, (row, size) in enumerate(zip(rows, millions, strict=True)):
+        equal = [other for other, there in enumerate(millions) if there == size]
+        at = size + step * (equal.index(number) - (len(equal) - 1) / 2)
+        _marks(axes, [at], [row], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
+        scores = row.values("bleu")
+        top = statistics.fmean(scores) + (statistics.stdev(scores) if len(scores) > 1 else 0)
+        axes.annotate(
+            str(number + 1), (at, top), xytext=(0, 5),
+            textcoords="offset points", ha="center", fontsize=9,
+        )  # fmt: skip
+    axes.set_xlabel("million parameters (models with as many stand side by side)")
+
+
+def _marks(
+    axes: Any, at: Sequence[float], rows: Sequence[Row], number: int, label: str, seed_shift: float
+) -> None:
+    """Means and standard deviations of rows, and their seeds ``seed_shift`` to the right."""
+    colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
+    scores = [row.values("bleu") for row in rows]
+    axes.errorbar(
+        at,
+        [statistics.fmean(values) if values else math.nan for values in scores],
+        yerr=[statistics.stdev(values) if len(values) > 1 else math.nan for values in scores],
+        color=colour,
+        marker=shape,
+        markersize=6,
+        linewidth=1.6,
+        linestyle="--" if number >= len(COLOURS) else "-",
+        elinewidth=1,
+        capsize=3,
+        label=label,
+        zorder=3,
+    )
+    for x, values in zip(at, scores, strict=True):
+        if len(values) > 1:
+            axes.scatter(
+                [x + seed_shift] * len(values), values, s=12, marker=shape,
+                facecolors="white", edgecolors=colour, linewidths=0.9, zorder=4,
+            )  # fmt: skip
+
+
+def _style(axes: Any) -> None:
+    axes.set_ylabel("BLEU (sacreBLEU, detokenised, cased)")
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.08, y=0.12)
+    if len(axes.get_legend_handles_labels()[1]) > INSIDE:
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.figure.set_figwidth(WIDER)
+    else:
+        axes.legend(frameon=False)
+
+
+def _saved(page: Any, form: str, metadata: dict[str, Any]) -> bytes:
+    content = io.BytesIO()
+    page.savefig(content, format=form, dpi=DOTS_PER_INCH, metadata=metadata)
+    return content.getvalue()

@@ -1,0 +1,137 @@
+"""The figure of ``fairseq-collab rank``: three rows of panels, a column a site.
+
+top      energy of each head's map against dimensions
+middle   energy of all heads' maps together (what Cordonnier et al. 2020 call redundancy)
+bottom   rank of the logits against sentence length (the bottleneck of Bhojanapalli et al. 2020)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fairseq_collab.analysis.rank.measure import Row
+from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION
+
+Curve = NDArray[np.float64]
+STACKS = {
+    "sum": (VERMILION, "-", "sum of the heads' maps"),
+    "stacked_queries": (GREEN, "-", "maps side by side (queries)"),
+    "stacked_keys": (PURPLE, "--", "maps one above the other (keys)"),
+}
+LEVELS = {"dims99": (VERMILION, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE, "90 %")}
+
+
+def rank_figure(rows: Sequence[Row], title: str) -> Figure:
+    """Draw the rows that ``measure_rank`` has found; sites that a model lacks have no column."""
+    sites = [site for site in SITE_NAMES if any(row.site == site for row in rows)]
+    figure = Figure(figsize=(4 * len(sites) + 2.5, 10.5), layout="constrained")
+    figure.suptitle(f"How much of their dimensions heads use: {title}", fontsize=12)
+    panels = figure.subplots(3, len(sites), squeeze=False, sharey="row")
+    for column, site in zip(panels.T, sites, strict=True):
+        here = [row for row in rows if row.site == site]
+        column[0].set_title(SITE_NAMES[site])
+        _draw_heads(column[0], [row for row in here if row.kind == "map"])
+        _draw_stacks(column[1], [row for row in here if row.kind in STACKS])
+        _draw_logits(column[2], here)
+    panels[2, 0].set_ylim(bottom=0)  # for the row; only now, since it ends automatic scaling
+    labels = (
+        "share of energy,\neach head's map",
+        "share of energy,\nall heads of a layer together",
+        "dimensions of the logits\nof one head and sentence",
+    )
+    for panel, label in zip(panels[:, 0], labels, strict=True):
+        panel.set_ylabel(label)
+    for panel in panels[:, -1]:
+        panel.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1))
+    return figure
+
+
+def _draw_heads(axes: Axes, rows: Sequence[Row]) -> None:
+    trained, untrained = _by_weights(rows)
+    for curve in trained:
+        _draw_curve(axes, curve, color=BLUE, linewidth=0.6, alpha=0.4)
+    _draw_curve(
+        axes, _mean(trained), color=BLUE, linewidth=2.2, label="mean of all heads (thin: each)"
+    )
+    if untrained:
+        _draw_curve(axes, _mean(untrained), color=BLUE, linestyle=":", label="before training")
+    axes.set_xlabel(f"dimensions (a head has {_range(rows)})")
+    _style_energy(axes)
+
+
+def _draw_stacks(axes: Axes, rows: Sequence[Row]) -> None:
+    for kind, (color, line, label) in STACKS.items():
+        trained, untrained = _by_weights([row for row in rows if row.kind == kind])
+        _draw_curve(axes, _mean(trained), color=color, linestyle=line, linewidth=2.2, label=label)
+        if untrained:
+            _draw_curve(axes, _mean(untrained), color=color, linestyle=":")
+    axes.plot([], [], ":", color="grey", label="before training")
+    axes.set_xlabel(f"dimensions (the heads together have {_range(rows)})")
+    _style_energy(axes)
+
+
+def _draw_logits(axes: Axes, rows: Sequence[Row]) -> None:
+    raw = [row for row in rows if row.kind == "logits"]
+    centred = [row for row in rows if row.kind == "logits_centred"]
+    axes.plot(*_by_length(raw, "bound"), "-", color="grey", label="bound min(n, h)")
+    axes.plot(*_by_length(raw, "rank"), "o", color="black", markersize=3.5, label="numerical rank")
+    for name, (color, share) in LEVELS.items():
+        lengths, means = _by_length(centred, name)
+        label = f"{share} of energy, rows centred"
+        axes.plot(lengths, means, "-", color=color, linewidth=2, label=label)
+        least, most = (_by_length(centred, name, end)[1] for end in (np.min, np.max))
+        axes.fill_between(lengths, least, most, color=color, alpha=0.12, linewidth=0)
+    axes.set_xlabel("length n in subwords (shade: all heads)")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
+
+
+def _by_weights(rows: Sequence[Row]) -> tuple[list[Curve], list[Curve]]:
+    """Curves of energy after and before training."""
+    trained = [_cumulative(row) for row in rows if row.weights == "trained"]
+    return trained, [_cumulative(row) for row in rows if row.weights == "untrained"]
+
+
+def _range(rows: Sequence[Row]) -> str:
+    """``64``, or ``16 to 64`` where bounds differ, of what is trained."""
+    bounds = {row.bound for row in rows if row.weights == "trained"}
+    least, most = min(bounds), max(bounds)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def _style_energy(axes: Axes) -> None:
+    axes.set_ylim(0, 1.02)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
+
+
+def _draw_curve(axes: Axes, curve: Curve, **style: Any) -> None:
+    axes.plot(np.arange(len(curve)), curve, **style)
+
+
+def _cumulative(row: Row) -> Curve:
+    """Share of the energy in the first 0, 1, 2, ... dimensions."""
+    return np.concatenate([[0], np.cumsum(np.square(row.spectrum))])
+
+
+def _mean(curves: Iterable[Curve]) -> Curve:
+    """The mean of curves, of which shorter ones go on at their last value."""
+    curves = list(curves)
+    longest = max(map(len, curves))
+    return np.mean([np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves], axis=0)
+
+
+def _by_length(
+    rows: Sequence[Row], name: str, summarise: Callable[[list[float]], Any] = np.mean
+) -> tuple[list[Any], list[Any]]:
+    """Lengths, and ``name`` over all heads and layers at each."""
+    bins = sorted({row.length_from or 0 for row in rows})
+    groups = [[row for row in rows if row.length_from == start] for start in bins]
+    lengths = [np.mean([row.length for row in group]) for group in groups]
+    return lengths, [summarise([getattr(row, name) for row in group]) for group in groups]

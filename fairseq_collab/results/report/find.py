@@ -1,0 +1,110 @@
+"""Runs at any depth below some folders, and names for them that tell nothing of the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from collab_common.errors import UserError
+from fairseq_collab.runs.run import Run
+
+#: An absolute path inside a text, in quotes or not; not ``d/H``, ``1/2`` or ``raw/test.de``.
+_ABSOLUTE = re.compile(
+    r"""(?<=')/[^']+(?=')|(?<=")/[^"]+(?=")|"""
+    r"""((?<=://)|(?<![\w.~}/]))/(?:[^\s/'"(),:;=]+/)+[^\s/'"(),:;=]*"""
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run, and where it lies: ``experiment`` is the folder around it, by a short name."""
+
+    run: Run
+    experiment: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment}/{self.run.name}"
+
+
+def find(folders: Sequence[Path]) -> tuple[list[Place], list[str]]:
+    """All runs below the folders, each once, by name; and a line for each folder that is none.
+
+    Raises:
+        UserError: a folder is not there or has no run below it.
+    """
+    found: dict[Path, Run] = {}
+    strays: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError("there is no such folder", where=folder)
+        below = list(_below(folder.resolve(), strays))
+        if not below:
+            todo = "give folders of runs that fairseq-collab sweep made"
+            raise UserError("no runs in it", where=folder, todo=todo)
+        found |= {run.folder: run for run in below}
+    shown = names({path.parent for path in (*found, *strays)})
+    places = [Place(run, shown[path.parent]) for path, run in found.items()]
+    lines = [
+        f"{shown[path.parent]}/{path.name}: has a score.json, but no config.yaml"
+        for path in sorted(set(strays))
+    ]
+    return sorted(places, key=lambda place: (place.experiment, place.run.name)), lines
+
+
+def _below(folder: Path, strays: list[Path]) -> Iterator[Run]:
+    """Runs at any depth; what is inside a run is its own.  ``strays`` gets scores of no run."""
+    for path, folders, files in os.walk(folder):
+        here = Run(Path(path))
+        if here.config_file.name in files:
+            folders.clear()
+            yield here
+        elif here.score_file.name in files:
+            strays.append(here.folder)
+        folders.sort()
+
+
+def names(folders: Iterable[Path]) -> dict[Path, str]:
+    """The last parts of each path: those below what all share, two if these tell them apart.
+
+    One folder alone has its own name.
+    """
+    paths = sorted(folders)
+    shared = Path(os.path.commonpath(paths)) if len(paths) > 1 else paths[0].parent
+    parts = {path: path.relative_to(shared).parts or (path.name,) for path in paths}
+    for most in range(2, 1 + max(2, *(len(found) for found in parts.values()))):
+        cut = {path: "/".join(found[-most:]) for path, found in parts.items()}
+        if len(set(cut.values())) == len(cut):
+            break
+    return cut
+
+
+def command_text(arguments: Sequence[str] | None) -> str | None:
+    """A command as it is typed, absolute paths cut to their ends; None for none."""
+    if not arguments:
+        return None
+    return shlex.join(_argument(str(argument)) for argument in arguments)
+
+
+def _argument(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if text.startswith("/"):
+        return shortened(text)
+    if value.startswith("/"):
+        return f"{name}{equals}{shortened(value)}"
+    return portable(text)
+
+
+def shortened(path: str) -> str:
+    """``.../trained/average.pt`` of an absolute path: its end, without the first two folders."""
+    parts = PurePosixPath(path).parts[1:]
+    return "/".join(("...", *parts[-min(2, max(1, len(parts) - 2)) :]))
+
+
+def portable(text: str) -> str:
+    """A text without the absolute paths in it."""
+    return _ABSOLUTE.sub(lambda match: shortened(match[0]), text)

@@ -1,0 +1,293 @@
+"""Run folders to the rows of a table: what may stand together, and what is one model's seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab_common.errors import UserError
+from fairseq_collab.runs.run import Run, runs_under
+
+SCORE_VERSION = 1
+#: What all runs of a table must share: scores on other text, or computed otherwise, do not compare.
+SAME_IN_TABLE = (
+    "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
+    "compound_split_signature", "multiply_adds_length",
+)  # fmt: skip
+#: What the runs of a row must share: else they are not seeds of one model.
+SAME_IN_ROW = (
+    "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
+    "value_bytes_per_target_token", "multiply_adds",
+)  # fmt: skip
+#: Read by the table besides.
+REQUIRED = (
+    *SAME_IN_TABLE, *SAME_IN_ROW, "method", "key_dim", "seed", "bleu", "chrf",
+    "compound_split_bleu", "train_tokens_per_second", "train_updates", "epochs", "valid_loss",
+    "averaged", "beam", "lenpen", "overrides", "commit", "versions", "hardware", "date",
+)  # fmt: skip
+#: How far the numbers of training updates may be apart without a warning.
+BUDGET_TOLERANCE = 0.01
+
+X = int | float | str
+#: For ``--x``: nothing varies but the methods and their choices; every row's ``x`` is then empty.
+NO_X = "none"
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run and the content of its ``score.json``.
+
+    Attributes:
+        subset: as of :class:`Run`: another test set than the run's own, whose scores these are.
+    """
+
+    folder: Path
+    facts: dict[str, Any]
+    subset: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def overridden(self, name: str) -> str | None:
+        """What the sweep chose for ``name``: a whole key, or the last part of one."""
+        overrides = self.facts["overrides"]
+        for key in sorted(overrides):
+            if name in (key, key.rsplit(".", 1)[-1]):
+                return overrides[key]
+        return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """The seeds of one model, by seed; none, if it was not run.
+
+    Attributes:
+        variant: the other choices that set it apart from rows of the same method, "" if none do.
+        x: what the table varies, for example the key dimension; "" with :data:`NO_X`.
+    """
+
+    method: str
+    variant: str
+    x: X
+    runs: tuple[Finished, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return ", ".join(filter(None, (self.method, self.variant)))
+
+    def values(self, field: str) -> list[float]:
+        """A field of ``score.json`` for every seed; empty if some have none."""
+        values = [run.facts[field] for run in self.runs]
+        return [] if None in values else values
+
+    def fact(self, field: str) -> Any:
+        """A field that all seeds share (``SAME_IN_ROW``); None for a row that was not run."""
+        return self.runs[0].facts[field] if self.runs else None
+
+
+def find_runs(folders: Iterable[Path]) -> list[Run]:
+    """Every run in the folders once, sorted by name.
+
+    Raises:
+        UserError: a folder has no runs.
+    """
+    runs = {run.folder.resolve(): run for folder in folders for run in runs_under(folder)}
+    return [runs[path] for path in sorted(runs, key=lambda path: (path.name, path))]
+
+
+def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
+    """The runs that may be averaged, and a line for each of the others.
+
+    Raises:
+        UserError: a score file lacks what a table needs, or no run is finished.
+    """
+    finished, unfinished = [], []
+    todo = "finish them (fairseq-collab sweep)"
+    for run in runs:
+        facts = run.score() if run.verdict() == "finished" else None
+        if facts is None:
+            unfinished.append(f"{run.name}: {run.state()}")
+            if run.subset:
+                todo = f"score them (fairseq-collab score RUNS --gen-subset {run.subset})"
+        else:
+            finished.append(_checked(run, facts))
+    if not finished:
+        raise UserError(
+            f"no finished run; {unfinished[0]}" if unfinished else "no runs",
+            todo=todo,
+        )
+    return finished, unfinished
+
+
+def _checked(run: Run, facts: dict[str, Any]) -> Finished:
+    if facts.get("version") != SCORE_VERSION:
+        raise UserError(
+            f"version {facts.get('version')}, not {SCORE_VERSION}",
+            where=run.score_file,
+            todo="score the run again",
+        )
+    missing = [field for field in REQUIRED if field not in facts]
+    if missing:
+        raise UserError(
+            f"lacks {', '.join(missing)}", where=run.score_file, todo="score the run again"
+        )
+    return Finished(run.folder, facts, run.subset)
+
+
+def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> None:
+    """Refuse runs that differ in one of the fields.
+
+    Raises:
+        UserError: names two such runs and both values.
+    """
+    first, *others = runs
+    for field in fields:
+        for other in others:
+            if other.facts[field] != first.facts[field]:
+                raise UserError(
+                    f"{first.folder} and {other.folder} differ in {field}: "
+                    f"{first.facts[field]} and {other.facts[field]}",
+                    todo=todo,
+                )
+
+
+def x_of(run: Finished, name: str) -> X | None:
+    """A field of ``score.json`` or a choice of the sweep, a number where it looks like one.
+
+    Raises:
+        UserError: the field is a list or the like.
+    """
+    if name == NO_X:
+        return ""
+    value = run.facts[name] if name in run.facts else run.overridden(name)
+    if isinstance(value, (list, dict)):
+        raise UserError(f"{name!r} is no single value", where="--x", todo="give another")
+    if not isinstance(value, str):
+        return value
+    for number in (int, float):
+        try:
+            return number(value)
+        except ValueError:
+            continue
+    return value
+
+
+def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
+    """One row a model, the grid of methods and values of ``x`` filled up with rows without runs.
+
+    Larger ``x`` first, then the method's name.
+
+    Returns:
+        the rows, and the runs that have no ``x``
+
+    Raises:
+        UserError: no run has ``x``, runs cannot stand in one table, or are not seeds of one model.
+    """
+    check_same(runs, SAME_IN_TABLE, todo="make a table of each")
+    placed = [(run, value) for run in runs if (value := x_of(run, x)) is not None]
+    if not placed:
+        raise UserError(
+            f"no run has {x!r}",
+            where="--x",
+            todo="give a field of score.json or a choice of the sweep, such as key_dim; or "
+            f"{NO_X}, for a row a method",
+        )
+    variant = _variants(placed)
+    groups = _grouped(placed, lambda run, value: (run.facts["method"], variant(run), value))
+    models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
+    values = sorted({value for _, _, value in groups}, key=_descending)
+    found = [
+        Row(*model, value, _seeds(groups.get((*model, value), [])))
+        for value in values
+        for model in models
+    ]
+    return found, [run for run in runs if x_of(run, x) is None]
+
+
+def _variants(placed: Sequence[tuple[Finished, X]]) -> Callable[[Finished], str]:
+    """Names a run by the choices in which runs of one method and ``x`` differ, seeds apart."""
+    keys: set[str] = set()
+    for group in _grouped(placed, lambda run, value: (run.facts["method"], value)).values():
+        choices = [run.facts["overrides"] for run in group]
+        for key in {key for choice in choices for key in choice} - {"common.seed"}:
+            if len({choice.get(key) for choice in choices}) > 1:
+                keys.add(key)
+
+    def variant(run: Finished) -> str:
+        chosen = run.facts["overrides"]
+        parts = (f"{key.rsplit('.', 1)[-1]}={chosen[key]}" for key in sorted(keys & chosen.keys()))
+        return ", ".join(parts)
+
+    return variant
+
+
+def _grouped(
+    placed: Sequence[tuple[Finished, X]], key: Callable[[Finished, X], Hashable]
+) -> dict[Any, list[Finished]]:
+    groups: dict[Any, list[Finished]] = {}
+    for run, value in placed:
+        groups.setdefault(key(run, value), []).append(run)
+    return groups
+
+
+def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
+    """The runs by seed, each seed once."""
+    if not runs:
+        return ()
+    check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
+    by_seed: dict[int, Finished] = {}
+    for run in runs:
+        twin = by_seed.setdefault(run.facts["seed"], run)
+        if twin is not run:
+            raise UserError(
+                f"{twin.folder} and {run.folder} are the same model with the same seed "
+                f"({run.facts['seed']})",
+                todo="leave one out",
+            )
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def _natural(model: tuple[str, str]) -> list[list[str | float]]:
+    """Orders numbers in texts by size: heads=2 before heads=16, 0.003 before 0.01."""
+    return [
+        [float(part) if part[:1].isdecimal() else part for part in _NUMBER.split(text)]
+        for text in model
+    ]
+
+
+def _descending(value: X) -> tuple[bool, float, str]:
+    return (True, 0, value) if isinstance(value, str) else (False, -value, "")
+
+
+def warnings(runs: Sequence[Finished]) -> list[str]:
+    """What makes a comparison unfair, or its figures doubtful, without forbidding the table."""
+    found = []
+    fewest = min(runs, key=lambda run: run.facts["train_updates"])
+    most = max(runs, key=lambda run: run.facts["train_updates"])
+    few, many = fewest.facts["train_updates"], most.facts["train_updates"]
+    if many > few * (1 + BUDGET_TOLERANCE):
+        found.append(
+            f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
+            f"{few:,} updates ({fewest.name}) to {many:,} ({most.name})"
+        )
+    decoding = distinct(runs, lambda facts: f"beam {facts['beam']}, lenpen {facts['lenpen']}")
+    if len(decoding) > 1:
+        found.append(f"translated differently: {'; '.join(decoding)}")
+    averaged = distinct(runs, lambda facts: f"{len(facts['averaged'])}")
+    if len(averaged) > 1:
+        found.append(f"different numbers of averaged checkpoints: {', '.join(averaged)}")
+    if len(distinct(runs, lambda facts: facts["hardware"])) > 1:
+        found.append("training tokens/s come from different hardware and do not compare")
+    if runs[0].facts["data_sha256"] is None:
+        found.append("the data folder has no manifest: that its files were the same is not checked")
+    return found
+
+
+def distinct(runs: Iterable[Finished], value: Callable[[dict[str, Any]], Any]) -> list[str]:
+    """The different values of something over runs, sorted."""
+    return sorted({str(value(run.facts)) for run in runs})

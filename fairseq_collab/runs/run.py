@@ -1,0 +1,236 @@
+"""A run: one training with its scores, in one folder.
+
+    RUN/config.yaml         everything that fairseq-hydra-train was given
+    RUN/started.json        by which command, at which commit, and what the sweep varied
+    RUN/lock                held by the process that works on the run, and by its children
+    RUN/train.log           fairseq's log
+    RUN/checkpoints/
+    RUN/trained             there once the training has come to its end
+    RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
+    RUN/generation.txt      translations of dataset.gen_subset, as fairseq-generate prints them
+    RUN/failed.json         verdict and reason, if the last attempt failed
+    RUN/score.json          written last and as a whole: where it is, the run is finished
+
+So an interrupted run is never taken for a finished one.  The same model may be scored on other test
+sets of its data folder (``fairseq-collab score RUN --gen-subset SUBSET``), which adds
+
+    RUN/generation.SUBSET.txt
+    RUN/score.SUBSET.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from collab_common import files
+from collab_common.errors import UserError
+
+#: "unscored": the run has its own scores, but none on the other test set that is asked for.
+Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
+#: What scores say of the model that they are of.
+_MODEL = ("averaged", "train_updates", "valid_loss")
+#: A test set is part of files' names.
+_SUBSET = re.compile(r"\w[\w.-]*")
+
+
+class Busy(UserError):
+    """Another process works on the run."""
+
+
+class Run:
+    """The folder of a run, whether it exists yet or not.
+
+    Attributes:
+        subset: the test set that translations and scores are of; None for the run's own,
+            ``dataset.gen_subset``.  All else is shared.
+    """
+
+    def __init__(self, folder: Path, subset: str | None = None):
+        self.folder = folder
+        self.subset = subset
+        of_subset = f".{subset}" if subset else ""
+        self.name = folder.name
+        self.config_file = folder / "config.yaml"
+        self.started_file = folder / "started.json"
+        self.lock_file = folder / "lock"
+        self.log = folder / "train.log"
+        self.checkpoints = folder / "checkpoints"
+        self.trained_file = folder / "trained"
+        self.average = folder / "average.pt"
+        self.generation = folder / f"generation{of_subset}.txt"
+        self.failed_file = folder / "failed.json"
+        self.score_file = folder / f"score{of_subset}.json"
+
+    def for_subset(self, subset: str | None) -> Run:
+        """The same run with the scores of another test set; those of its own, if that is given.
+
+        Args:
+            subset: as fairseq's ``--gen-subset``; None for the run's own.
+
+        Raises:
+            UserError: it is no name of a test set, or the run's configuration cannot be read.
+        """
+        if subset is None:
+            return self
+        if not _SUBSET.fullmatch(subset):
+            raise UserError(
+                f"{subset!r} is no name of a test set",
+                where="--gen-subset",
+                todo="give one of the data folder, such as test1",
+            )
+        own = OmegaConf.select(self.config(), "dataset.gen_subset")
+        return Run(self.folder, None if subset == own else subset)
+
+    def config(self) -> DictConfig:
+        """The configuration that the run was started with.
+
+        Raises:
+            UserError: there is none, or it is not YAML.
+        """
+        try:
+            config = OmegaConf.load(self.config_file)
+        except FileNotFoundError as error:
+            raise UserError(
+                "not a run: it has no config.yaml",
+                where=self.folder,
+                todo="give a folder that fairseq-collab sweep made",
+            ) from error
+        except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"cannot be read: {reason}", where=self.config_file) from error
+        if not isinstance(config, DictConfig):
+            raise UserError("is a list, not a configuration", where=self.config_file)
+        return config
+
+    def started(self) -> dict[str, Any]:
+        """How the run was started: ``overrides`` (what the sweep varied), command, commit, date."""
+        return read_json(self.started_file) or {"overrides": {}}
+
+    def score(self) -> dict[str, Any] | None:
+        """What the score file says, or None where there is none.
+
+        Scores on another test set count only while the run's own, if it has any, are of the same
+        model.
+        """
+        found = read_json(self.score_file)
+        own = Run(self.folder).score() if found and self.subset else None
+        same = not own or all(found.get(x, own.get(x)) == own.get(x) for x in _MODEL)
+        return found if same else None
+
+    def reference(self) -> Path:
+        """The untouched text that a finished run was scored against.
+
+        ``score.json`` names it relative to the data folder (``raw/test.de``), or to the run's own
+        folder, if it is kept there; runs scored by earlier versions have its absolute path.
+
+        Raises:
+            UserError: the run is not finished, or its configuration cannot be read.
+        """
+        score = self.score()
+        if score is None:
+            on_subset = f" on {self.subset}" if self.subset else ""
+            raise UserError(f"is not scored{on_subset}", where=self.folder)
+        recorded = Path(score["reference"])
+        own = self.folder / recorded  # an absolute path stays what it is
+        if recorded.is_absolute() or own.exists():
+            return own
+        data = OmegaConf.select(self.config(), "task.data")
+        return own if data is None else Path(data) / recorded
+
+    def verdict(self) -> Verdict:
+        """How far the run is."""
+        scored = self.score_file.exists() if self.subset is None else self.score() is not None
+        if scored:
+            return "finished"
+        if self.subset and Run(self.folder).score_file.exists():
+            return "unscored"
+        failure = read_json(self.failed_file)
+        return failure["verdict"] if failure else "incomplete"
+
+    def reason(self) -> str | None:
+        """Why the last attempt failed, in a line; None if it did not."""
+        failure = None if self.score_file.exists() else read_json(self.failed_file)
+        return failure["reason"] if failure else None
+
+    def state(self) -> str:
+        """The verdict with its reason, in a few words."""
+        verdict, reason = self.verdict(), self.reason()
+        if verdict == "unscored":
+            return f"not scored on {self.subset}"
+        return f"{verdict} ({reason})" if reason else verdict
+
+    def fail(self, verdict: Verdict, reason: str) -> None:
+        """Record that an attempt of the training, or of its own scores, failed."""
+        files.write_json(self.failed_file, {"verdict": verdict, "reason": reason})
+
+    def finish(self, score: dict[str, Any]) -> None:
+        """Record the scores: the run is finished from here on, with this test set."""
+        files.write_json(self.score_file, score)
+        if self.subset is None:  # scores on another set mend no failure of the run's own
+            self.failed_file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self, wait: bool = False) -> Iterator[int]:
+        """Keep all others off the run; yields a file descriptor for children to inherit.
+
+        The lock is the kernel's: it is gone when the last process that has the descriptor is, even
+        if that was killed.  So a training that outlives its killed parent still holds it.
+
+        Raises:
+            Busy: someone else has it, and ``wait`` is false.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.lock_file, "a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                lock.seek(0)
+                raise Busy(
+                    f"process {lock.read().strip() or 'unknown'} works on it",
+                    where=self.folder,
+                    todo="wait for it, or end it",
+                ) from error
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield lock.fileno()
+
+
+def runs_under(folder: Path) -> list[Run]:
+    """The runs in ``folder``, by name; the folder itself, if it is a run.
+
+    Raises:
+        UserError: there is no such folder, or no run in it.
+    """
+    if not folder.is_dir():
+        raise UserError("there is no such folder", where=folder)
+    if Run(folder).config_file.exists():
+        return [Run(folder)]
+    found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
+    if not found:
+        raise UserError(
+            "no runs in it", where=folder, todo="give the --out folder of fairseq-collab sweep"
+        )
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None if there is none.
+
+    Raises:
+        UserError: it is not JSON.
+    """
+    try:
+        return files.read_json(path)
+    except FileNotFoundError:
+        return None

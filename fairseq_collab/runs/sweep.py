@@ -1,0 +1,193 @@
+"""``fairseq-collab sweep CONFIG``: all runs of a Hydra sweep, each in processes of its own.
+
+CONFIG is a configuration that ``fairseq-hydra-train -m`` could run, too; ``hydra.sweeper.params``
+in it, and overrides with several values, say what is varied.  Hydra trains all in one process,
+forgets what is done, and stops at the first failure; here every run is a folder that resumes
+(:mod:`fairseq_collab.runs.run`), so that the same command, given again, does what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fairseq_collab.runs.run import Run
+from collab_common.errors import UserError, first_line
+
+#: What a run must have to be followed and scored; fairseq writes these into its folder.
+_FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep: what it varies, and its whole configuration."""
+
+    name: str
+    overrides: dict[str, str]
+    config: DictConfig
+
+
+def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]:
+    """Compose every run of a sweep.
+
+    Args:
+        config_file: somewhere under ``config_dir``, Hydra's search path.
+        overrides: as on the command line of ``fairseq-hydra-train``.
+
+    Raises:
+        UserError: no such file, a configuration that Hydra refuses, or two runs of one name.
+    """
+    config_file, config_dir = config_file.resolve(), config_dir.resolve()
+    if hydra.__version__.startswith(("1.0.", "1.1.")):
+        raise UserError(
+            f"sweeps and configs/ need Hydra 1.2 or later; this is {hydra.__version__}",
+            todo="pip install -c constraints.txt hydra-core",
+        )
+    if not config_file.is_file():
+        raise UserError("there is no such file", where=config_file)
+    if not config_file.is_relative_to(config_dir):
+        raise UserError(
+            f"not under the configuration folder {config_dir}",
+            where=config_file,
+            todo="give --config-dir",
+        )
+    name = str(config_file.relative_to(config_dir).with_suffix(""))
+    register_fairseq_options()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(config_dir), version_base="1.1", job_name="sweep"):
+            whole = compose(name, return_hydra_config=True)
+            params = whole.hydra.sweeper.get("params") or {}
+            return list(_jobs(name, [*(f"{k}={v}" for k, v in params.items()), *overrides]))
+    except HydraException as error:
+        raise UserError(f"Hydra says: {first_line(error)}", where=config_file) from error
+
+
+def register_fairseq_options() -> None:
+    """Make fairseq's option groups known to Hydra, as ``fairseq-hydra-train`` does."""
+    from fairseq.dataclass.initialize import hydra_init
+
+    hydra_init()
+
+
+def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
+    names: set[str] = set()
+    for varied, fixed in combinations(overrides):
+        config = compose(name, overrides=[*fixed, *(f"{k}={v}" for k, v in varied.items())])
+        job = Job(run_name(varied), varied, complete(config))
+        if job.name in names:
+            raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
+        names.add(job.name)
+        yield job
+
+
+def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Each point of the grid: what is varied there, and what is the same everywhere.
+
+    A later override of the same option replaces an earlier one, as in Hydra.
+    """
+    varied: dict[str, list[str]] = {}
+    fixed: dict[str, str] = {}
+    parsed_overrides = OverridesParser.create().parse_overrides(overrides)
+    for text, parsed in zip(overrides, parsed_overrides, strict=True):
+        key = parsed.get_key_element()
+        varied.pop(key, None)
+        fixed.pop(key, None)
+        if parsed.is_sweep_override():
+            varied[key] = list(parsed.sweep_string_iterator())
+        else:
+            fixed[key] = text
+    for values in itertools.product(*varied.values()):
+        yield dict(zip(varied, values, strict=True)), list(fixed.values())
+
+
+def run_name(varied: dict[str, str]) -> str:
+    """``model-collab_key_dim-16_seed-1``: what is varied, in characters no shell minds."""
+    parts = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
+    return re.sub(r"[^\w.-]", "-", "_".join(parts)) or "run"
+
+
+def complete(config: DictConfig) -> DictConfig:
+    """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
+    with open_dict(config):
+        config.merge_with(_FORCED)
+        for section, option in (("task", "data"), ("common", "user_dir")):
+            if config[section].get(option):
+                config[section][option] = str(Path(config[section][option]).resolve())
+    return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+
+
+def check_same(run: Run, job: Job) -> None:
+    """Refuse to go on with a run that was started with other options.
+
+    Raises:
+        UserError: names the first option that differs, with both values.
+    """
+    if not run.config_file.exists():
+        return
+    saved, asked = flat(run.config()), flat(job.config)
+    for key in sorted(saved.keys() | asked.keys()):
+        if saved.get(key) != asked.get(key):
+            raise UserError(
+                f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for",
+                where=run.folder,
+                todo="give another --out, or remove the folder",
+            )
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested options under dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, (dict, DictConfig)):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab sweep",
+        description="Do all runs of a Hydra sweep that are not finished: train, average, "
+        "translate, score. Give the same command again to go on after an interruption.",
+        epilog="example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml "
+        "common.seed=1,2,3",
+    )
+    parser.add_argument("config", type=Path, help="a configuration with hydra.sweeper.params")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for all runs or swept")
+    parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
+    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    args = parser.parse_intermixed_args(argv)
+    if args.jobs < 1:
+        parser.error(f"argument --jobs: must be at least 1, not {args.jobs}")
+    out = args.out or Path("runs") / args.config.stem
+    jobs = plan(args.config, args.config_dir, args.overrides)
+    runs = {Run(out.resolve() / job.name): job for job in jobs}
+    for run, job in runs.items():
+        check_same(run, job)
+    if args.dry_run:
+        for run in runs:
+            print(f"{run.verdict():10} {run.folder}")
+        return 0
+    from fairseq_collab.runs.worker import work_off
+
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)

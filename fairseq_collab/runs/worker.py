@@ -1,0 +1,238 @@
+"""Works off the runs of a sweep: several at a time, each in processes of its own.
+
+A failed run is reported and the rest goes on.  Ctrl-C ends the trainings, which resume; SIGKILL
+leaves them running, and whoever comes next waits for them (they hold their run's lock).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TextIO
+
+from omegaconf import OmegaConf
+from tqdm import tqdm
+
+from collab_common.files import write_json
+from collab_common.provenance import commit, today
+from fairseq_collab.runs.evaluate import last_line
+from fairseq_collab.runs.run import Busy, Run
+from fairseq_collab.runs.sweep import Job
+from collab_common import atomic
+
+#: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
+_DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
+_EPOCH = re.compile(r'\| train \| \{"epoch": (\d+)')
+_TAIL = 20_000  # bytes of a log that are looked at
+_POLL = 2.0  # seconds between looks at the logs
+
+
+class Stopped(Exception):
+    """The sweep was interrupted: no run failed."""
+
+
+class Worker:
+    """Does runs, and can be told to stop."""
+
+    def __init__(self, command: list[str], say: Callable[[str], None]):
+        self.command = command
+        self.say = say
+        self.stopping = threading.Event()
+        self.children: set[subprocess.Popen[bytes]] = set()
+        self.current: set[Run] = set()
+
+    def do(self, run: Run, job: Job, wait: bool = False) -> None:
+        """Bring one run to its end, whatever it is.
+
+        Raises:
+            Busy: another process works on it, and ``wait`` is false.
+        """
+        with run.locked(wait) as lock:
+            if self.stopping.is_set() or run.verdict() == "finished":
+                return
+            self.current.add(run)
+            try:
+                self._start(run, job)
+                if not run.trained_file.exists():  # fairseq would add an update to a finished one
+                    self._child(run, train_command(run), lock)
+                    run.trained_file.touch()
+                module = "fairseq_collab.runs.evaluate"
+                self._child(run, [sys.executable, "-m", module, str(run.folder)], lock)
+                score = run.score()
+                assert score is not None
+                self.say(f"{run.name}: BLEU {score['bleu']:.2f}")
+            except Failed as failure:
+                run.fail(*failure.args)
+                self.say(f"{run.name}: {failure.args[0]}: {failure.args[1]} (log: {run.log})")
+            except Stopped:
+                self.say(f"{run.name}: stopped")
+            finally:
+                self.current.discard(run)
+
+    def _start(self, run: Run, job: Job) -> None:
+        self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
+        run.failed_file.unlink(missing_ok=True)
+        if not run.started_file.exists():
+            started = {
+                "overrides": job.overrides,
+                "command": self.command,
+                "commit": commit(),
+                "date": today(),
+            }
+            write_json(run.started_file, started)
+        if not run.config_file.exists():
+            text = OmegaConf.to_yaml(job.config)
+            atomic.write(run.config_file, lambda file: file.write(text.encode()))
+
+    def _child(self, run: Run, command: list[str], lock: int) -> None:
+        """Run a command, its output appended to the log.
+
+        Raises:
+            Failed: it ended badly, of itself.
+            Stopped: it was made to end.
+        """
+        with run.log.open("a") as log:
+            start = log.tell()
+            # In a session of its own: Ctrl-C in a terminal reaches us alone, and we end the child.
+            child = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=run.folder,
+                pass_fds=[lock],
+                start_new_session=True,
+            )
+            self.children.add(child)
+            if self.stopping.is_set():
+                child.terminate()
+            status = child.wait()
+            self.children.discard(child)
+        if self.stopping.is_set():
+            raise Stopped
+        if status:
+            raise Failed(*why(run.log, start, status))
+
+    def stop(self) -> None:
+        """End what is running; nothing new starts."""
+        self.stopping.set()
+        for child in list(self.children):
+            child.terminate()
+
+    def progress(self) -> str:
+        """``NAME: epoch N``, for the runs that are being trained."""
+        runs = sorted(self.current, key=lambda run: run.name)
+        return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
+
+
+class Failed(Exception):
+    """A run failed; arguments: verdict, reason."""
+
+
+def train_command(run: Run) -> list[str]:
+    """fairseq's own command on the run's own configuration; it resumes by itself."""
+    return [
+        str(Path(sys.executable).with_name("fairseq-hydra-train")),
+        *("--config-path", str(run.folder), "--config-name", run.config_file.stem),
+        f"checkpoint.save_dir={quoted(run.checkpoints)}",
+        f"hydra.run.dir={quoted(run.folder)}",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+        "common.reset_logging=true",  # fairseq's own log format
+    ]
+
+
+def quoted(path: Path) -> str:
+    """A path as a value of a Hydra override."""
+    escaped = str(path).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def why(log: Path, start: int, status: int) -> tuple[str, str]:
+    """Verdict and reason of a command that ended badly, from what it wrote after ``start``."""
+    text = tail(log, start)
+    verdict = "diverged" if _DIVERGED.search(text) else "failed"
+    if status < 0:
+        return verdict, f"killed by signal {-status} ({signal.Signals(-status).name})"
+    return verdict, last_line(text)
+
+
+def tail(log: Path, start: int = 0) -> str:
+    """The last part of a log, from byte ``start`` on at the earliest."""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL))
+        return file.read().decode(errors="replace")
+
+
+def last_epoch(run: Run) -> int:
+    """The last epoch that a run has finished."""
+    epochs = _EPOCH.findall(tail(run.log)) if run.log.exists() else []
+    return int(epochs[-1]) if epochs else 0
+
+
+def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO) -> int:
+    """Do the runs that are not finished, ``jobs`` at a time.
+
+    Returns:
+        0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
+    """
+    done = [run for run in runs if run.verdict() == "finished"]
+    todo = [run for run in runs if run.verdict() != "finished"]
+    bar = tqdm(total=len(runs), initial=len(done), unit="run", disable=None)
+
+    def say(text: str) -> None:
+        tqdm.write(text, file=log)
+        log.flush()
+
+    say(f"{len(runs)} runs: {len(done)} finished, {len(todo)} to do")
+    worker = Worker(command, say)
+    # kill asks politely: as Ctrl-C does, and the trainings are told, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        busy = _pass(worker, {run: runs[run] for run in todo}, jobs, bar, wait=False)
+        for run in busy:
+            say(f"{run.name}: waits for the process that works on it")
+        _pass(worker, {run: runs[run] for run in busy}, jobs, bar, wait=True)
+    except KeyboardInterrupt:
+        say("interrupted: the same command goes on from here")
+        return 130
+    finally:
+        bar.close()
+    return report(list(runs), say)
+
+
+def _pass(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any, wait: bool) -> list[Run]:
+    """Do ``runs``; returns those that another process works on."""
+    busy: list[Run] = []
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        futures = {pool.submit(worker.do, run, job, wait): run for run, job in runs.items()}
+        try:
+            while futures:
+                for future in [future for future in futures if future.done()]:
+                    run = futures.pop(future)
+                    if isinstance(future.exception(), Busy):
+                        busy.append(run)
+                        continue
+                    future.result()
+                    bar.update(run.verdict() == "finished")
+                bar.set_postfix_str(worker.progress())
+                worker.stopping.wait(_POLL if futures else 0)
+        except BaseException:
+            worker.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return busy
+
+
+def report(runs: list[Run], say: Callable[[str], None]) -> int:
+    """Say which runs are finished, and which are not and why."""
+    unfinished = [run for run in runs if run.verdict() != "finished"]
+    say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
+    for run in unfinished:
+        say(f"{run.verdict()}: {run.folder}: {run.reason() or 'not worked off'}")
+    return 1 if unfinished else 0

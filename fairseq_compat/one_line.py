@@ -1,0 +1,110 @@
+"""Errors that a user can mend, told in one line instead of a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from types import TracebackType
+from typing import Any, NoReturn
+
+from collab_common.errors import find
+
+from .proxy import Proxy
+
+COMMANDS = {"fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train"}
+COMMANDS |= {"fairseq-interactive", "fairseq-preprocess", "fairseq-score", "fairseq-train"}
+COMMANDS |= {"fairseq-validate"}
+TRACEBACK_WANTED = ("FAIRSEQ_COMPAT_TRACEBACK", "HYDRA_FULL_ERROR")  # by setting one to 1
+
+
+def program() -> str | None:
+    """Returns the name of the running command when it is one of fairseq's or our own."""
+    path, name = os.path.split(sys.argv[0] if sys.argv else "")
+    stem = name.removesuffix(".exe").removesuffix(".py")
+    if os.path.basename(path) == "fairseq_cli":  # python -m fairseq_cli.train
+        return "fairseq-" + stem.replace("_", "-")
+    if os.path.basename(path) == "fairseq_collab":  # python -m fairseq_collab
+        return "fairseq-collab"
+    return stem if stem in COMMANDS else None
+
+
+def one_line(error: BaseException) -> str | None:
+    """Returns the line to print for an exception; None when it needs its traceback."""
+    if any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
+        return None
+    from . import mistakes
+
+    mendable = find(error) or mistakes.translate(error)
+    if mendable is None:
+        return None
+    return f"{program() or 'fairseq'}: error: {' '.join(str(mendable).split())}"
+
+
+def apply() -> None:
+    """Tells mendable errors in one line, if the running program is one of the commands."""
+    if program() is None:
+        return
+    report_uncaught()
+    report_to_hydra()
+    report_options()
+    from . import mistakes
+
+    mistakes.apply()
+
+
+def report_uncaught() -> None:
+    """Everything else keeps the hook, and so the traceback, that it had."""
+    others = sys.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        line = one_line(error)
+        if line is None:
+            others(kind, error, traceback)
+        else:
+            sys.stdout.flush()
+            print(line, file=sys.stderr, flush=True)
+
+    sys.excepthook = excepthook
+
+
+def report_to_hydra() -> None:
+    """Hydra reports the errors of a job itself, with a traceback, and leaves the program."""
+    from hydra._internal import utils
+
+    run_and_report = utils.run_and_report
+
+    def run(func: Any) -> Any:
+        def guarded() -> Any:
+            try:
+                return func()
+            except Exception as error:
+                line = one_line(error)
+                if line is None:
+                    raise
+                sys.stdout.flush()
+                print(line, file=sys.stderr, flush=True)
+                raise SystemExit(1) from error
+
+        return run_and_report(guarded)
+
+    utils.run_and_report = run
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Leaves out the usage of some hundred lines that hides the error below it."""
+
+    def error(self, message: str) -> NoReturn:
+        from . import mistakes
+
+        text = " ".join(mistakes.of_options(message).split())
+        self.exit(2, f"{program() or self.prog}: error: {text}\n")
+
+
+def report_options() -> None:
+    """fairseq's parsers print their usage of some hundred lines with every error."""
+    from fairseq import options
+
+    options.argparse = Proxy(argparse, ArgumentParser=OneLineParser)
