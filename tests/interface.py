@@ -1,7 +1,8 @@
 """What users can write: commands, tools, their options, architectures, criterions, configurations.
 
-``stored/interface.json`` is what :func:`interface` gave at an earlier version. Everything is reached as a user reaches it (``fairseq-collab NAME --help``,
-``python -m NAME --help``, fairseq's registries), so no module's name inside matters.
+``stored/interface.json`` is what :func:`interface` gave at an earlier version. All is reached
+as a user reaches it (``fairseq-collab NAME --help``, ``python -m NAME --help``, fairseq's
+registries), so no module's name inside matters.
 """
 
 from __future__ import annotations
