@@ -26,7 +26,7 @@ from fairseq_collab.reparametrize import export, export_files, export_model
 from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 
-#: Four heads of size 8, eight key dimensions: see tests/cli/test_stored.py.
+#: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
 STORED = Path(__file__).parent.parent / "stored" / "transformer_collab_1"
 CHECKPOINT = STORED / "checkpoint.pt"
 LANGUAGES = ["--source-lang=en", "--target-lang=de"]
