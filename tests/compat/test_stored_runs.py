@@ -14,10 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import pytest
 import torch
 from commands import REPOSITORY, USER_DIR, succeed
 from compat.test_stored_checkpoints import EXPECTED, translations
+from safetensors.torch import load_file
+from transformers import MarianMTModel
 
 import fairseq_collab_main
 
@@ -142,7 +145,8 @@ def test_results_of_reparametrisation(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_votes_and_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint, out = STORED / "checkpoints" / "transformer_grouped_heads.pt", tmp_path / "p.pt"
-    command("prune", checkpoint, "--votes", OLDER / "votes.json", "--output", out)
+    votes = ("--votes", OLDER / "votes.json", "--data", STORED / "copy")
+    command("prune", checkpoint, *votes, "--output", out)
     assert capsys.readouterr().out.replace(str(out), "OUT") == (OLDER / "prune.txt").read_text()
 
 
@@ -177,36 +181,29 @@ def test_an_export_again_is_the_same(form: str, tmp_path: Path) -> None:
         "--source-lang=en", "--target-lang=de", "--out", out,
         "--format", form.partition(".")[2].replace("pt", "fairseq") or form,
     )  # fmt: skip
-    if form == "fairseq.pt":
-        before, now = (
-            torch.load(path / form, weights_only=False)["model"] for path in (EXPORTED, tmp_path)
-        )
-        assert before.keys() == now.keys()
-        assert all(before[name].equal(now[name]) for name in before)
-        return
-    files = {
-        path.relative_to(out): path.read_bytes() for path in [out, *out.glob("*")] if path.is_file()
-    }
-    for name, content in files.items():
-        stored = EXPORTED / form / name
-        if stored.suffix != ".json":
-            assert same_weights(stored, out / name) or stored.read_bytes() == content
+    before, now = contents(EXPORTED / form), contents(out)
+    assert before.keys() == now.keys()
+    for name, content in before.items():
+        assert same(content, now[name]), name
 
 
-def same_weights(stored: Path, made: Path) -> bool:
-    """The tensors of two files of safetensors."""
-    if stored.suffix != ".safetensors":
-        return False
-    from safetensors.torch import load_file
+def contents(path: Path) -> dict[str, Any]:
+    """Tensors of a file, or of each file of a folder; what else is in it as it is."""
+    if path.is_dir():
+        return {f"{one.name} {k}": v for one in path.iterdir() for k, v in contents(one).items()}
+    if path.suffix == ".pt":
+        return torch.load(path, weights_only=False)["model"]
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    return {"": json.loads(path.read_text()) if path.suffix == ".json" else path.read_bytes()}
 
-    before, now = load_file(stored), load_file(made)
-    return before.keys() == now.keys() and all(before[name].equal(now[name]) for name in before)
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two tensors, or two contents, are equal."""
+    return one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 def test_stored_exports_translate_as_the_original() -> None:
-    import ctranslate2
-    from transformers import MarianMTModel
-
     sentences = EXPECTED["sentences"]
     expected = EXPECTED["translations"]["transformer_gated_heads"]
     for one, (text, score) in zip(
