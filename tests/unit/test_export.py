@@ -28,7 +28,7 @@ from fairseq_collab.checkpoints.export import model as export_model
 from fairseq_collab.commands import export
 from fairseq_compat import checkpoints
 
-#: Four heads of size 8, eight key dimensions: see tests/cli/test_stored.py.
+#: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
 STORED = Path(__file__).parent.parent / "stored" / "transformer_collab_1"
 CHECKPOINT = STORED / "checkpoint.pt"
 LANGUAGES = ["--source-lang=en", "--target-lang=de"]
