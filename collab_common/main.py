@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": Command("", "what is installed, what is patched and why, and what is wrong", False),
     "export": Command("fairseq_collab.commands.export", "a model for other engines, exactly"),
     "heads": Command("fairseq_collab.commands.heads", "what a model's heads do"),
+    "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data"),
     "prune": Command("fairseq_collab.commands.prune", "take heads out of a trained model"),
     "prune-curve": Command(
         "fairseq_collab.commands.prune_curve", "BLEU against the share of heads removed"
@@ -62,9 +63,7 @@ COMMANDS = {
 DATA = {
     "demo-data": Command("data_prep.demo_data", "the corpus of recipes/demo.sh", False),
     "dialogsum": Command("data_prep.dialogsum", "DialogSum, from a folder", False),
-    "embedded": Command(
-        "data_prep.embedded.__main__", "generated pairs with trees", False
-    ),
+    "embedded": Command("data_prep.embedded.__main__", "generated pairs with trees", False),
     "iwslt14": Command("data_prep.iwslt14", "a stage of recipes/iwslt14.sh", False),
     "multi30k": Command("data_prep.multi30k", "Multi30k, from download to data folder", False),
     "prepare": Command("data_prep.prepare", "text to a data folder", False),

@@ -105,13 +105,17 @@ def main_of(name: str) -> Callable[[Words], Any]:
         from fairseq_compat import doctor
 
         return functools.partial(doctor.main, plugin="fairseq_collab")
-    if name not in cli.COMMANDS:
+    group, _, member = name.rpartition(" ")
+    commands = cli.DATA if group == "data" else cli.COMMANDS
+    if member not in commands:
         raise Wrong(f"no command fairseq-collab {name}")
-    return importlib.import_module(cli.COMMANDS[name].module).main
+    return importlib.import_module(commands[member].module).main
 
 
 def check_ours(words: Words) -> None:
     name, *arguments = words
+    if name == "data":
+        name, arguments = f"data {arguments[0]}", arguments[1:]
     if name in ("user-dir", "configs"):
         if arguments:
             raise Wrong(f"fairseq-collab {name} takes no arguments")

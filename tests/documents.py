@@ -13,7 +13,8 @@ from commands import REPOSITORY
 
 README = REPOSITORY / "README.md"
 RESULTS = sorted((REPOSITORY / "results").glob("*.md"))
-PAGES = [README, REPOSITORY / "CHANGELOG.md", *RESULTS]
+DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
+PAGES = [README, REPOSITORY / "CHANGELOG.md", *DOCS, *RESULTS]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.sh"))
 
 #: Every command of a script is not found, and only noted: the names of its environment, how many

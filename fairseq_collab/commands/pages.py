@@ -1,0 +1,31 @@
+"""``fairseq-collab pages``: the pages of a project from their templates and data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fairseq_collab.results import pages
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; its exit status: with --check 1 if a page would change."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab pages",
+        description="Renders every NAME.md.j2 of a folder, its docs/ and its results/ to NAME.md.",
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
+    parser.add_argument("--check", action="store_true", help="write nothing: name what is stale")
+    args = parser.parse_args(argv)
+    if args.check:
+        stale = [
+            page
+            for page, text in pages.pages(args.folder)
+            if not page.exists() or page.read_text(encoding="utf-8") != text
+        ]
+        for page in stale:
+            print(f"{page}: not what its template and data make")
+        return int(bool(stale))
+    for page in pages.write(args.folder):
+        print(page)
+    return 0

@@ -1,0 +1,131 @@
+"""Pages from data: ``NAME.md.j2`` and the JSON that it reads become ``NAME.md``.
+
+A template says the words, JSON files beside the results have the numbers, and nothing is computed
+by hand, so that rendering again changes nothing.  Templates are Jinja2 with a few functions more:
+
+    {{ load("key_dim_multi30k.json").tables.main.runs | length }}   a file of results/
+    {{ value | num(".2f") }}                                         Python's format
+    {{ grid(["method", "BLEU"], rows) }}                             a Markdown table
+    {{ pick(rows, method="root", key_dim=64).bleu }}                 the one row with these values
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+from tabulate import tabulate
+
+from collab_common.errors import UserError
+from collab_common.files import read_json, write_content
+
+TEMPLATE = ".md.j2"
+
+
+def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
+    """A number in Python's format language; ``nothing`` where there is none."""
+    return nothing if value is None else format(value, spec)
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
+    """A Markdown table; columns are right-aligned but for those numbered in ``left``."""
+    aligned = set(left)
+    sides = ["left" if i in aligned else "right" for i in range(len(header))]
+    cells = [[str(cell) for cell in row] for row in rows]
+    return tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
+
+
+def pick(rows: Iterable[Any], **values: Any) -> Any:
+    """The one row that has all ``values``.
+
+    Raises:
+        UserError: there is none, or there are several.
+    """
+    found = [row for row in rows if all(row.get(key) == value for key, value in values.items())]
+    if len(found) != 1:
+        raise UserError(f"{len(found)} rows have {values}, not one", todo="mend the template")
+    return found[0]
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean."""
+    return statistics.fmean(values)
+
+
+def where(rows: Iterable[Any], method: str, heads: int) -> list[Any]:
+    """The runs of a method with so many heads."""
+    return [row for row in rows if row["method"] == method and row["heads"] == heads]
+
+
+def environment(root: Path, results: Path) -> SandboxedEnvironment:
+    """Jinja2 for the templates below ``root``; ``load`` reads the files of ``results``."""
+
+    @functools.cache
+    def load(name: str) -> Any:
+        try:
+            return read_json(results / name)
+        except FileNotFoundError as error:
+            raise UserError("no such file", results / name) from error
+
+    env = SandboxedEnvironment(
+        loader=FileSystemLoader(root),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # Markdown, from our own files
+    )
+    env.filters |= {"num": num, "json": json.dumps}
+    env.globals |= {"load": load, "grid": grid, "pick": pick, "where": where, "mean": mean}
+    return env
+
+
+def render(template: Path, root: Path, results: Path) -> str:
+    """The page of a template.
+
+    Raises:
+        UserError: it names what is not there, or is no template.
+    """
+    name = template.relative_to(root).as_posix()
+    try:
+        return environment(root, results).get_template(name).render()
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        where = f"{template}:{line}" if line else str(template)
+        raise UserError(str(error), where, "mend the template or its data") from error
+
+
+def pages(root: Path) -> list[tuple[Path, str]]:
+    """Every page below ``root`` with what its template makes of the data, sorted.
+
+    Raises:
+        UserError: there are no templates, or one cannot be rendered.
+    """
+    folders = (root, root / "docs", root / "results")
+    found = sorted(path for folder in folders for path in folder.glob(f"*{TEMPLATE}"))
+    if not found:
+        raise UserError(f"no {TEMPLATE} in it, in docs/ or in results/", root)
+    return [
+        (path.with_name(path.name.removesuffix(".j2")), render(path, root, root / "results"))
+        for path in found
+    ]
+
+
+def write(root: Path) -> list[Path]:
+    """Write the pages that change; their paths.
+
+    Raises:
+        UserError: as :func:`pages`, or a page cannot be written.
+    """
+    changed = []
+    for page, text in pages(root):
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            write_content(page, text.encode())
+            changed.append(page)
+    return changed

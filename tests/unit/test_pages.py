@@ -1,0 +1,66 @@
+"""README, docs and results are what their templates and data make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import REPOSITORY
+
+from collab_common.errors import UserError
+from fairseq_collab.commands import pages as command
+from fairseq_collab.results import pages
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "one.json").write_text('{"rows": [{"k": 1, "bleu": 2.345}]}')
+    (tmp_path / "results" / "one.md.j2").write_text(
+        '{% set rows = load("one.json").rows %}\n'
+        '{{ grid(["K", "BLEU"], [["d", pick(rows, k=1).bleu | num(".2f")]]) }}\n'
+    )
+    return tmp_path
+
+
+def test_rendering_again_changes_nothing() -> None:
+    for page, text in pages.pages(REPOSITORY):
+        assert page.read_text() == text, f"{page.name}: run `fairseq-collab pages`"
+
+
+def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = project / "results" / "one.md"
+    assert command.main([str(project), "--check"]) == 1  # not there yet
+    assert command.main([str(project)]) == 0
+    assert page.read_text().splitlines() == [
+        "| K   |   BLEU |",
+        "|:----|-------:|",
+        "| d   |   2.35 |",
+    ]
+    assert command.main([str(project), "--check"]) == 0
+    page.write_text(page.read_text().replace("2.35", "2.53"))
+    assert command.main([str(project), "--check"]) == 1
+    assert "one.md: not what" in capsys.readouterr().out
+    assert "2.53" in page.read_text(), "--check writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ load('two.json') }}", "two.json: no such file"),
+        ("{{ load('one.json').lines }}", "'dict object' has no attribute 'lines'"),
+        ("{{ pick(load('one.json').rows, k=2) }}", "0 rows have {'k': 2}, not one"),
+        ("line\n{{ 1 +", "one.md.j2:2: "),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_what_is_wrong_takes_one_line(project: Path, template: str, message: str) -> None:
+    (project / "results" / "one.md.j2").write_text(template)
+    with pytest.raises(UserError) as error:
+        pages.write(project)
+    assert message in str(error.value)
+
+
+def test_a_folder_without_templates(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no \.md\.j2 in it"):
+        pages.write(tmp_path)
