@@ -47,16 +47,17 @@ def interface(tools: list[str]) -> Content:
 
 def commands() -> list[str]:
     """The commands that ``fairseq-collab --help`` lists."""
-    import fairseq_collab_main
+    from collab_common import main as fairseq_collab_main
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         fairseq_collab_main.main(["--help"])
-    return re.findall(r"^  ([\w-]+) ", printed.getvalue(), re.MULTILINE)
+    found = re.findall(r"^  ([\w-]+) ", printed.getvalue(), re.MULTILINE)
+    return [name for name in found if name != "data"]  # a group: its members are tools, too
 
 
 def command_options(name: str) -> Content:
     """The options of ``fairseq-collab NAME``."""
-    import fairseq_collab_main
+    from collab_common import main as fairseq_collab_main
 
     return helped(lambda: fairseq_collab_main.main([name, "--help"]), name)
 

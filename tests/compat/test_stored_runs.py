@@ -22,7 +22,7 @@ from compat.test_stored_checkpoints import EXPECTED, translations
 from safetensors.torch import load_file
 from transformers import MarianMTModel
 
-import fairseq_collab_main
+from collab_common import main as fairseq_collab_main
 
 STORED = REPOSITORY / "tests" / "stored"
 OLDER = STORED / "older"
