@@ -12,7 +12,6 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
 from __future__ import annotations
 
 import functools
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -81,7 +80,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         lstrip_blocks=True,
         autoescape=False,  # Markdown, from our own files
     )
-    env.filters |= {"num": num, "json": json.dumps}
+    env.filters |= {"num": num}
     env.globals |= {"load": load, "grid": grid, "pick": pick, "where": where, "mean": mean}
     return env
 
