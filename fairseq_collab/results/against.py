@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collab_common.errors import UserError
@@ -18,6 +18,7 @@ DEFAULTS = ("concatenated", "fork_concatenated")
 NO_TEST = "none"
 SAMPLES = 1000
 CONFIDENCE = 0.95
+P = Callable[[Finished, Finished], float]
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,21 @@ def is_named(row: Row, baseline: str) -> bool:
     return baseline in (row.method, row.label)
 
 
-def differences(rows: Sequence[Row], baseline: str) -> list[Difference]:
-    """Test every row but those of the baseline, in the order of ``rows``."""
+def bootstrap(baseline: Finished, ours: Finished) -> float:
+    """p of two runs' translations: paired bootstrap, two-sided."""
+    a, b = (read_system(run.folder, subset=run.subset) for run in (baseline, ours))
+    (result,) = paired(a, b, "bootstrap", SAMPLES, metrics=("BLEU",))
+    return result.p
+
+
+def differences(rows: Sequence[Row], baseline: str, p: P = bootstrap) -> list[Difference]:
+    """Test every row but those of the baseline, in the order of ``rows``.
+
+    Args:
+        p: of two runs of one seed, the baseline's first; raises UserError where it cannot tell.
+    """
     return [
-        _difference(row, _counterpart(row, rows, baseline))
+        _difference(row, _counterpart(row, rows, baseline), p)
         for row in rows
         if not is_named(row, baseline) and row.runs
     ]
@@ -84,7 +96,7 @@ def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
     return next((other for other in there if other.variant == row.variant), None)
 
 
-def _difference(row: Row, baseline: Row | None) -> Difference:
+def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
     theirs = {run.facts["seed"]: run for run in baseline.runs} if baseline else {}
     pairs = {
         run.facts["seed"]: (theirs[run.facts["seed"]], run)
@@ -98,17 +110,11 @@ def _difference(row: Row, baseline: Row | None) -> Difference:
     reason = ""
     for number, (base, ours) in pairs.items():
         try:
-            found[number] = _p(base, ours)
+            found[number] = p(base, ours)
         except UserError as error:
             found[number] = None
             reason = f"not tested: {' '.join(str(error).split())}"
     return Difference(row, statistics.fmean(gains), t_interval(gains), tuple(found.items()), reason)
-
-
-def _p(baseline: Finished, ours: Finished) -> float:
-    a, b = (read_system(run.folder, subset=run.subset) for run in (baseline, ours))
-    (result,) = paired(a, b, "bootstrap", SAMPLES, metrics=("BLEU",))
-    return result.p
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:

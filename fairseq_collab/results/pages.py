@@ -23,8 +23,11 @@ from tabulate import tabulate
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_content
+from fairseq_collab.results import against, table
+from fairseq_collab.results.stored import table_of
 
 TEMPLATE = ".md.j2"
+Json = dict[str, Any]
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
@@ -62,6 +65,32 @@ def where(rows: Iterable[Any], method: str, heads: int) -> list[Any]:
     return [row for row in rows if row["method"] == method and row["heads"] == heads]
 
 
+def main_table(content: Json) -> str:
+    """A row a model, of a table of runs that is kept as JSON (``stored.py``)."""
+    return "\n".join(table.main_table(table_of(content)))
+
+
+def differences_table(content: Json) -> str:
+    """What each model gains over the table's baseline."""
+    found = table_of(content)
+    assert found.baseline is not None
+    lines = against.markdown(found.differences, found.baseline, found.noun)
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
+def runs_table(*contents: Json) -> str:
+    """A row a run, of several tables with the same columns."""
+    first, *others = (table.run_table(table_of(content)) for content in contents)
+    return "\n".join([*first, *(line for lines in others for line in lines[2:])])
+
+
+def difference(content: Json) -> dict[str, str]:
+    """BLEU of a table's one model beside the baseline, what it gains, and p by seed."""
+    (one,) = table_of(content).differences
+    bleu = table.spread(one.row.values("bleu"))
+    return {"bleu": bleu, "more": num(one.mean, "+.2f"), "p": against.ps(one)}
+
+
 def environment(root: Path, results: Path) -> SandboxedEnvironment:
     """Jinja2 for the templates below ``root``; ``load`` reads the files of ``results``."""
 
@@ -82,6 +111,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
     )
     env.filters |= {"num": num}
     env.globals |= {"load": load, "grid": grid, "pick": pick, "where": where, "mean": mean}
+    env.globals |= {f.__name__: f for f in (main_table, differences_table, runs_table, difference)}
     return env
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from commands import REPOSITORY
 from collab_common.errors import UserError
 from fairseq_collab.commands import pages as command
 from fairseq_collab.results import pages
+from fairseq_collab.results.stored import table_of
+from fairseq_collab.results.table_content import as_csv
 
 
 @pytest.fixture
@@ -26,6 +29,23 @@ def project(tmp_path: Path) -> Path:
 def test_rendering_again_changes_nothing() -> None:
     for page, text in pages.pages(REPOSITORY):
         assert page.read_text() == text, f"{page.name}: run `fairseq-collab pages`"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("key_dim_multi30k.csv", "key_dim_multi30k.json", "main"),
+        ("key_dim_mixed.csv", "key_dim_mixed.json", "main"),
+        ("key_dim_mixed_newstest2013.csv", "key_dim_mixed.json", "newstest"),
+        ("grouped_heads_mixed.csv", "grouped_heads_mixed.json", "tuned"),
+        ("grouped_heads_multi30k.csv", "grouped_heads_multi30k.json", "tuned"),
+        ("grouped_heads_multi30k_trained.csv", "grouped_heads_multi30k.json", "trained"),
+    ],
+)
+def test_csv_is_what_the_json_says(file: str, content: str, name: str) -> None:
+    results = REPOSITORY / "results"
+    table = json.loads((results / content).read_text())["tables"][name]
+    assert (results / file).read_text() == as_csv(table_of(table))
 
 
 def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

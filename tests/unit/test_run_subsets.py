@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from results_from_runs import content_of, table_of
 from run_folders import start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.results import compare, table
+from fairseq_collab.results.stored import content_of, table_of
 from fairseq_collab.results.table_content import read_table
 from fairseq_collab.runs import score
 from fairseq_collab.runs.evaluate import averaged_model, check_test_set
@@ -126,7 +126,7 @@ def test_a_table_that_was_written_down(tmp_path: Path) -> None:
     two_runs(tmp_path)
     for subset in (None, "test1"):
         found = read_table([tmp_path], subset=subset)
-        content = json.loads(json.dumps(content_of(found, "key_dim", subset)))
+        content = json.loads(json.dumps(content_of(found, subset)))
         assert table.markdown(table_of(content, found.command)) == table.markdown(found)
 
 
