@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from documents import README, RESULTS, links, name_of
+from documents import PAGES, RESULTS, links, name_of
 
 FOLDER = REPOSITORY / "results"
 #: Pages without results of their own.
@@ -57,7 +57,7 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_every_file_is_linked_to() -> None:
-    found = {Path(link).name for page in [*RESULTS, README] for link in links(page)}
+    found = {Path(link).name for page in PAGES for link in links(page)}
     found |= {name for page in RESULTS for name in data_of(page)}
     files = {path.name for path in FOLDER.iterdir() if path.suffix != ".j2"}
     assert files - found <= {"README.md"}
