@@ -27,11 +27,12 @@ from typing import Any
 import pytest
 
 from fairseq_collab.results import against
-from fairseq_collab.results.rows import REQUIRED, Finished, rows
+from fairseq_collab.results.rows import Finished, rows
 from fairseq_collab.results.table_content import Table, read_table
+from fairseq_collab.runs.record import Record
 
-#: Of ``score.json``; what is left out (commands, paths) says nothing that a table shows.
-FACTS = (*REQUIRED, "arch", "trained_at_commit")
+#: Of ``score.json``: commands and paths say nothing that a table shows.
+LEFT_OUT = ("command", "reference", "hypotheses")
 #: Of ``rank.csv``.
 RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
 P = Callable[[Finished, Finished], float]
@@ -44,7 +45,7 @@ def content_of(table: Table, x: str, subset: str | None = None) -> dict[str, Any
         **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
         "runs": {
-            run.name: {name: run.facts[name] for name in FACTS if name in run.facts}
+            run.name: {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT}
             for run in table.finished
         },
         "p": {
@@ -58,7 +59,10 @@ def content_of(table: Table, x: str, subset: str | None = None) -> dict[str, Any
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table again; only its p values are taken over, all else is computed."""
     subset = content.get("gen_subset")
-    finished = [Finished(Path(name), facts, subset) for name, facts in content["runs"].items()]
+    finished = [
+        Finished(Path(name), Record.of({"version": 1, **facts}, Path(name)), subset)
+        for name, facts in content["runs"].items()
+    ]
     found, without_x = rows(finished, content["x"])
     assert not without_x
     with pytest.MonkeyPatch.context() as patch:
@@ -108,11 +112,12 @@ def rank(named: dict[str, str]) -> dict[str, Any]:
 
 def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     """BLEU and chrF of ``FOLDER/SET.EPOCH.out``, by system, set and epoch."""
-    from fairseq_collab.runs.score import read_hypotheses, read_references, score
+    from fairseq_collab.metrics.bleu import score
+    from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
 
     found: dict[str, Any] = {}
     for subset, file in (text.split("=", 1) for text in references):
-        sentences = read_references(Path(file))
+        sentences = read_lines(Path(file))
         for system, folder in named.items():
             by_epoch = {}
             for path in Path(folder).glob(f"{subset}.*.out"):

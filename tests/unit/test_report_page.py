@@ -14,7 +14,7 @@ from run_folders import start_run, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import report as command
-from fairseq_collab.results.compare import read_system
+from fairseq_collab.runs.translations import read_system
 from fairseq_collab.results.report import bootstrap, page
 from fairseq_collab.results.report.content import Content, collect
 from fairseq_collab.results.report.words import share, signed
