@@ -53,8 +53,8 @@ COMMANDS = {
         "fairseq_collab.commands.reparametrize", "collaborative heads from a trained model's"
     ),
     "report": Command("fairseq_collab.commands.report", "finished runs on one page, with tests"),
-    "score": Command("fairseq_collab.runs.score", "BLEU and chrF of a run or a translation"),
-    "sweep": Command("fairseq_collab.runs.sweep", "all runs of a Hydra sweep; resumes"),
+    "score": Command("fairseq_collab.commands.score", "BLEU and chrF of a run or a translation"),
+    "sweep": Command("fairseq_collab.commands.sweep", "all runs of a Hydra sweep; resumes"),
     "table": Command("fairseq_collab.results.table", "many runs in a table and a figure"),
     "user-dir": Command("", "print the folder to pass to fairseq as --user-dir", False),
     "vote": Command("fairseq_collab.commands.vote", "which heads stand for their groups"),

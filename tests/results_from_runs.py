@@ -63,11 +63,12 @@ def rank(named: dict[str, str]) -> dict[str, Any]:
 
 def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     """BLEU and chrF of ``FOLDER/SET.EPOCH.out``, by system, set and epoch."""
-    from fairseq_collab.runs.score import read_hypotheses, read_references, score
+    from fairseq_collab.metrics.bleu import score
+    from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
 
     found: dict[str, Any] = {}
     for subset, file in (text.split("=", 1) for text in references):
-        sentences = read_references(Path(file))
+        sentences = read_lines(Path(file))
         for system, folder in named.items():
             by_epoch = {}
             for path in Path(folder).glob(f"{subset}.*.out"):

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.runs.score import score
+from fairseq_collab.metrics.bleu import score
+from fairseq_collab.runs.record import Record
 
 MODEL_DIM = 128
 FACTS: dict[str, Any] = {
@@ -47,21 +48,30 @@ def write_run(
 ) -> Path:
     """A finished run, without translations."""
     folder = start_run(parent, f"{method}_{key_dim}_{seed}")
-    content = {
+    content = facts_of(method, key_dim, seed, bleu=bleu, **facts)
+    (folder / "score.json").write_text(json.dumps({"run": folder.name, **content}))
+    return folder
+
+
+def facts_of(method: str, key_dim: int, seed: int = 1, **facts: Any) -> dict[str, Any]:
+    """What ``score.json`` of version 1 says."""
+    return {
         **FACTS,
-        "run": folder.name,
         "method": method,
         "key_dim": key_dim,
         "seed": seed,
-        "bleu": bleu,
+        "bleu": 40.0,
         "parameters": 1000 + key_dim,
         "key_bytes_per_target_token": 12 * key_dim,
         "multiply_adds": 10_000 + key_dim,
         "overrides": {"model": method, "model.key_dim": str(key_dim), "common.seed": str(seed)},
         **facts,
     }
-    (folder / "score.json").write_text(json.dumps(content))
-    return folder
+
+
+def some_record(**facts: Any) -> Record:
+    """A record of a translation."""
+    return Record.of(facts_of("collab", 64, **facts), Path("run/score.json"))
 
 
 def start_run(parent: Path, name: str, **failed: str) -> Path:

@@ -33,17 +33,25 @@ def _linear_flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
 _ONEDNN = {} if ONEDNN_LINEAR is None else {ONEDNN_LINEAR: _linear_flops}
 
 
-def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
-    """Multiply-adds of an encoder-decoder transformer, stock or ours, on one sentence pair."""
+def multiply_adds(
+    model: Any, source_length: int = LENGTH, target_length: int = LENGTH
+) -> int | None:
+    """Multiply-adds of a transformer, stock or ours, on one sentence, or sentence pair.
+
+    None where the softmax is adaptive: how much of it is computed depends on the words.
+    """
+    if getattr(model.decoder, "adaptive_softmax", None) is not None:
+        return None
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             module.can_use_fastpath = False  # a fused kernel, which the counter cannot see into
     source = torch.full((1, source_length), _SOME_WORD)
     target = torch.full((1, target_length), _SOME_WORD)
+    sides = (source, torch.tensor([source_length])) if hasattr(model, "encoder") else ()
     # Plain products in place of fused kernels, which the counter cannot see into either.
     plain = sdpa_kernel(SDPBackend.MATH)
     counter = FlopCounterMode(display=False, custom_mapping=_ONEDNN)
     with torch.no_grad(), plain, counter:
-        model(source, torch.tensor([source_length]), target)
+        model(*sides, target)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collab_common.errors import UserError
-from fairseq_collab.results.compare import paired, read_system, seed
+from fairseq_collab.results.compare import paired, seed
 from fairseq_collab.results.rows import Finished, Row
+from fairseq_collab.runs.translations import read_system
 
 DEFAULTS = ("concatenated", "fork_concatenated")
 NO_TEST = "none"

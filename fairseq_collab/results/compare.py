@@ -17,13 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from collab_common.errors import UserError
-from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.score import read_hypotheses, read_references, readable
+from fairseq_collab.runs.translations import System, read_system
 
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step
 
@@ -35,21 +33,6 @@ METRICS = {"BLEU": BLEU, "chrF": CHRF}
 SAME = {"data": "data sets", "data_sha256": "data (data_sha256)", "subset": "subsets"}
 NOTE = """±: half of a 95 % bootstrap interval. p: two-sided, of these two outputs; it says nothing
 about other trainings of the same models."""
-#: How far a score computed again may be from the recorded one (BLEU of 0 to 100).
-TOLERANCE = 0.005
-
-
-@dataclass(frozen=True)
-class System:
-    """Translations of a set, with the facts of the run they come from ({} if from none).
-
-    Those of a run are ordinary text, those of a file as fairseq-generate has printed them.
-    """
-
-    path: Path
-    hypotheses: list[str]
-    references: list[str]
-    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,34 +50,6 @@ class Result:
     signature: str
 
 
-def read_system(path: Path, reference: Path | None = None, subset: str | None = None) -> System:
-    """A finished run, or an output of fairseq-generate with its ``reference``.
-
-    Args:
-        subset: the test set of a run's translations; None for its own.
-
-    Raises:
-        UserError: the run is not finished, a file cannot be read, its sentences are not as many as
-            the reference's, or they do not have the score that the run recorded.
-    """
-    run = Run(path).for_subset(subset) if path.is_dir() else None
-    facts = _facts(run) if run else {}
-    hypotheses_file = path / facts["hypotheses"] if facts else path
-    reference_file = reference or _recorded_reference(path, run)
-    hypotheses = read_hypotheses(hypotheses_file)
-    references = read_references(reference_file)
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference_file}",
-            where=hypotheses_file,
-            todo="give the --reference of the set that was translated",
-        )
-    if facts:
-        hypotheses = _as_scored(path, hypotheses)
-        _check_score(hypotheses, references, facts, hypotheses_file, reference_file)
-    return System(path, hypotheses, references, facts)
-
-
 def check_comparable(baseline: System, system: System) -> None:
     """Refuse translations of different sets, and runs on different data.
 
@@ -102,8 +57,8 @@ def check_comparable(baseline: System, system: System) -> None:
         UserError: they differ in what is compared.
     """
     for field, plural in SAME.items():
-        ours, theirs = baseline.facts.get(field), system.facts.get(field)
-        if baseline.facts and system.facts and ours != theirs:
+        ours, theirs = (getattr(one.record, field, None) for one in (baseline, system))
+        if baseline.record and system.record and ours != theirs:
             raise UserError(
                 f"different {plural}: {ours} in {baseline.path}, {theirs} in {system.path}",
                 todo="compare their outputs, with --reference, if they translate the same set",
@@ -180,56 +135,6 @@ def seed() -> int | None:
             f"{text!r} is no seed", where=SEED_VARIABLE, todo="set a whole number above 0, or unset"
         )
     return int(text)
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    facts = run.score() if run.verdict() == "finished" else None
-    if facts is None:
-        file = run.score_file.name
-        raise UserError(
-            f"not a finished run: {run.state()}",
-            where=run.folder,
-            todo=f"give a run that has a {file}, or an output of fairseq-generate",
-        )
-    missing = {"bleu", "hypotheses", "reference", *SAME} - facts.keys()
-    if missing:
-        raise UserError(
-            f"lacks {', '.join(sorted(missing))}",
-            where=run.score_file,
-            todo="score the run again",
-        )
-    return facts
-
-
-def _recorded_reference(path: Path, run: Run | None) -> Path:
-    if run is None:
-        raise UserError("is not a run", where=path, todo="give its reference text (--reference)")
-    return run.reference()
-
-
-def _as_scored(run: Path, hypotheses: list[str]) -> list[str]:
-    """Ordinary text, which is what the scores of a run are of, whatever the model's tokens are."""
-    task: Any = OmegaConf.select(Run(run).config(), "task") or {}
-    if "data" not in task:
-        return hypotheses
-    return readable(hypotheses, Path(task["data"]), task["target_lang"])
-
-
-def _check_score(
-    hypotheses: list[str],
-    references: list[str],
-    facts: dict[str, Any],
-    hypotheses_file: Path,
-    reference_file: Path,
-) -> None:
-    """Texts that were exchanged after scoring would be tested under another text's name."""
-    bleu = BLEU().corpus_score(hypotheses, [references]).score
-    if abs(bleu - facts["bleu"]) > TOLERANCE:
-        raise UserError(
-            f"BLEU {bleu:.2f} against {reference_file}, but the run recorded {facts['bleu']:.2f}",
-            where=hypotheses_file,
-            todo="give the reference that it was scored with, or score the run again",
-        )
 
 
 def _result(test: str, metric: str, scores: Any, least: float, signature: str) -> Result:

@@ -22,14 +22,9 @@ from collab_common.command import run as run_command
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from fairseq_collab.metrics.rouge import METRICS, Interval, f_measures, intervals, signature
-from fairseq_collab.results.compare import System, read_system
-from fairseq_collab.results.rows import (
-    Finished,
-    check_same,
-    distinct,
-    find_runs,
-    finished_runs,
-)
+from fairseq_collab.results.rows import Finished, check_same, distinct, finished_runs
+from fairseq_collab.runs.run import find_runs
+from fairseq_collab.runs.translations import System, read_system
 
 PROG = "fairseq_collab.results.rouge_table"
 #: What all runs must share: scores on other text do not compare.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from fairseq_collab.runs.run import Run, runs_under
+from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.run import Run
 
-SCORE_VERSION = 1
 #: What all runs of a table must share: scores on other text, or computed otherwise, do not compare.
 SAME_IN_TABLE = (
     "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
@@ -21,12 +22,6 @@ SAME_IN_TABLE = (
 SAME_IN_ROW = (
     "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
-)  # fmt: skip
-#: Read by the table besides.
-REQUIRED = (
-    *SAME_IN_TABLE, *SAME_IN_ROW, "method", "key_dim", "seed", "bleu", "chrf",
-    "compound_split_bleu", "train_tokens_per_second", "train_updates", "epochs", "valid_loss",
-    "averaged", "beam", "lenpen", "overrides", "commit", "versions", "hardware", "date",
 )  # fmt: skip
 #: How far the numbers of training updates may be apart without a warning.
 BUDGET_TOLERANCE = 0.01
@@ -39,15 +34,20 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run and the content of its ``score.json``.
+    """A finished run and its record.
 
     Attributes:
         subset: as of :class:`Run`: another test set than the run's own, whose scores these are.
     """
 
     folder: Path
-    facts: dict[str, Any]
+    record: Record
     subset: str | None = None
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The record as plain values."""
+        return asdict(self.record)
 
     @property
     def name(self) -> str:
@@ -90,16 +90,6 @@ class Row:
         return self.runs[0].facts[field] if self.runs else None
 
 
-def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """Every run in the folders once, sorted by name.
-
-    Raises:
-        UserError: a folder has no runs.
-    """
-    runs = {run.folder.resolve(): run for folder in folders for run in runs_under(folder)}
-    return [runs[path] for path in sorted(runs, key=lambda path: (path.name, path))]
-
-
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
     """The runs that may be averaged, and a line for each of the others.
 
@@ -109,34 +99,19 @@ def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
     finished, unfinished = [], []
     todo = "finish them (fairseq-collab sweep)"
     for run in runs:
-        facts = run.score() if run.verdict() == "finished" else None
-        if facts is None:
+        record = run.score() if run.verdict() == "finished" else None
+        if record is None:
             unfinished.append(f"{run.name}: {run.state()}")
             if run.subset:
                 todo = f"score them (fairseq-collab score RUNS --gen-subset {run.subset})"
         else:
-            finished.append(_checked(run, facts))
+            finished.append(Finished(run.folder, record, run.subset))
     if not finished:
         raise UserError(
             f"no finished run; {unfinished[0]}" if unfinished else "no runs",
             todo=todo,
         )
     return finished, unfinished
-
-
-def _checked(run: Run, facts: dict[str, Any]) -> Finished:
-    if facts.get("version") != SCORE_VERSION:
-        raise UserError(
-            f"version {facts.get('version')}, not {SCORE_VERSION}",
-            where=run.score_file,
-            todo="score the run again",
-        )
-    missing = [field for field in REQUIRED if field not in facts]
-    if missing:
-        raise UserError(
-            f"lacks {', '.join(missing)}", where=run.score_file, todo="score the run again"
-        )
-    return Finished(run.folder, facts, run.subset)
 
 
 def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_collab.results import against
-from fairseq_collab.results.rows import REQUIRED, Finished, rows
+from fairseq_collab.results.rows import Finished, rows
 from fairseq_collab.results.table_content import Table
+from fairseq_collab.runs.record import Record
 
-#: Of ``score.json``; what is left out (commands, paths) says nothing that a table shows.
-FACTS = (*REQUIRED, "arch", "trained_at_commit")
+#: Of ``score.json``: commands and paths say nothing that a table shows.
+LEFT_OUT = ("command", "reference", "hypotheses")
 
 
 def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
         **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
         "runs": {
-            run.name: {name: run.facts[name] for name in FACTS if name in run.facts}
+            run.name: {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT}
             for run in table.finished
         },
         "p": {
@@ -37,7 +38,10 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table again; only its p values are taken over, all else is computed."""
     subset = content.get("gen_subset")
-    finished = [Finished(Path(name), facts, subset) for name, facts in content["runs"].items()]
+    finished = [
+        Finished(Path(name), Record.of({"version": 1, **facts}, Path(name)), subset)
+        for name, facts in content["runs"].items()
+    ]
     found, without_x = rows(finished, content["x"])
     p = content["p"]
     tested = (

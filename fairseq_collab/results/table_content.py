@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_collab.results import against, published
-from fairseq_collab.results.rows import NO_X, Finished, Row, find_runs, finished_runs, rows
-from fairseq_collab.runs.run import Run
+from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, rows
+from fairseq_collab.runs.run import Run, find_runs
 
 NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
 #: With a mean and a standard deviation over seeds each.

@@ -1,47 +1,64 @@
-"""From a trained run to its ``score.json``: average, translate, score, count.
+"""From a trained run to its record: average, measure, count.
 
-How the run is translated stands in its own configuration, in fairseq's terms:
-``dataset.gen_subset``, ``generation.*``, ``common_eval.post_process``.  The epochs that
+What is measured depends on the task (:data:`EVALUATORS`):
+
+    translation         fairseq-generate; BLEU, chrF, compound-split BLEU; BLEU of tokens where the
+                        data folder's text is in Moses tokens
+    summarization       the same and ROUGE; chosen by ``evaluation.task`` in the configuration
+    language_modeling   fairseq-eval-lm; perplexities of the validation and the test set, in blocks
+                        as long as those of the training, each read by itself
+
+How stands in the run's own configuration, in fairseq's terms: ``dataset.gen_subset``,
+``generation.*``, ``common_eval.post_process``, ``task.tokens_per_sample``.  The epochs that
 ``checkpoint.keep_last_epochs`` (or ``keep_interval_updates``) kept are averaged; where neither is
-set, the best checkpoint is taken.  References are the untouched text in the data folder's ``raw/``.
-Another test set (``Run.subset``) is translated in the same way, with the same averaged model.
+set, the best checkpoint is taken, or the last one of a training that does not validate.
+References are the untouched text in the data folder's ``raw/``.  Another test set (``Run.subset``)
+is measured in the same way, with the same averaged model.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from fairseq import utils
+from omegaconf import DictConfig, OmegaConf
 
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
-from fairseq_collab.metrics.compound_split import compound_split_bleu
-from fairseq_collab.metrics.cost import cost, load_architecture
-from fairseq_collab.metrics.multiply_adds import LENGTH, multiply_adds
-from fairseq_collab.runs.run import Run, read_json
-from fairseq_collab.runs.score import (
-    decoding_speed,
-    read_hypotheses,
-    read_references,
-    readable,
-    score,
-)
-from fairseq_collab.runs.training_log import entries
-from fairseq_collab.metrics.provenance import circumstances
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
+from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, score
+from fairseq_collab.metrics.cost import cost
+from fairseq_collab.metrics.multiply_adds import LENGTH, multiply_adds
+from fairseq_collab.metrics.provenance import circumstances
+from fairseq_collab.metrics.rouge import rouge
+from fairseq_collab.runs.fairseq_output import (
+    decoding_speed,
+    entries,
+    last_line,
+    perplexity,
+    read_hypotheses,
+    read_lines,
+    read_side,
+)
+from fairseq_collab.runs.record import Record, Task
+from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.translations import manifest, readable
 
-SCORE_VERSION = 1
+Facts = dict[str, Any]
 
 
-def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
-    """Translate and score a trained run, and finish it: on its own test set, or on ``run.subset``.
+def evaluate(run: Run, lock: int | None = None) -> Record:
+    """Measure a trained run, and finish it: on its own test set, or on ``run.subset``.
 
     Args:
         lock: descriptor of the run's lock, which child processes keep.
@@ -54,48 +71,65 @@ def evaluate(run: Run, lock: int | None = None) -> dict[str, Any]:
             failed.
     """
     config = run.config()
-    subset = check_test_set(run)
-    averaged = averaged_model(run, config)
-    speed = translate(run, config, subset, lock)
-    data, target = Path(config.task.data), config.task.target_lang
-    reference = f"raw/{subset}.{target}"  # in the data folder
-    hypotheses = readable(read_hypotheses(run.generation), data, target)
-    references = read_references(data / reference)
-    result = {
-        "version": SCORE_VERSION,
+    task, subset = task_of(config), check_test_set(run)
+    data = Path(config.task.data)
+    found: Facts = {
+        "task": task,
         "run": run.name,
         **identity(run, config),
         "data": data.name,
         "data_sha256": manifest_hash(data),
         "subset": subset,
-        "reference": reference,
-        "hypotheses": run.generation.name,
-        **asdict(score(hypotheses, references)),
-        **compound_split_bleu(hypotheses, references, target),
-        **model_figures(run),
-        **training_figures(run),
-        "sentences_per_second": speed,
-        "averaged": averaged,
-        "beam": config.generation.beam,
-        "lenpen": config.generation.lenpen,
+        "averaged": averaged_model(run, config),
+        **training_figures(run, config, lock),
+        **EVALUATORS[task](run, config, subset, lock),
+        **model_figures(run, config),
         **circumstances(cpu=config.common.cpu),
     }
     own = Run(run.folder).score() if run.subset else None
-    if own and "hardware" in own:  # what trained, whose speed stands beside it, not what scores now
-        result["hardware"] = own["hardware"]
-    run.finish(result)
-    return result
+    if own:  # what trained, whose speed stands beside it, not what scores now
+        found["hardware"] = own.hardware
+    record = Record(**found)
+    run.finish(record)
+    return record
+
+
+def task_of(config: DictConfig) -> Task:
+    """What a run is measured by.
+
+    Raises:
+        UserError: nothing is known for its task.
+    """
+    options = config.task
+    chosen = OmegaConf.select(config, "evaluation.task")
+    if chosen is None and "source_lang" in options and "target_lang" in options:
+        chosen = "translation"
+    chosen = chosen or options.get("_name")
+    for task in EVALUATORS:
+        if task == chosen:
+            return task
+    raise UserError(
+        f"no evaluation of {chosen!r}",
+        where="evaluation.task",
+        todo=f"give one of {', '.join(EVALUATORS)}",
+    )
 
 
 def check_test_set(run: Run) -> str:
-    """The name of the test set that the run is to be scored on.
+    """The name of the test set that the run is to be measured on.
 
     Raises:
         UserError: the data folder lacks its text or its binarised form.
     """
     config = run.config()
     subset, task = run.subset or config.dataset.gen_subset, config.task
-    data, source, target = Path(task.data), task.source_lang, task.target_lang
+    data = Path(task.data)
+    if task_of(config) == "language_modeling":
+        if not (data / f"{subset}.idx").is_file():
+            todo = "prepare the data again, with this test set"
+            raise UserError(f"there is no {subset}.idx", where=data, todo=todo)
+        return subset
+    source, target = task.source_lang, task.target_lang
     raw = data / "raw"
     if not (raw / f"{subset}.{target}").is_file():
         there = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
@@ -114,10 +148,14 @@ def check_test_set(run: Run) -> str:
     return subset
 
 
+# ---- the model -----------------------------------------------------------------------------------
+
+
 def averaged_model(run: Run, config: DictConfig) -> list[str]:
     """Make ``average.pt``; the names of the checkpoints that it is the mean of.
 
-    A further test set is translated with the very model that has the run's own scores.
+    A further test set is measured with the very model that has the run's own scores; a run of an
+    existing checkpoint has got its ``average.pt`` when it was made.
 
     Raises:
         UserError: the training has not come to its end.
@@ -127,17 +165,19 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
         raise UserError(
             f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
         )
-    if run.subset:
-        names = (own.score() or {}).get("averaged")
-        if names and run.average.exists():
-            return names
+    checkpoint = run.started().checkpoint
+    if checkpoint is not None:
+        return [Path(checkpoint).name]
+    record = own.score() if run.subset and run.average.exists() else None
+    if record:
+        return record.averaged
     chosen = choose_checkpoints(run, config)
     average_checkpoints(chosen, run.average)
     return [Path(path).name for path in chosen]
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The epochs to average, all where ``max_epoch`` is less, or the best checkpoint.
+    """The epochs to average, all where ``max_epoch`` is less; or the best or last checkpoint.
 
     Raises:
         UserError: the training has not come to its end.
@@ -148,58 +188,244 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
         return last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
     if checkpoint.keep_interval_updates > 0:
         return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
-    best = run.checkpoints / "checkpoint_best.pt"
-    if not best.exists():
-        raise UserError("has no checkpoint_best.pt", where=run.checkpoints, todo="train it first")
-    return [str(best)]
+    validates = not OmegaConf.select(config, "dataset.disable_validation")
+    one = run.checkpoints / f"checkpoint_{'best' if validates else 'last'}.pt"
+    if not one.exists():
+        raise UserError(f"has no {one.name}", where=run.checkpoints, todo="train it first")
+    return [str(one)]
 
 
-def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> float | None:
-    """Run ``fairseq-generate`` in a process of its own; its output is kept whole or not at all.
+def model_figures(run: Run, config: DictConfig) -> Facts:
+    """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
+    utils.import_user_module(config.common)
+    model: Any = opener.load(run.average, Path(config.task.data)).model
+    sites = attentions(model)
+    every = [attention for site in sites.values() for attention in site]
+    return {
+        # Queries and keys, all heads together, stock or ours.
+        "key_dim": common_value(attention.q_proj.out_features for attention in every),
+        "heads": common_value(attention.num_heads for attention in every),
+        "heads_by_site": {name: [one.num_heads for one in site] for name, site in sites.items()},
+        **asdict(cost(model)),
+        "multiply_adds": multiply_adds(model),
+        "multiply_adds_length": LENGTH,
+    }
+
+
+def attentions(model: Any) -> dict[str, list[Any]]:
+    """The attentions of each site that a model has, by layer."""
+    encoder = model.encoder.layers if hasattr(model, "encoder") else []
+    decoder = model.decoder.layers
+    sites = {
+        "encoder": [layer.self_attn for layer in encoder],
+        "decoder": [layer.self_attn for layer in decoder],
+        "cross": [layer.encoder_attn for layer in decoder if layer.encoder_attn is not None],
+    }
+    return {name: site for name, site in sites.items() if site}
+
+
+def common_value(values: Iterable[Any]) -> Any:
+    """The value that all have, or None where they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+# ---- the training --------------------------------------------------------------------------------
+
+
+def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> Facts:
+    """Speed, length and final loss of the training, from fairseq's log.
+
+    The loss is measured now where the training has not validated, or was not in this run.
+
+    Raises:
+        UserError: the log cannot be read, or no epoch has come to its end.
+    """
+    here = run.started().checkpoint is None
+    epochs = entries(run.log, "train")
+    if here and not epochs:
+        raise UserError("no finished epoch in it", where=run.log)
+    validation = (entries(run.log, "valid") or validate(run, config, lock))[-1]
+    nll = validation.get("valid_nll_loss")
+    last = epochs[-1] if epochs else {}
+    return {
+        # The median, since the first epoch after a resumption counts from there.
+        "train_tokens_per_second": round(
+            statistics.median(float(entry["train_wps"]) for entry in epochs)
+        )
+        if epochs
+        else None,
+        "train_updates": int(last.get("train_num_updates", 0)),
+        "epochs": int(last.get("epoch", 0)),
+        "valid_loss": float(validation["valid_loss"]),
+        "valid_nats": None if nll is None else float(nll) * math.log(2),
+    }
+
+
+def validate(run: Run, config: DictConfig, lock: int | None) -> list[Facts]:
+    """What ``fairseq-validate`` logs of the averaged model.
+
+    Raises:
+        UserError: it failed.
+    """
+    log = run.folder / "valid.log"
+    words = ["--path", run.average, "--valid-subset", "valid", "--log-format", "json"]
+    fairseq("validate", run, config, lock, log, ["--task", config.task["_name"], *words])
+    found = entries(log, "valid")
+    if not found:
+        raise UserError("no validation loss in it", where=log)
+    return found
+
+
+# ---- fairseq's commands --------------------------------------------------------------------------
+
+
+def fairseq(
+    name: str, run: Run, config: DictConfig, lock: int | None, output: Path, words: list[Any]
+) -> str:
+    """Run one of fairseq's commands on the run's data, in a process of its own.
+
+    Args:
+        output: what it prints, kept whole or not at all; of ``fairseq-generate`` without its log.
 
     Returns:
-        Sentences a second by its own clock.
+        its log: where fairseq's logger writes beside a plug-in
+
+    Raises:
+        UserError: it failed; with the last line that it wrote.
     """
-    generation, dataset = config.generation, config.dataset
-    tokens = dataset.max_tokens_valid or dataset.max_tokens
-    subwords = config.common_eval.post_process
+    tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
     command = [
-        *("fairseq-generate", config.task.data, "--user-dir", config.common.user_dir),
-        *("--source-lang", config.task.source_lang, "--target-lang", config.task.target_lang),
-        *("--path", run.average, "--gen-subset", subset),
-        *("--beam", generation.beam, "--lenpen", generation.lenpen),
-        *(["--max-tokens", tokens] if tokens else ["--batch-size", dataset.batch_size]),
-        *("--num-workers", dataset.num_workers),
-        *(["--remove-bpe", subwords] if subwords else []),
+        *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
+        *("--user-dir", config.common.user_dir, *words),
+        *(["--max-tokens", tokens] if tokens else ["--batch-size", config.dataset.batch_size]),
+        *("--num-workers", config.dataset.num_workers),
         *(["--cpu"] * bool(config.common.cpu)),
         *(["--fp16"] * bool(config.common.fp16)),
     ]
-    partial = run.generation.with_suffix(".part")
-    with partial.open("w") as output:
+    partial = output.with_name(f"{output.name}.part")
+    with partial.open("w") as file:
         ended = subprocess.run(
-            [str(Path(sys.executable).with_name(str(command[0]))), *map(str, command[1:])],
-            stdout=output,
+            list(map(str, command)),
+            stdout=file,
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=[] if lock is None else [lock],
         )
+        if name != "generate":
+            file.write(ended.stderr)
     if ended.returncode:
-        raise UserError(f"fairseq-generate failed: {last_line(ended.stderr)}", where=run.folder)
-    os.replace(partial, run.generation)
-    return decoding_speed(ended.stderr)  # where fairseq's logger writes beside a plug-in
+        raise UserError(f"fairseq-{name} failed: {last_line(ended.stderr)}", where=run.folder)
+    os.replace(partial, output)
+    return ended.stderr
 
 
-def identity(run: Run, config: DictConfig) -> dict[str, Any]:
+def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> float | None:
+    """Run ``fairseq-generate``.
+
+    Returns:
+        Sentences a second by its own clock.
+    """
+    task, generation, subwords = config.task, config.generation, config.common_eval.post_process
+    words = [
+        *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
+        *("--path", run.average, "--gen-subset", subset),
+        *("--beam", generation.beam, "--lenpen", generation.lenpen),
+        *(["--remove-bpe", subwords] if subwords else []),
+    ]
+    return decoding_speed(fairseq("generate", run, config, lock, run.generation, words))
+
+
+# ---- evaluation by task --------------------------------------------------------------------------
+
+
+def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
+    """Translate, and compare with the references in the ways that the data allow."""
+    speed = translate(run, config, subset, lock)
+    found = translation_scores(run.generation, Path(config.task.data), subset, config.task)
+    generation = config.generation
+    return {
+        **found,
+        "sentences_per_second": speed,
+        "beam": generation.beam,
+        "lenpen": float(generation.lenpen),
+    }
+
+
+def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[str, Any]) -> Facts:
+    """All scores of translations; where Moses made the tokens, of these, too."""
+    language, told = task["target_lang"], manifest(data)
+    form, options = told.get("form"), told.get("options", {})
+    reference = f"raw/{subset}.{language}"
+    tokens, references = read_hypotheses(generation), read_lines(data / reference)
+    text = readable(tokens, data, language)
+    found: Facts = {
+        "reference": reference,  # in the data folder
+        "hypotheses": generation.name,
+        **asdict(score(text, references)),
+        **compound_split_bleu(text, references, language),
+    }
+    if form is None:
+        return found
+    found |= {key: options.get(key) for key in ("corpus", "variant", "languages", "note")}
+    found["lowercased"] = form["lowercased"]
+    if form["moses"]:
+        theirs = read_side(generation, "T")
+        bleu, signature = bleu_of_tokens(tokens, [theirs[number] for number in sorted(theirs)])
+        found |= {"tokenised_bleu": bleu, "tokenised_signature": signature}
+    return found
+
+
+def summarization(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
+    """As a translation, and ROUGE."""
+    found = translation(run, config, subset, lock)
+    data, target = Path(config.task.data), config.task.target_lang
+    summaries = readable(read_hypotheses(run.generation), data, target)
+    rouges = rouge(summaries, read_lines(data / found["reference"]))
+    return {**found, "rouge": rouges.scores, "rouge_signature": rouges.signature}
+
+
+def language_modeling(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
+    """Perplexities of the validation set and of ``subset``."""
+    task = config.task
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(("valid", subset)):
+        output = run.folder / f"perplexity.{name}.txt"
+        words = [
+            *("--path", run.average, "--gen-subset", name, "--no-progress-bar"),
+            *("--tokens-per-sample", task.tokens_per_sample),
+            *("--sample-break-mode", task.get("sample_break_mode") or "none"),
+            *(["--add-bos-token"] * bool(task.get("add_bos_token"))),
+        ]
+        measured = perplexity(fairseq("eval-lm", run, config, lock, output, words))
+        if measured is None:
+            raise UserError("no result of fairseq-eval-lm in it", where=output)
+        found[name] = measured
+    return {"perplexity": found}
+
+
+EVALUATORS: dict[Task, Callable[[Run, DictConfig, str, int | None], Facts]] = {
+    "translation": translation,
+    "summarization": summarization,
+    "language_modeling": language_modeling,
+}
+
+
+# ---- what a run is -------------------------------------------------------------------------------
+
+
+def identity(run: Run, config: DictConfig) -> Facts:
     """What the run is, in a table's terms."""
     started = run.started()
-    overrides = started["overrides"]
+    arch = config.model["_name"]
+    chosen = started.overrides
     return {
-        "method": overrides.get("model", config.model["_name"]),
-        "arch": config.model["_name"],
+        "method": chosen.get("method") or chosen.get("model", arch),
+        "arch": arch,
         "seed": config.common.seed,
-        "overrides": overrides,
-        "command": started.get("command"),
-        "trained_at_commit": started.get("commit"),
+        "overrides": chosen,
+        "command": started.command,
+        "trained_at_commit": started.commit,
     }
 
 
@@ -208,67 +434,11 @@ def manifest_hash(data: Path) -> str | None:
 
     Logs are left out: they tell of when and where, not of what.
     """
-    manifest = read_json(data / "manifest.json")
-    if manifest is None:
+    told = manifest(data)
+    if not told:
         return None
-    files = {k: v for k, v in manifest["outputs"].items() if not k.endswith(".log")}
+    files = {k: v for k, v in told["outputs"].items() if not k.endswith(".log")}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-def model_figures(run: Run) -> dict[str, Any]:
-    """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
-    model: Any = load_architecture(run.average)
-    attentions = [
-        attention
-        for layer in [*model.encoder.layers, *model.decoder.layers]
-        for attention in (layer.self_attn, getattr(layer, "encoder_attn", None))
-        if attention is not None
-    ]
-    return {
-        "key_dim": common_value(map(key_dimension, attentions)),
-        "heads": common_value(attention.num_heads for attention in attentions),
-        **asdict(cost(model)),
-        "multiply_adds": multiply_adds(model),
-        "multiply_adds_length": LENGTH,
-    }
-
-
-def key_dimension(attention: Any) -> int:
-    """Size of an attention's queries and keys, all heads together, stock or ours."""
-    return attention.q_proj.out_features
-
-
-def common_value(values: Any) -> Any:
-    """The value that all have, or None where they differ."""
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
-
-
-def training_figures(run: Run) -> dict[str, Any]:
-    """Speed, length and final loss of the training, from fairseq's log.
-
-    Raises:
-        UserError: the log cannot be read, or no epoch has come to its end.
-    """
-    epochs, validations = entries(run.log, "train"), entries(run.log, "valid")
-    if not epochs or not validations:
-        raise UserError("no finished epoch in it", where=run.log)
-    last = epochs[-1]
-    return {
-        # The median, since the first epoch after a resumption counts from there.
-        "train_tokens_per_second": round(
-            statistics.median(float(entry["train_wps"]) for entry in epochs)
-        ),
-        "train_updates": int(last["train_num_updates"]),
-        "epochs": int(last["epoch"]),
-        "valid_loss": float(validations[-1]["valid_loss"]),
-    }
-
-
-def last_line(text: str) -> str:
-    """The last line that is not empty: where a command says why it failed."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
 
 
 def main(argv: list[str]) -> int:

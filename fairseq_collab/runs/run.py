@@ -1,4 +1,4 @@
-"""A run: one training with its scores, in one folder.
+"""A run: one training with its scores, or an existing checkpoint with its scores, in one folder.
 
     RUN/config.yaml         everything that fairseq-hydra-train was given
     RUN/started.json        by which command, at which commit, and what the sweep varied
@@ -7,6 +7,8 @@
     RUN/checkpoints/
     RUN/trained             there once the training has come to its end
     RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
+    RUN/valid.log           what fairseq-validate says of it, where the training has not validated
+    RUN/perplexity.SUBSET.txt    what fairseq-eval-lm says of a language model
     RUN/generation.txt      translations of dataset.gen_subset, as fairseq-generate prints them
     RUN/failed.json         verdict and reason, if the last attempt failed
     RUN/score.json          written last and as a whole: where it is, the run is finished
@@ -24,7 +26,8 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +37,8 @@ from yaml import YAMLError
 
 from collab_common import files
 from collab_common.errors import UserError
+from fairseq_collab.runs import record
+from fairseq_collab.runs.record import Failure, Record, Started
 
 #: "unscored": the run has its own scores, but none on the other test set that is asked for.
 Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
@@ -112,19 +117,24 @@ class Run:
             raise UserError("is a list, not a configuration", where=self.config_file)
         return config
 
-    def started(self) -> dict[str, Any]:
-        """How the run was started: ``overrides`` (what the sweep varied), command, commit, date."""
-        return read_json(self.started_file) or {"overrides": {}}
+    def started(self) -> Started:
+        """How the run was started."""
+        return record.read(Started, self.started_file) or Started(overrides={})
 
-    def score(self) -> dict[str, Any] | None:
+    def score(self) -> Record | None:
         """What the score file says, or None where there is none.
 
         Scores on another test set count only while the run's own, if it has any, are of the same
         model.
+
+        Raises:
+            UserError: the file is damaged.
         """
-        found = read_json(self.score_file)
-        own = Run(self.folder).score() if found and self.subset else None
-        same = not own or all(found.get(x, own.get(x)) == own.get(x) for x in _MODEL)
+        if not self.score_file.exists():
+            return None
+        found = Record.read(self.score_file)
+        own = Run(self.folder).score() if self.subset else None
+        same = own is None or all(getattr(found, x) == getattr(own, x) for x in _MODEL)
         return found if same else None
 
     def reference(self) -> Path:
@@ -137,10 +147,10 @@ class Run:
             UserError: the run is not finished, or its configuration cannot be read.
         """
         score = self.score()
-        if score is None:
+        if score is None or score.reference is None:
             on_subset = f" on {self.subset}" if self.subset else ""
             raise UserError(f"is not scored{on_subset}", where=self.folder)
-        recorded = Path(score["reference"])
+        recorded = Path(score.reference)
         own = self.folder / recorded  # an absolute path stays what it is
         if recorded.is_absolute() or own.exists():
             return own
@@ -154,13 +164,13 @@ class Run:
             return "finished"
         if self.subset and Run(self.folder).score_file.exists():
             return "unscored"
-        failure = read_json(self.failed_file)
-        return failure["verdict"] if failure else "incomplete"
+        failure = record.read(Failure, self.failed_file)
+        return failure.verdict if failure else "incomplete"
 
     def reason(self) -> str | None:
         """Why the last attempt failed, in a line; None if it did not."""
-        failure = None if self.score_file.exists() else read_json(self.failed_file)
-        return failure["reason"] if failure else None
+        failure = None if self.score_file.exists() else record.read(Failure, self.failed_file)
+        return failure.reason if failure else None
 
     def state(self) -> str:
         """The verdict with its reason, in a few words."""
@@ -169,15 +179,39 @@ class Run:
             return f"not scored on {self.subset}"
         return f"{verdict} ({reason})" if reason else verdict
 
-    def fail(self, verdict: Verdict, reason: str) -> None:
+    def fail(self, failure: Failure) -> None:
         """Record that an attempt of the training, or of its own scores, failed."""
-        files.write_json(self.failed_file, {"verdict": verdict, "reason": reason})
+        files.write_json(self.failed_file, asdict(failure))
 
-    def finish(self, score: dict[str, Any]) -> None:
+    def start(self, started: Started, config: DictConfig) -> None:
+        """Record what the run is; what is recorded already stays."""
+        if not self.started_file.exists():
+            files.write_json(self.started_file, asdict(started))
+        if not self.config_file.exists():
+            files.write_atomic(self.config_file, OmegaConf.to_yaml(config))
+
+    def finish(self, score: Record) -> None:
         """Record the scores: the run is finished from here on, with this test set."""
-        files.write_json(self.score_file, score)
+        score.write(self.score_file)
         if self.subset is None:  # scores on another set mend no failure of the run's own
             self.failed_file.unlink(missing_ok=True)
+
+    def check_same(self, config: DictConfig) -> None:
+        """Refuse to go on with a run that was started with other options.
+
+        Raises:
+            UserError: names the first option that differs, with both values.
+        """
+        if not self.config_file.exists():
+            return
+        saved, asked = flat(self.config()), flat(config)
+        for key in sorted(saved.keys() | asked.keys()):
+            if saved.get(key) != asked.get(key):
+                raise UserError(
+                    f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for",
+                    where=self.folder,
+                    todo="give another folder, or remove this one",
+                )
 
     @contextlib.contextmanager
     def locked(self, wait: bool = False) -> Iterator[int]:
@@ -206,6 +240,17 @@ class Run:
             yield lock.fileno()
 
 
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested options under dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, (dict, DictConfig)):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 def runs_under(folder: Path) -> list[Run]:
     """The runs in ``folder``, by name; the folder itself, if it is a run.
 
@@ -224,13 +269,11 @@ def runs_under(folder: Path) -> list[Run]:
     return found
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is none.
+def find_runs(folders: Iterable[Path]) -> list[Run]:
+    """Every run in the folders once, sorted by name.
 
     Raises:
-        UserError: it is not JSON.
+        UserError: a folder has no runs.
     """
-    try:
-        return files.read_json(path)
-    except FileNotFoundError:
-        return None
+    runs = {run.folder.resolve(): run for folder in folders for run in runs_under(folder)}
+    return [runs[path] for path in sorted(runs, key=lambda path: (path.name, path))]

@@ -8,15 +8,11 @@ forgets what is done, and stops at the first failure; here every run is a folder
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -25,7 +21,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_collab.runs.run import Run
 from collab_common.errors import UserError, first_line
 
 #: What a run must have to be followed and scored; fairseq writes these into its folder.
@@ -129,65 +124,3 @@ def complete(config: DictConfig) -> DictConfig:
             if config[section].get(option):
                 config[section][option] = str(Path(config[section][option]).resolve())
     return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-
-
-def check_same(run: Run, job: Job) -> None:
-    """Refuse to go on with a run that was started with other options.
-
-    Raises:
-        UserError: names the first option that differs, with both values.
-    """
-    if not run.config_file.exists():
-        return
-    saved, asked = flat(run.config()), flat(job.config)
-    for key in sorted(saved.keys() | asked.keys()):
-        if saved.get(key) != asked.get(key):
-            raise UserError(
-                f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for",
-                where=run.folder,
-                todo="give another --out, or remove the folder",
-            )
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested options under dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, (dict, DictConfig)):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab sweep",
-        description="Do all runs of a Hydra sweep that are not finished: train, average, "
-        "translate, score. Give the same command again to go on after an interruption.",
-        epilog="example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml "
-        "common.seed=1,2,3",
-    )
-    parser.add_argument("config", type=Path, help="a configuration with hydra.sweeper.params")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for all runs or swept")
-    parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
-    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    args = parser.parse_intermixed_args(argv)
-    if args.jobs < 1:
-        parser.error(f"argument --jobs: must be at least 1, not {args.jobs}")
-    out = args.out or Path("runs") / args.config.stem
-    jobs = plan(args.config, args.config_dir, args.overrides)
-    runs = {Run(out.resolve() / job.name): job for job in jobs}
-    for run, job in runs.items():
-        check_same(run, job)
-    if args.dry_run:
-        for run in runs:
-            print(f"{run.verdict():10} {run.folder}")
-        return 0
-    from fairseq_collab.runs.worker import work_off
-
-    threads = max(1, (os.cpu_count() or 1) // args.jobs)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)

@@ -16,15 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
-from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from collab_common.files import write_json
 from collab_common.provenance import commit, today
-from fairseq_collab.runs.evaluate import last_line
+from fairseq_collab.runs.fairseq_output import last_line
+from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import Busy, Run
 from fairseq_collab.runs.sweep import Job
-from collab_common import atomic
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
@@ -64,12 +62,12 @@ class Worker:
                     run.trained_file.touch()
                 module = "fairseq_collab.runs.evaluate"
                 self._child(run, [sys.executable, "-m", module, str(run.folder)], lock)
-                score = run.score()
-                assert score is not None
-                self.say(f"{run.name}: BLEU {score['bleu']:.2f}")
-            except Failed as failure:
-                run.fail(*failure.args)
-                self.say(f"{run.name}: {failure.args[0]}: {failure.args[1]} (log: {run.log})")
+                record = run.score()
+                assert record is not None
+                self.say(f"{run.name}: {in_short(record)}")
+            except Failed as error:
+                run.fail(error.failure)
+                self.say(f"{run.name}: {error} (log: {run.log})")
             except Stopped:
                 self.say(f"{run.name}: stopped")
             finally:
@@ -78,17 +76,7 @@ class Worker:
     def _start(self, run: Run, job: Job) -> None:
         self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
         run.failed_file.unlink(missing_ok=True)
-        if not run.started_file.exists():
-            started = {
-                "overrides": job.overrides,
-                "command": self.command,
-                "commit": commit(),
-                "date": today(),
-            }
-            write_json(run.started_file, started)
-        if not run.config_file.exists():
-            text = OmegaConf.to_yaml(job.config)
-            atomic.write(run.config_file, lambda file: file.write(text.encode()))
+        run.start(Started(job.overrides, self.command, commit(), today()), job.config)
 
     def _child(self, run: Run, command: list[str], lock: int) -> None:
         """Run a command, its output appended to the log.
@@ -116,7 +104,7 @@ class Worker:
         if self.stopping.is_set():
             raise Stopped
         if status:
-            raise Failed(*why(run.log, start, status))
+            raise Failed(why(run.log, start, status))
 
     def stop(self) -> None:
         """End what is running; nothing new starts."""
@@ -131,7 +119,18 @@ class Worker:
 
 
 class Failed(Exception):
-    """A run failed; arguments: verdict, reason."""
+    """A run failed."""
+
+    def __init__(self, failure: Failure):
+        super().__init__(f"{failure.verdict}: {failure.reason}")
+        self.failure = failure
+
+
+def in_short(record: Record) -> str:
+    """The score of a run in a few words."""
+    if record.perplexity:
+        return ", ".join(f"perplexity {x:.2f} ({name})" for name, x in record.perplexity.items())
+    return f"BLEU {record.bleu:.2f}"
 
 
 def train_command(run: Run) -> list[str]:
@@ -153,13 +152,13 @@ def quoted(path: Path) -> str:
     return f"'{escaped}'"
 
 
-def why(log: Path, start: int, status: int) -> tuple[str, str]:
+def why(log: Path, start: int, status: int) -> Failure:
     """Verdict and reason of a command that ended badly, from what it wrote after ``start``."""
     text = tail(log, start)
-    verdict = "diverged" if _DIVERGED.search(text) else "failed"
+    reason = last_line(text)
     if status < 0:
-        return verdict, f"killed by signal {-status} ({signal.Signals(-status).name})"
-    return verdict, last_line(text)
+        reason = f"killed by signal {-status} ({signal.Signals(-status).name})"
+    return Failure("diverged" if _DIVERGED.search(text) else "failed", reason)
 
 
 def tail(log: Path, start: int = 0) -> str:

@@ -10,7 +10,7 @@ import pytest
 from commands import REPOSITORY, refuse, run_command, succeed
 from run_folders import write_run
 
-from fairseq_collab.runs import score
+from fairseq_collab.commands import score
 
 STORED = REPOSITORY / "tests" / "stored" / "transformer_collab_1"
 CONFIG = """\

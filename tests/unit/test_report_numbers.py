@@ -11,7 +11,7 @@ from run_folders import start_run, write_generation
 
 from collab_common.errors import UserError
 from fairseq_collab.results import against
-from fairseq_collab.results.compare import System, paired
+from fairseq_collab.results.compare import paired
 from fairseq_collab.results.published import PAPERS
 from fairseq_collab.results.report import (
     bootstrap,
@@ -23,8 +23,9 @@ from fairseq_collab.results.report import (
     notes,
     papers,
 )
+from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.score import decoding_speed
+from fairseq_collab.runs.translations import System
 
 SENTENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(60)]
 
@@ -36,7 +37,7 @@ def system(wrong: int, start: int = 0) -> System:
         text.replace("kurze Worte", "viele") if i in spoilt else text
         for i, text in enumerate(SENTENCES)
     ]
-    return System(Path("system"), lines, SENTENCES, {})
+    return System(Path("system"), lines, SENTENCES)
 
 
 def scored(made: System) -> bootstrap.Scored:

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from run_folders import some_record
 
 from collab_common.errors import UserError
 from collab_common.folder import build_folder
 from fairseq_collab.runs.evaluate import choose_checkpoints, manifest_hash, training_figures
+from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Busy, Run, runs_under
-from fairseq_collab.runs.score import readable
 from fairseq_collab.runs.sweep import combinations, plan, run_name
+from fairseq_collab.runs.translations import readable
 from fairseq_collab.runs.worker import why
 
 
@@ -29,11 +31,12 @@ def run(tmp_path: Path) -> Run:
 
 def test_verdicts(run: Run) -> None:
     assert (run.verdict(), run.reason()) == ("incomplete", None)
-    run.fail("diverged", "loss is nan")
+    run.fail(Failure("diverged", "loss is nan"))
     assert (run.verdict(), run.reason()) == ("diverged", "loss is nan")
-    run.finish({"bleu": 1.0})
+    record = some_record()
+    run.finish(record)
     assert (run.verdict(), run.reason()) == ("finished", None)
-    assert run.score() == {"bleu": 1.0}
+    assert run.score() == record
     assert not run.failed_file.exists()
 
 
@@ -145,8 +148,8 @@ def test_why_a_command_failed(
     earlier = "FloatingPointError of an earlier attempt\n"
     (tmp_path / "log").write_text(earlier + log)
     found = why(tmp_path / "log", len(earlier), status)
-    assert found[0] == verdict
-    assert found[1].startswith(reason)
+    assert found.verdict == verdict
+    assert found.reason.startswith(reason)
 
 
 def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
@@ -177,9 +180,9 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
-    figures = training_figures(run)
+    figures = training_figures(run, run.config())
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
-        training_figures(run)
+        training_figures(run, run.config())

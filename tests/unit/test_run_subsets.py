@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from run_folders import start_run, write_generation, write_run, write_translations
+from run_folders import some_record, start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
+from fairseq_collab.commands import score
+from fairseq_collab.metrics import bleu
 from fairseq_collab.results import compare, table
 from fairseq_collab.results.stored import content_of, table_of
 from fairseq_collab.results.table_content import read_table
-from fairseq_collab.runs import score
 from fairseq_collab.runs.evaluate import averaged_model, check_test_set
+from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run
 
 CHECKPOINT = REPOSITORY / "tests" / "stored" / "transformer_collab_1" / "checkpoint.pt"
@@ -37,7 +40,7 @@ def spoilt(number: int) -> list[str]:
 def add_subset(folder: Path, hypotheses: list[str], subset: str = "test1") -> Path:
     """Give a run the same translations as its own, but for ``hypotheses``, of another test set."""
     facts = json.loads((folder / "score.json").read_text())
-    found = score.score(hypotheses, REFERENCES)
+    found = bleu.score(hypotheses, REFERENCES)
     names = {"subset": subset, "hypotheses": f"generation.{subset}.txt"}
     facts |= {**names, "bleu": found.bleu, "chrf": found.chrf}
     (folder / f"score.{subset}.json").write_text(json.dumps(facts))
@@ -81,11 +84,11 @@ def test_verdicts_of_a_subset(tmp_path: Path) -> None:
     run = Run(start_run(tmp_path, "run", verdict="failed", reason="out of memory"))
     other = Run(run.folder, "test1")
     assert (other.verdict(), other.state()) == ("failed", "failed (out of memory)")
-    other.finish({"bleu": 1.0})
+    other.finish(some_record())
     assert (other.verdict(), other.state(), other.reason()) == ("finished", "finished", None)
     assert run.verdict() == "failed", "its own scores are still missing"
     other.score_file.unlink()
-    run.finish({"bleu": 1.0})
+    run.finish(some_record())
     assert (other.verdict(), other.state()) == ("unscored", "not scored on test1")
     with pytest.raises(UserError, match="run: is not scored on test1"):
         other.reference()
@@ -97,7 +100,7 @@ def test_scores_of_an_earlier_model_do_not_count(tmp_path: Path, later: dict[str
     run = Run(write_run(tmp_path, "collab", 64))
     other = Run(add_subset(run.folder, REFERENCES), "test1")
     assert other.verdict() == "finished"
-    run.finish({**(run.score() or {}), **later})
+    run.finish(replace(run.score(), **later))
     assert (other.verdict(), other.score(), run.verdict()) == ("unscored", None, "finished")
 
 
@@ -148,12 +151,12 @@ def test_runs_that_are_not_scored_on_it_are_named(tmp_path: Path) -> None:
 def test_a_broken_score_of_a_subset_is_named(tmp_path: Path) -> None:
     folder = two_runs(tmp_path)[0]
     (folder / "score.test1.json").write_text('{"version": 1}')
-    with pytest.raises(UserError, match=r"score\.test1\.json: lacks data, "):
+    with pytest.raises(UserError, match=r"score\.test1\.json: lacks method, "):
         read_table([tmp_path], subset="test1")
     (folder / "score.test1.json").write_text('{"version": 0}')
-    with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 1"):
+    with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 2"):
         read_table([tmp_path], subset="test1")
-    with pytest.raises(UserError, match=r"score\.test1\.json: lacks bleu, "):
+    with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 2"):
         compare.read_system(folder, subset="test1")
 
 
@@ -235,7 +238,7 @@ def test_the_model_of_the_own_scores_is_taken(run: Run) -> None:
     config = run.config()
     assert averaged_model(run, config) == ["checkpoint_best.pt"]
     shutil.rmtree(run.checkpoints)
-    (run.folder / "score.json").write_text('{"averaged": ["checkpoint5.pt", "checkpoint6.pt"]}')
+    Run(run.folder).finish(some_record(averaged=["checkpoint5.pt", "checkpoint6.pt"]))
     before = run.average.read_bytes()
     assert averaged_model(run, config) == ["checkpoint5.pt", "checkpoint6.pt"]
     assert run.average.read_bytes() == before
@@ -246,7 +249,7 @@ def test_the_model_of_the_own_scores_is_taken(run: Run) -> None:
 
 def test_half_a_training_is_not_scored(run: Run) -> None:
     run.trained_file.unlink()
-    Run(run.folder).fail("diverged", "loss is nan")
+    Run(run.folder).fail(Failure("diverged", "loss is nan"))
     with pytest.raises(UserError, match=r"run: is not trained: diverged \(loss is nan\); finish"):
         averaged_model(run, run.config())
     assert not run.average.exists()
@@ -264,6 +267,6 @@ def test_half_a_training_is_not_finished_by_its_own_scores(run: Run) -> None:
 def test_of_several_runs_an_old_score_is_named(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Run(run.folder).score_file.write_text('{"bleu": 1.0}')
+    Run(run.folder).score_file.write_text('{"version": 1, "bleu": 1.0}')
     assert score.main([str(run.folder.parent)]) == 1
-    assert "score.json: lacks bleu_signature, chrf, " in capsys.readouterr().err
+    assert "score.json: lacks method, arch, " in capsys.readouterr().err

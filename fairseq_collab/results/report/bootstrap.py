@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.compare import METRICS, System, least_p, seed
+from fairseq_collab.results.compare import METRICS, least_p, seed
+from fairseq_collab.runs.translations import System
 
 Scores = NDArray[np.float64]
 #: sacreBLEU leaves one draw of 40 out at either end.

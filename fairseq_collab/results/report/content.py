@@ -28,7 +28,7 @@ from omegaconf import OmegaConf
 from collab_common.provenance import commit, versions
 from fairseq_collab.metrics.provenance import PACKAGES
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.compare import METRICS, read_system, seed
+from fairseq_collab.results.compare import METRICS, seed
 from fairseq_collab.results.report import budget, curves, matrix, notes, papers
 from fairseq_collab.results.report.bootstrap import (
     Interval,
@@ -50,8 +50,9 @@ from fairseq_collab.results.rows import (
     rows,
     warnings,
 )
+from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.score import decoding_speed
+from fairseq_collab.runs.translations import read_system
 
 VERSION = 1
 #: The same for all seeds of a row; None where an old ``score.json`` lacks one.
@@ -254,7 +255,7 @@ def _speeds(entries: Sequence[Entry]) -> list[float]:
 def _speed(entry: Entry) -> float | None:
     """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
     facts = entry.finished.facts
-    if "sentences_per_second" in facts:
+    if facts["sentences_per_second"] is not None:
         return facts["sentences_per_second"]
     printed = (entry.finished.folder / facts["hypotheses"]).read_text(encoding="utf-8")
     return decoding_speed(printed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from fairseq_collab.runs.fairseq_output import entries
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.training_log import entries
 
 #: Negative log-likelihood of a target token, in bits: without label smoothing and penalties.
 FIELD = "valid_nll_loss"

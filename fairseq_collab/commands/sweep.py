@@ -1,0 +1,43 @@
+"""``fairseq-collab sweep``: all runs of a Hydra sweep that are not finished."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.sweep import plan
+from fairseq_collab.runs.worker import work_off
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab sweep",
+        description="Do all runs of a Hydra sweep that are not finished: train, average, "
+        "translate, score. Give the same command again to go on after an interruption.",
+        epilog="example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml "
+        "common.seed=1,2,3",
+    )
+    parser.add_argument("config", type=Path, help="a configuration with hydra.sweeper.params")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for all runs or swept")
+    parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
+    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    args = parser.parse_intermixed_args(argv)
+    if args.jobs < 1:
+        parser.error(f"argument --jobs: must be at least 1, not {args.jobs}")
+    out = args.out or Path("runs") / args.config.stem
+    jobs = plan(args.config, args.config_dir, args.overrides)
+    runs = {Run(out.resolve() / job.name): job for job in jobs}
+    for run, job in runs.items():
+        run.check_same(job.config)
+    if args.dry_run:
+        for run in runs:
+            print(f"{run.verdict():10} {run.folder}")
+        return 0
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)

@@ -1,0 +1,112 @@
+"""A run of a checkpoint that is there already: pruned, re-parametrised, converted, or another's."""
+
+from __future__ import annotations
+
+import filecmp
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fairseq.data import data_utils
+from omegaconf import DictConfig, OmegaConf
+
+from collab_common import atomic
+from collab_common.errors import UserError
+from collab_common.provenance import commit, today
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.runs.record import Started
+from fairseq_collab.runs.run import Run, flat
+from fairseq_collab.runs.translations import manifest
+
+PLUGIN = Path(__file__).resolve().parents[1]
+
+
+def make_run(
+    run: Run, checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: bool, command: list[str]
+) -> None:
+    """Make the folder of a run that has nothing left to train; do what is missing of it.
+
+    Args:
+        chosen: ``section.option`` for fairseq, such as ``generation.beam``; all other names say
+            what the run is, such as ``method``, as the choices of a sweep do.
+
+    Raises:
+        UserError: the checkpoint or an option cannot be used, or the run is there already and is of
+            something else.
+    """
+    checkpoint = checkpoint.resolve()
+    if not checkpoint.is_file():
+        raise UserError("there is no such file", where=checkpoint)
+    config = configuration(checkpoint, data.resolve(), chosen, cpu)
+    run.check_same(config)
+    started = Started(dict(chosen), command, commit(), today(), str(checkpoint))
+    before = run.started() if run.config_file.exists() else started
+    if (before.checkpoint, before.overrides) != (started.checkpoint, started.overrides):
+        raise UserError(
+            f"is of {before.checkpoint} and {before.overrides}",
+            where=run.folder,
+            todo="give another --run, or remove the folder",
+        )
+    if not run.average.exists():
+        atomic.copy(checkpoint, run.average)
+    elif not filecmp.cmp(checkpoint, run.average):
+        todo = "give another --run, or remove the folder"
+        raise UserError(f"is no longer what {run.folder} was made of", checkpoint, todo)
+    run.start(started, config)
+    if not run.trained_file.exists():
+        run.trained_file.touch()
+
+
+def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: bool) -> DictConfig:
+    """The checkpoint's own configuration, on the data folder and with the options chosen.
+
+    ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or there is no such option.
+    """
+    cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
+    config = OmegaConf.create(
+        {name: _plain(part) for name, part in opener.plain_config(cfg).items()}
+    )
+    user_dir = config.common.user_dir
+    ours = user_dir is None or Path(user_dir).name == PLUGIN.name
+    options: dict[str, Any] = {
+        "task.data": str(data),
+        "common.user_dir": str(PLUGIN if ours else Path(user_dir).resolve()),
+        "common.cpu": cpu,
+        "common.fp16": bool(config.common.fp16) and not cpu,
+        "common_eval.post_process": config.common_eval.post_process or subwords_of(data),
+        "checkpoint.finetune_from_model": str(checkpoint),
+    }
+    if "source_lang" in config.task and not (config.task.source_lang and config.task.target_lang):
+        languages = data_utils.infer_language_pair(str(data))  # as fairseq's task has done
+        options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
+    for name, value in options.items():
+        OmegaConf.update(config, name, value)
+    there = flat(config)
+    for name, text in chosen.items():
+        if name in there or name.startswith("evaluation."):
+            config.merge_with_dotlist([f"{name}={text}"])
+        elif "." in name:
+            raise UserError(f"the checkpoint has no option {name!r}", where="--set")
+    text: str = OmegaConf.to_yaml(config)
+    return DictConfig(yaml.safe_load(text))  # as it will be read again
+
+
+def subwords_of(data: Path) -> str | None:
+    """How the data folder's words are joined from its subwords; None where it has none."""
+    form = manifest(data).get("form") or {}
+    found: str | None = form.get("subwords")
+    return found or ("sentencepiece" if (data / "spm.model").exists() else None)
+
+
+def _plain(part: Any) -> Any:
+    """Options of older architectures are a namespace, of which YAML knows nothing."""
+    if not isinstance(part, Namespace):
+        return part
+    values = {"_name": part.arch, **vars(part)}
+    kinds = (str, int, float, list, tuple, type(None))
+    return {name: value for name, value in values.items() if isinstance(value, kinds)}

@@ -1,0 +1,260 @@
+"""What a run's files say, typed: ``score.json``, ``started.json`` and ``failed.json``.
+
+A record is flat JSON with the names of its fields.  A file is checked when it is read: what is
+missing or of another type is named.  Records of version 1, which were all of translations, are read
+through :func:`_converted`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from collab_common import files
+from collab_common.errors import UserError
+from fairseq_collab.metrics.rouge import Interval
+
+SCORE_VERSION = 2
+AGAIN = "score the run again"
+
+Task = Literal["translation", "summarization", "language_modeling"]
+Verdict = Literal["failed", "diverged"]
+T = TypeVar("T")
+
+#: Beside the fields that every record must have, by task.
+_OF_TRANSLATIONS = (
+    "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "compound_split_bleu",
+    "compound_split_signature", "beam", "lenpen",
+)  # fmt: skip
+NEEDED: Mapping[Task, tuple[str, ...]] = {
+    "translation": _OF_TRANSLATIONS,
+    "summarization": (*_OF_TRANSLATIONS, "rouge"),
+    "language_modeling": ("perplexity",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """All that is known of a finished run: what it is, its scores, its costs, where it was made.
+
+    Attributes:
+        method: what the run's row in a table is called.
+        overrides: what its sweep varied, or was said of it when it was made.
+        data_sha256: of the data folder's manifest; None without one.
+        subset: the test set.
+        reference: the untouched text, relative to the data folder or the run's own.
+        hypotheses: the translations, in the run's folder.
+        tokenised_bleu: on the tokens of fairseq's own reference, as ``fairseq-generate`` counts;
+            only of data in Moses tokens.
+        corpus, variant, languages, note: what the data folder's recipe says of it.
+        lowercased: whether the data folder's text is.
+        rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
+        perplexity: a word, ends of lines counted as words; by subset.
+        key_dim: size of queries and keys, all heads together; None where attentions differ.
+        heads: of each attention; None where attentions differ.
+        heads_by_site: heads of each layer, by attention site.
+        multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
+        train_tokens_per_second: None of a model that was not trained in this run.
+        valid_loss: as fairseq logs it, in bits; label smoothing and penalties included.
+        valid_nats: negative log-likelihood of a token of the validation set, in nats.
+        averaged: the checkpoints that the model is the mean of.
+    """
+
+    version: int = SCORE_VERSION
+    task: Task
+    run: str
+    method: str
+    arch: str
+    seed: int
+    overrides: dict[str, str]
+    command: list[str] | None = None
+    trained_at_commit: str | None = None
+
+    data: str
+    data_sha256: str | None
+    subset: str
+    reference: str | None = None
+    hypotheses: str | None = None
+    corpus: str | None = None
+    variant: str | None = None
+    languages: list[str] | None = None
+    lowercased: bool | None = None
+    note: str | None = None
+
+    sentences: int | None = None
+    bleu: float | None = None
+    bleu_signature: str | None = None
+    chrf: float | None = None
+    chrf_signature: str | None = None
+    length_ratio: float | None = None
+    compound_split_bleu: float | None = None
+    compound_split_signature: str | None = None
+    tokenised_bleu: float | None = None
+    tokenised_signature: str | None = None
+    rouge: dict[str, Interval] | None = None
+    rouge_signature: str | None = None
+    perplexity: dict[str, float] | None = None
+    sentences_per_second: float | None = None
+    beam: int | None = None
+    lenpen: float | None = None
+
+    key_dim: int | None
+    heads: int | None
+    heads_by_site: dict[str, list[int]] | None = None
+    parameters: int
+    attention_parameters: int
+    key_bytes_per_target_token: int
+    value_bytes_per_target_token: int
+    key_bytes_per_source_token: int | None = None
+    value_bytes_per_source_token: int | None = None
+    multiply_adds: int | None
+    multiply_adds_length: int
+
+    train_tokens_per_second: int | None
+    train_updates: int
+    epochs: int
+    valid_loss: float
+    valid_nats: float | None = None
+    averaged: list[str]
+
+    commit: str | None
+    versions: dict[str, str]
+    hardware: str
+    date: str
+
+    def __post_init__(self) -> None:
+        missing = [name for name in NEEDED[self.task] if getattr(self, name) is None]
+        if missing:
+            raise UserError(f"lacks {', '.join(missing)}", todo=AGAIN)
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record in a file.
+
+        Raises:
+            UserError: it is not there or not a whole record; names the file and the field.
+        """
+        try:
+            content = files.read_json(path)
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", where=path) from error
+        return cls.of(content, path)
+
+    @classmethod
+    def of(cls, content: Any, where: Path) -> Record:
+        """The record that JSON describes.
+
+        Args:
+            where: the file that it stands in.
+
+        Raises:
+            UserError: it is not a whole record.
+        """
+        version = content.get("version") if isinstance(content, dict) else None
+        if version == 1:
+            content = _converted(content, where.parent.name)
+        elif version != SCORE_VERSION:
+            raise UserError(f"version {version}, not {SCORE_VERSION}", where, AGAIN)
+        return parse(cls, content, where, AGAIN)
+
+    def write(self, path: Path) -> None:
+        """Write the record, whole or not at all."""
+        files.write_json(path, dataclasses.asdict(self))
+
+
+def _converted(content: dict[str, Any], run: str) -> dict[str, Any]:
+    """Version 1 as version 2: its fields have kept their names."""
+    return {"run": run, **content, "version": SCORE_VERSION, "task": "translation"}
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a run was started.
+
+    Attributes:
+        overrides: what the sweep varied, or was said of an existing checkpoint.
+        checkpoint: the existing checkpoint that the run is of; None where it is trained here.
+    """
+
+    overrides: dict[str, str]
+    command: list[str] | None = None
+    commit: str | None = None
+    date: str | None = None
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the last attempt at a run has failed."""
+
+    verdict: Verdict
+    reason: str
+
+
+def read(cls: type[T], path: Path) -> T | None:
+    """A dataclass from a JSON file; None where there is none.
+
+    Raises:
+        UserError: it is not JSON, or a field is missing or of another type.
+    """
+    try:
+        return parse(cls, files.read_json(path), path)
+    except FileNotFoundError:
+        return None
+
+
+def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T:
+    """A dataclass from JSON; what is no field of it is left out.
+
+    Raises:
+        UserError: a field is missing or of another type.
+    """
+    if not isinstance(content, dict):
+        raise UserError("is not a JSON object", where, todo)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    required = [field.name for field in fields if field.default is dataclasses.MISSING]
+    if missing := [name for name in required if name not in content]:
+        raise UserError(f"lacks {', '.join(missing)}", where, todo)
+    types_of = get_type_hints(cls)
+    found = {}
+    for name in (field.name for field in fields if field.name in content):
+        try:
+            found[name] = _typed(content[name], types_of[name])
+        except TypeError:
+            kind = next(field.type for field in fields if field.name == name)
+            raise UserError(f"{name} is {content[name]!r}, not {kind}", where, todo) from None
+    try:
+        return cls(**found)
+    except UserError as error:
+        error.where = error.where or where
+        raise
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """``value``, dataclasses inside made such.
+
+    Raises:
+        TypeError: it is not of this type.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):  # X | None
+        return None if value is None else _typed(value, inner[0])
+    if origin is list and isinstance(value, list):
+        return [_typed(one, inner[0]) for one in value]
+    if origin is dict and isinstance(value, dict):
+        return {name: _typed(one, inner[1]) for name, one in value.items()}
+    if origin is Literal and value in inner:
+        return value
+    if dataclasses.is_dataclass(kind):
+        try:
+            return parse(kind, value, Path())  # type: ignore[arg-type]
+        except UserError as error:  # the field that holds it is named
+            raise TypeError from error
+    numbers = (int, float) if kind is float else kind
+    if origin is None and isinstance(value, numbers) and (kind is bool or type(value) is not bool):
+        return value
+    raise TypeError

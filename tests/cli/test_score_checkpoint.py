@@ -1,0 +1,131 @@
+"""``fairseq-collab score CHECKPOINT --run FOLDER``: a checkpoint becomes a run like any other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import USER_DIR, succeed
+from conftest import SHORT
+
+from collab_common.errors import UserError
+from fairseq_collab.commands.score import main
+from fairseq_collab.results import compare, table
+from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.run import Run
+
+LM = [
+    "--task=language_modeling", "--arch=transformer_lm_headsize_n", "--decoder-layers=1",
+    "--decoder-embed-dim=16", "--decoder-ffn-embed-dim=16", "--decoder-attention-heads=2",
+    "--tokens-per-sample=16", "--criterion=cross_entropy",
+]  # fmt: skip
+
+
+SAID = ["--set", "method=pruned", "--set", "share=half", "--set", "generation.beam=2"]
+
+
+def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
+    """The command, which starts fairseq's in processes of their own."""
+    main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
+
+
+def refused(*arguments: Any) -> str:
+    with pytest.raises(UserError) as error:
+        score(*arguments)
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def corpus(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy task with its untouched references."""
+    folder = tmp_path_factory.mktemp("corpus") / "copy"
+    shutil.copytree(data, folder)
+    (folder / "raw").mkdir()
+    shutil.copy(data.parent / "text" / "test.de", folder / "raw")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(corpus: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a checkpoint."""
+    run = tmp_path_factory.mktemp("runs") / "pruned"
+    score(trained, corpus, run, *SAID)
+    return run
+
+
+def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
+    record = Record.read(made / "score.json")
+    assert (record.task, record.method, record.arch) == (
+        "translation", "pruned", "transformer_collab",
+    )  # fmt: skip
+    assert record.overrides == {"method": "pruned", "share": "half", "generation.beam": "2"}
+    assert (record.beam, record.sentences, record.key_dim, record.heads) == (2, 50, 8, 4)
+    assert record.heads_by_site == {"encoder": [4], "decoder": [4], "cross": [4]}
+    assert (record.train_updates, record.epochs, record.train_tokens_per_second) == (0, 0, None)
+    assert record.valid_loss > record.valid_nats > 0, "in bits and smoothed; in nats and not"
+    assert record.averaged == [trained.name]
+    started = Run(made).started()
+    assert started.checkpoint == str(trained)
+    assert started.command is not None
+    assert started.command[:2] == ["fairseq-collab", "score"]
+
+
+def test_the_same_command_does_what_is_missing(
+    made: Path, corpus: Path, trained: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "pruned"
+    shutil.copytree(made, run)
+    before = {path: path.stat().st_mtime_ns for path in run.iterdir() if path.name != "lock"}
+    score(trained, corpus, run, *SAID)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    for name in ("score.json", "average.pt", "trained", "generation.txt"):
+        (run / name).unlink()
+    score(trained, corpus, run, *SAID)
+    again, first = (json.loads((path / "score.json").read_text()) for path in (run, made))
+    clock = {"sentences_per_second": 0, "command": None, "date": None}
+    assert {**again, **clock} == {**first, **clock}
+
+
+def test_another_checkpoint_or_choice_is_refused(
+    made: Path, corpus: Path, trained: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.pt"
+    shutil.copy(trained, other)
+    line = refused(other, corpus, made, *SAID)
+    assert "was started with checkpoint.finetune_from_model=" in line
+    line = refused(trained, corpus, made, "--set", "generation.beam=2")
+    assert "pruned: is of " in line
+    line = refused(trained, corpus, made, *SAID[:-1], "generation.beam=3")
+    assert "was started with generation.beam=2, now 3 is asked for" in line
+    line = refused(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")
+    assert line == "--set: the checkpoint has no option 'generation.beams'"
+
+
+def test_a_table_of_checkpoints(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table.main([str(made)])
+    assert "| pruned | 8 | 1 |" in capsys.readouterr().out
+    compare.main([str(made), str(made), "--samples", "10"])
+    assert "0 of 50 sentences translated differently" in capsys.readouterr().out
+
+
+def test_perplexities_of_a_language_model(
+    monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [option for option in SHORT if "criterion" not in option and "label" not in option]
+    succeed("fairseq-train", monolingual, *USER_DIR, *LM, *options, "--save-dir", tmp_path)
+    run = tmp_path / "run"
+    report = succeed(*score(tmp_path / "checkpoint_last.pt", monolingual, run))
+    record = Record.read(run / "score.json")
+    assert record.task == "language_modeling"
+    assert record.perplexity is not None
+    assert record.perplexity.keys() == {"valid", "test"}
+    assert f"perplexity {record.perplexity['test']:.2f}  test" in report
+    assert record.bleu is None
+    assert record.heads_by_site == {"decoder": [2]}
+    assert record.multiply_adds
+    assert record.key_bytes_per_target_token == 16 * 4
+    # The same in blocks, by fairseq-validate: of all tokens, in bits.
+    assert record.perplexity["valid"] == pytest.approx(2**record.valid_loss, rel=0.05)
