@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from data_prep.embedded import GrammarExhausted, Pair, generate, splits
-from data_prep.embedded.conllu import conllu, pharaoh
-from data_prep.embedded.grammar.constructions import CONSTRUCTIONS
-from data_prep.embedded.lexicon import load
+from data_prep.embedded.constructions import CONSTRUCTIONS
+from data_prep.embedded.lexicon import NOUNS
+from data_prep.embedded.pairs import conllu, pharaoh
 
 RELATIONS = {
-    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "expl", "det", "amod", "advmod",
+    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "det", "amod", "advmod",
     "nummod", "nmod", "nmod:poss", "case", "fixed", "mark", "aux", "aux:pass", "cop", "acl:relcl",
     "advcl", "ccomp", "xcomp", "conj", "cc", "punct", "compound:prt", "discourse", "nsubj:pass",
 }  # fmt: skip
@@ -38,7 +38,7 @@ def _digest(pairs: Iterator[Pair]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-PINNED = "5550f6f7260e114f"
+PINNED = "129deaac9c7ca8dd"
 
 
 def test_sample_is_pinned() -> None:
@@ -91,12 +91,12 @@ def test_held_out_does_not_depend_on_training_size() -> None:
 def test_exhausted_grammar_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data_prep.embedded.corpus.PATIENCE", 2)
     with pytest.raises(GrammarExhausted, match=r"only \d+ distinct sentences found of 20000"):
-        list(generate(20000, seed=1, constructions=("existence",)))
+        list(generate(20000, seed=1, constructions=("bad weather",)))
 
 
 def test_one_source_one_translation() -> None:
     seen: dict[str, str] = {}
-    for seed in range(4):
+    for seed in range(3):
         for pair in generate(3000, seed=seed):
             assert seen.setdefault(pair.english, pair.german) == pair.german
 
@@ -163,7 +163,7 @@ def test_alignment(pairs: list[Pair]) -> None:
 
 def test_alignment_of_known_words(pairs: list[Pair]) -> None:
     """Nouns without plural have one German form: the alignment must lead there."""
-    nouns = {n.english: n.german for n in load().nouns if n.mass}
+    nouns = {n.english: n.german for n in NOUNS if "m" in n.flags}
     checked = 0
     for pair in pairs:
         for i, j in pair.alignment:
@@ -185,27 +185,50 @@ def test_final_punctuation_and_capitals(pairs: list[Pair]) -> None:
         assert ",." not in pair.german
 
 
-def _finite_index(pair: Pair) -> list[int]:
-    """German positions aligned with the English root verb or its auxiliaries."""
-    tokens = pair.english_tokens
-    root = next(i for i, t in enumerate(tokens) if t.head == 0)
-    verbal = {
-        i for i, t in enumerate(tokens) if t.head == root + 1 and t.relation in ("aux", "cop")
-    }
-    verbal |= {root} if tokens[root].upos in ("VERB", "AUX") else set()
-    return sorted(j for i, j in pair.alignment if i in verbal)
-
-
 def test_verb_second_after_a_fronted_adverbial(pairs: list[Pair]) -> None:
-    openers = {"Gestern": 1, "Morgen": 1, "Leider": 1, "Vielleicht": 1, "Heute": 1}
     checked = 0
     for pair in pairs:
-        words = pair.german_tokens
-        if words[0] not in openers or words[1] in ("Abend", "Morgen"):
+        words, tokens = pair.german_tokens, pair.english_tokens
+        if words[0] not in ("Gestern", "Morgen", "Vielleicht", "Heute", "Jetzt"):
             continue
-        assert _finite_index(pair)[0] == 1, pair.german
+        root = next(i for i, t in enumerate(tokens) if t.head == 0)
+        verbal = {i for i, t in enumerate(tokens) if t.head == root + 1 and t.relation == "aux"}
+        finite = 1 + (words[1] in ("Abend", "Morgen"))
+        assert {i for i, j in pair.alignment if j == finite} & {root, *verbal}, pair.german
         checked += 1
     assert checked > 20
+
+
+def test_articles_agree_with_subjects(pairs: list[Pair]) -> None:
+    genders = {n.german: n.gender for n in NOUNS}
+    plurals = {n.german_plural for n in NOUNS}
+    checked = 0
+    for pair in pairs:
+        article, noun = pair.german_tokens[:2]
+        if article in ("Der", "Die", "Das") and noun in genders and noun not in plurals:
+            wanted = {"m": "Der", "f": "Die", "n": "Das"}[genders[noun]]
+            assert article == wanted, pair.german
+            checked += 1
+    assert checked > 100
+
+
+def test_subjects_agree_with_verbs(pairs: list[Pair]) -> None:
+    """In English, by the forms of auxiliaries that tell singular from plural."""
+    singular, plural = {"is", "was", "has", "does"}, {"are", "were"}
+    checked = 0
+    for pair in pairs:
+        for token in pair.english_tokens:
+            fellows = [t for t in pair.english_tokens if t.head == token.head]
+            subject = next((t for t in fellows if t.relation == "nsubj"), token)
+            form = token.form.lower()
+            if (
+                subject.upos == "NOUN"
+                and form in singular | plural
+                and "parents" not in subject.form
+            ):
+                assert (subject.form == subject.lemma) == (form in singular), pair.english
+                checked += 1
+    assert checked > 300
 
 
 def test_verb_final_in_subordinate_clauses(pairs: list[Pair]) -> None:
