@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from data_prep.embedded.corpus import GrammarExhausted
-from data_prep.embedded.files import OutputError, Request, write
+from data_prep.cli import run
+from data_prep.embedded.files import Request, write
 
 PROGRAM = "data_prep.embedded"
 
@@ -21,17 +21,13 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def _count(text: str) -> int:
-    value = _integer(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"must not be negative: {text}")
     return value
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,14 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=_count, default=default.seed, help="random seed")
     given = parser.parse_args(arguments)
     request = Request(given.train, given.valid, given.test, given.seed)
-    try:
-        written = write(given.out, request)
-    except (OutputError, GrammarExhausted, OSError) as problem:
-        print(f"{PROGRAM}: error: {problem}", file=sys.stderr)
-        return 1
-    state = "written" if written else "already complete, skipped"
-    print(f"{given.out}: {state} ({request.train} + {request.valid} + {request.test} pairs)")
-    return 0
+
+    def make() -> None:
+        state = "written" if write(given.out, request) else "already complete, skipped"
+        print(f"{given.out}: {state} ({request.train} + {request.valid} + {request.test} pairs)")
+
+    return run(PROGRAM, make)
 
 
 if __name__ == "__main__":

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from data_prep.embedded.grammar.constructions import CONSTRUCTIONS
-from data_prep.embedded.grammar.dice import Dice
-from data_prep.embedded.grammar.scene import NoFit, Scene
-from data_prep.embedded.lexicon import load
+from data_prep.embedded.constructions import CONSTRUCTIONS
+from data_prep.embedded.dice import Dice
 from data_prep.embedded.pairs import Pair, realise
+from data_prep.embedded.scene import NoFit, Scene
+from fairseq_compat.errors import UserError
 
 # Fruitless draws in a row after which the sentence space counts as used up.
 PATIENCE = 2000
 MAX_TOKENS = 26
 
 
-class GrammarExhausted(ValueError):
+class GrammarExhausted(UserError):
     """More distinct sentences were asked for than the grammar can give."""
 
 
 def stream(seed: int, constructions: tuple[str, ...] | None = None) -> Iterator[Pair]:
     """Endless random pairs; a sentence may come again."""
     dice = Dice(seed)
-    lexicon = load()
     names = constructions or tuple(CONSTRUCTIONS)
     while True:
-        name = dice.weighted((n, CONSTRUCTIONS[n][1]) for n in names)
-        pair = _draw(name, Scene(dice, lexicon))
+        name = dice.weighted((n, CONSTRUCTIONS[n].weight) for n in names)
+        pair = _draw(name, dice)
         if pair is not None:
             yield pair
 
 
-def _draw(name: str, scene: Scene) -> Pair | None:
+def _draw(name: str, dice: Dice) -> Pair | None:
     """One pair of the construction; failed draws repeat, so that weights hold as stated."""
-    build, _ = CONSTRUCTIONS[name]
     for _ in range(100):
         try:
-            node, form, stop = build(Scene(scene.dice, scene.lexicon))
+            tree, form, stop = CONSTRUCTIONS[name].build(Scene(dice))
         except NoFit:
             continue
-        pair = realise(node, form, stop, name)
+        pair = realise(tree, form, stop, name)
         if len(pair.english_tokens) <= MAX_TOKENS:
             return pair
     return None
@@ -55,9 +53,8 @@ def generate(n: int, seed: int, constructions: tuple[str, ...] | None = None) ->
         if pair.english in seen:
             fruitless += 1
             if fruitless >= PATIENCE:
-                raise GrammarExhausted(
-                    f"only {len(seen)} distinct sentences found of {n}: ask for fewer"
-                )
+                found = f"only {len(seen)} distinct sentences found of {n}"
+                raise GrammarExhausted(found, todo="ask for fewer")
             continue
         fruitless = 0
         seen.add(pair.english)

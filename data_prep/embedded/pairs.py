@@ -1,11 +1,11 @@
-"""A sentence pair with its analysis, and the realisation of abstract trees as pairs."""
+"""A sentence pair with its analysis, made from an abstract tree; its CoNLL-U and alignment text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from data_prep.embedded.syntax import english, german
-from data_prep.embedded.syntax.nodes import Clause
+from data_prep.embedded import english, german
+from data_prep.embedded.nodes import Clause, Word
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,36 @@ def realise(node: Clause, form: str, stop: str, construction: str = "") -> Pair:
     """``form``: main, question or imperative; ``stop``: the closing punctuation mark."""
     source = english.sentence(node, form, stop)
     target = german.sentence(node, form, stop)
-    position = {id(token): i for i, token in enumerate(source)}
-    tokens = []
-    for i, token in enumerate(source):
-        glued_next = i + 1 < len(source) and source[i + 1].glued
-        head = 0 if token.head is None else position[id(token.head)] + 1
-        tokens.append(
-            EnglishToken(token.form, token.lemma, token.upos, head, token.relation, not glued_next)
-        )
+    position = {id(word): i for i, word in enumerate(source, start=1)}
+    glued = [*(word.glued for word in source[1:]), False]
+    tokens = tuple(
+        EnglishToken(w.form, w.lemma, w.upos, position.get(id(w.head), 0), w.relation, not tight)
+        for w, tight in zip(source, glued, strict=True)
+    )
     alignment = tuple(
         (i, j)
-        for i, token in enumerate(source)
-        for j, word in enumerate(target)
-        if token.keys & word.keys
+        for i, word in enumerate(source)
+        for j, other in enumerate(target)
+        if word.keys & other.keys
     )
-    return Pair(
-        english=_join([(t.form, t.glued) for t in source]),
-        german=_join([(w.form, w.glued) for w in target]),
-        english_tokens=tuple(tokens),
-        german_tokens=tuple(w.form for w in target),
-        alignment=alignment,
-        construction=construction,
-    )
+    words = tuple(word.form for word in target)
+    return Pair(_join(source), _join(target), tokens, words, alignment, construction)
 
 
-def _join(words: list[tuple[str, bool]]) -> str:
-    text = "".join(("" if glued else " ") + form for form, glued in words)
-    return text.strip()
+def _join(words: list[Word]) -> str:
+    return "".join(("" if word.glued else " ") + word.form for word in words).strip()
+
+
+def conllu(pair: Pair, sentence_id: str) -> str:
+    """One sentence block: ten columns a word, closed by an empty line."""
+    lines = [f"# sent_id = {sentence_id}", f"# text = {pair.english}"]
+    for i, t in enumerate(pair.english_tokens, start=1):
+        misc = "_" if t.space_after else "SpaceAfter=No"
+        row = (str(i), t.form, t.lemma, t.upos, "_", "_", str(t.head), t.relation, "_", misc)
+        lines.append("\t".join(row))
+    return "\n".join(lines) + "\n\n"
+
+
+def pharaoh(pair: Pair) -> str:
+    """0-based ``english-german`` token positions."""
+    return " ".join(f"{i}-{j}" for i, j in pair.alignment)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 
 import pytest
 
 from data_prep.embedded import GrammarExhausted, Pair, generate, splits
-from data_prep.embedded.conllu import conllu, pharaoh
-from data_prep.embedded.grammar.constructions import CONSTRUCTIONS
-from data_prep.embedded.lexicon import load
+from data_prep.embedded.constructions import CONSTRUCTIONS
+from data_prep.embedded.lexicon import NOUNS
+from data_prep.embedded.pairs import conllu, pharaoh
 
 RELATIONS = {
-    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "expl", "det", "amod", "advmod",
+    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "det", "amod", "advmod",
     "nummod", "nmod", "nmod:poss", "case", "fixed", "mark", "aux", "aux:pass", "cop", "acl:relcl",
     "advcl", "ccomp", "xcomp", "conj", "cc", "punct", "compound:prt", "discourse", "nsubj:pass",
 }  # fmt: skip
@@ -33,36 +29,15 @@ def pairs() -> list[Pair]:
     return list(generate(3000, seed=11))
 
 
-def _digest(pairs: Iterator[Pair]) -> str:
-    text = "".join(f"{p.english}\t{p.german}\t{pharaoh(p)}\n{conllu(p, 's')}" for p in pairs)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-PINNED = "5550f6f7260e114f"
+PINNED = "129deaac9c7ca8dd"
 
 
 def test_sample_is_pinned() -> None:
-    """Changes on purpose with the lexicon or grammar, never with the machine or Python version."""
-    assert _digest(generate(300, seed=7))[:16] == PINNED
-
-
-def test_independent_of_hash_seed() -> None:
-    code = (
-        "import hashlib; from data_prep.embedded import generate;"
-        "print(hashlib.sha256(''.join(p.english + p.german for p in generate(100, 3))"
-        ".encode()).hexdigest())"
-    )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1")
-    }
-    assert len(outputs) == 1
+    """Changes on purpose with the lexicon or grammar, never with the machine, the Python version or
+    its hash seed, which is another in every process."""
+    sample = generate(300, seed=7)
+    text = "".join(f"{p.english}\t{p.german}\t{pharaoh(p)}\n{conllu(p, 's')}" for p in sample)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == PINNED
 
 
 def test_seeds_differ() -> None:
@@ -91,23 +66,19 @@ def test_held_out_does_not_depend_on_training_size() -> None:
 def test_exhausted_grammar_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data_prep.embedded.corpus.PATIENCE", 2)
     with pytest.raises(GrammarExhausted, match=r"only \d+ distinct sentences found of 20000"):
-        list(generate(20000, seed=1, constructions=("existence",)))
+        list(generate(20000, seed=1, constructions=("bad weather",)))
 
 
 def test_one_source_one_translation() -> None:
     seen: dict[str, str] = {}
-    for seed in range(4):
+    for seed in range(3):
         for pair in generate(3000, seed=seed):
             assert seen.setdefault(pair.english, pair.german) == pair.german
 
 
-def test_all_constructions_occur(pairs: list[Pair]) -> None:
+def test_all_constructions_occur_at_fair_length(pairs: list[Pair]) -> None:
     assert {p.construction for p in pairs} == set(CONSTRUCTIONS)
-
-
-def test_length(pairs: list[Pair]) -> None:
-    mean = sum(len(p.english.split()) for p in pairs) / len(pairs)
-    assert 7 < mean < 12
+    assert 7 < sum(len(p.english.split()) for p in pairs) / len(pairs) < 12
 
 
 def test_trees_are_valid(pairs: list[Pair]) -> None:
@@ -140,15 +111,11 @@ def test_conllu_format(pairs: list[Pair]) -> None:
         assert text.strip() == pair.english
 
 
-def test_german_tokens_spell_the_sentence(pairs: list[Pair]) -> None:
-    for pair in pairs:
-        assert "".join(pair.german_tokens) == pair.german.replace(" ", "")
-        assert all(pair.german_tokens)
-
-
 def test_alignment(pairs: list[Pair]) -> None:
     for pair in pairs:
         source, target = pair.english_tokens, pair.german_tokens
+        assert all(target)
+        assert "".join(target) == pair.german.replace(" ", "")
         assert list(pair.alignment) == sorted(set(pair.alignment))
         assert all(0 <= i < len(source) and 0 <= j < len(target) for i, j in pair.alignment)
         aligned = {i for i, _ in pair.alignment}
@@ -163,7 +130,7 @@ def test_alignment(pairs: list[Pair]) -> None:
 
 def test_alignment_of_known_words(pairs: list[Pair]) -> None:
     """Nouns without plural have one German form: the alignment must lead there."""
-    nouns = {n.english: n.german for n in load().nouns if n.mass}
+    nouns = {n.english: n.german for n in NOUNS if "m" in n.flags}
     checked = 0
     for pair in pairs:
         for i, j in pair.alignment:
@@ -174,7 +141,7 @@ def test_alignment_of_known_words(pairs: list[Pair]) -> None:
     assert checked > 50
 
 
-def test_final_punctuation_and_capitals(pairs: list[Pair]) -> None:
+def test_punctuation_and_capitals(pairs: list[Pair]) -> None:
     for pair in pairs:
         assert pair.english[0].isupper()
         assert pair.german[0].isupper()
@@ -183,29 +150,55 @@ def test_final_punctuation_and_capitals(pairs: list[Pair]) -> None:
         assert "  " not in pair.german + pair.english
         assert ",," not in pair.german
         assert ",." not in pair.german
-
-
-def _finite_index(pair: Pair) -> list[int]:
-    """German positions aligned with the English root verb or its auxiliaries."""
-    tokens = pair.english_tokens
-    root = next(i for i, t in enumerate(tokens) if t.head == 0)
-    verbal = {
-        i for i, t in enumerate(tokens) if t.head == root + 1 and t.relation in ("aux", "cop")
-    }
-    verbal |= {root} if tokens[root].upos in ("VERB", "AUX") else set()
-    return sorted(j for i, j in pair.alignment if i in verbal)
+        for before, word in itertools.pairwise(pair.german_tokens):
+            if word in ("weil", "dass", "obwohl", "ob", "wenn", "bevor", "nachdem", "um"):
+                assert before == ",", pair.german
 
 
 def test_verb_second_after_a_fronted_adverbial(pairs: list[Pair]) -> None:
-    openers = {"Gestern": 1, "Morgen": 1, "Leider": 1, "Vielleicht": 1, "Heute": 1}
     checked = 0
     for pair in pairs:
-        words = pair.german_tokens
-        if words[0] not in openers or words[1] in ("Abend", "Morgen"):
+        words, tokens = pair.german_tokens, pair.english_tokens
+        if words[0] not in ("Gestern", "Morgen", "Vielleicht", "Heute", "Jetzt"):
             continue
-        assert _finite_index(pair)[0] == 1, pair.german
+        root = next(i for i, t in enumerate(tokens) if t.head == 0)
+        verbal = {i for i, t in enumerate(tokens) if t.head == root + 1 and t.relation == "aux"}
+        finite = 1 + (words[1] in ("Abend", "Morgen"))
+        assert {i for i, j in pair.alignment if j == finite} & {root, *verbal}, pair.german
         checked += 1
     assert checked > 20
+
+
+def test_articles_agree_with_subjects(pairs: list[Pair]) -> None:
+    genders = {n.german: n.gender for n in NOUNS}
+    plurals = {n.german_plural for n in NOUNS}
+    checked = 0
+    for pair in pairs:
+        article, noun = pair.german_tokens[:2]
+        if article in ("Der", "Die", "Das") and noun in genders and noun not in plurals:
+            wanted = {"m": "Der", "f": "Die", "n": "Das"}[genders[noun]]
+            assert article == wanted, pair.german
+            checked += 1
+    assert checked > 100
+
+
+def test_subjects_agree_with_verbs(pairs: list[Pair]) -> None:
+    """In English, by the forms of auxiliaries that tell singular from plural."""
+    singular, plural = {"is", "was", "has", "does"}, {"are", "were"}
+    checked = 0
+    for pair in pairs:
+        for token in pair.english_tokens:
+            fellows = [t for t in pair.english_tokens if t.head == token.head]
+            subject = next((t for t in fellows if t.relation == "nsubj"), token)
+            form = token.form.lower()
+            if (
+                subject.upos == "NOUN"
+                and form in singular | plural
+                and "parents" not in subject.form
+            ):
+                assert (subject.form == subject.lemma) == (form in singular), pair.english
+                checked += 1
+    assert checked > 300
 
 
 def test_verb_final_in_subordinate_clauses(pairs: list[Pair]) -> None:
@@ -231,13 +224,6 @@ def test_verb_final_in_subordinate_clauses(pairs: list[Pair]) -> None:
             assert last & carriers, pair.german
             checked += 1
     assert checked > 200
-
-
-def test_comma_before_conjunctions(pairs: list[Pair]) -> None:
-    for pair in pairs:
-        for before, word in itertools.pairwise(pair.german_tokens):
-            if word in ("weil", "dass", "obwohl", "ob", "wenn", "bevor", "nachdem", "um"):
-                assert before == ",", pair.german
 
 
 def test_contractions_are_used(pairs: list[Pair]) -> None:

@@ -1,1 +1,0 @@
-"""Sampling: random abstract trees that make sense, balanced over constructions."""

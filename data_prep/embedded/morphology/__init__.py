@@ -1,1 +1,0 @@
-"""Inflection: functions from a lexical entry and grammatical features to a word form."""

@@ -1,1 +1,0 @@
-"""Syntax: one abstract tree for a sentence, and its linearisation in each language."""
