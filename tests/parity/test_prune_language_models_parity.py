@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 from toy_language_models import language_model, language_model_options, roberta, task
 
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
-from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.checkpoints.prune.surgery import Kept, check_heads, pruned
 from fairseq_collab.checkpoints.prune.votes import count_votes, grouped_model
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -52,8 +53,9 @@ def trained(arch: str, **options: Any) -> Trained:
     return as_trained(model, given, symbols)
 
 
-def built(state: dict[str, Any]) -> nn.Module:
-    """The model of a checkpoint, as fairseq loads it."""
+def built(result: Trained) -> nn.Module:
+    """The model of the checkpoint that is saved, as fairseq loads it."""
+    state = result.content()
     model = build_model(OmegaConf.create(state["cfg"]["model"]), task())
     model.load_state_dict(state["model"], strict=True)
     return model.double().eval()
@@ -81,19 +83,18 @@ def test_pruned_equals_masked(source: str) -> None:
     """Outputs, and continuations token for token."""
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    state = pruned_checkpoint(whole, KEPT)
-    assert state["cfg"]["model"]["_name"] == HEADSIZE
-    assert state["cfg"]["model"]["heads_in_decoder"] == "3,2"
-    pruned, expected = built(state), masked(whole, KEPT)
-    torch.testing.assert_close(pruned(tokens())[0], expected(tokens())[0], rtol=0, atol=1e-10)
-    assert continuations(pruned) == continuations(expected)
+    result = pruned(whole, KEPT)
+    assert (result.arch, result.options["heads_in_decoder"]) == (HEADSIZE, "3,2")
+    smaller, expected = built(result), masked(whole, KEPT)
+    torch.testing.assert_close(smaller(tokens())[0], expected(tokens())[0], rtol=0, atol=1e-10)
+    assert continuations(smaller) == continuations(expected)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_with_all_heads_nothing_changes(source: str) -> None:
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    same = built(pruned_checkpoint(whole, all_heads(whole.heads)))
+    same = built(pruned(whole, all_heads(whole.heads)))
     torch.testing.assert_close(same(tokens())[0], whole.model(tokens())[0], rtol=0, atol=1e-10)
 
 
@@ -102,11 +103,11 @@ def test_fewer_units_equal_masked_ones() -> None:
     for layer in whole.model.decoder.layers:
         gone = torch.randperm(24)[:10]
         layer.fc2.weight.data[:, gone] = 0  # and so they are the least important
-    state = pruned_checkpoint(whole, all_heads(whole.heads), ffn_dim=14)
-    assert state["cfg"]["model"]["decoder_ffn_embed_dim"] == 14
-    pruned = built(state)
-    assert pruned.decoder.layers[0].fc1.weight.shape == (14, 16)
-    torch.testing.assert_close(pruned(tokens())[0], whole.model(tokens())[0], rtol=0, atol=1e-10)
+    result = pruned(whole, all_heads(whole.heads), ffn_dim=14)
+    assert result.options["decoder_ffn_embed_dim"] == 14
+    smaller = built(result)
+    assert smaller.decoder.layers[0].fc1.weight.shape == (14, 16)
+    torch.testing.assert_close(smaller(tokens())[0], whole.model(tokens())[0], rtol=0, atol=1e-10)
 
 
 # ---- votes ---------------------------------------------------------------------------------------
@@ -117,8 +118,8 @@ def test_fewer_units_equal_masked_ones() -> None:
 def test_the_typical_head_of_each_group_is_voted_for(arch: str, adaptive: dict) -> None:
     """Heads 0, 1 and 3 have values 0.9, 1 and 1.2 times the same: 1 is nearest to the centre."""
     source = trained(arch, **adaptive)
-    for attention in source.attentions["decoder"].values():
-        for weight in (attention.v_proj.weight, attention.v_proj.bias):
+    for one in source.attentions["decoder"]:
+        for weight in (one.module.v_proj.weight, one.module.v_proj.bias):
             heads = weight.data.unflatten(0, (4, -1))
             heads[0], heads[3] = 0.9 * heads[1], 1.2 * heads[1]
             heads[2] *= -1
@@ -143,14 +144,14 @@ def test_attention_that_a_language_model_lacks() -> None:
 def test_heads_that_share_their_keys() -> None:
     model = language_model("transformer_lm_collab")
     with pytest.raises(UserError, match=r"CollaborativeAttention, of which none can be taken"):
-        find_attentions(model, trained(STOCK).path)
+        check_heads(replace(trained(STOCK), model=model))
 
 
 def test_models_that_are_neither_of_the_two_kinds() -> None:
-    path = trained(STOCK).path
+    source = trained(STOCK)
     for model in (roberta("roberta"), _Recurrent()):
         with pytest.raises(UserError, match="neither an encoder-decoder transformer nor a trans"):
-            find_attentions(model, path)
+            check_heads(replace(source, model=model))
 
 
 class _Recurrent(nn.Module):

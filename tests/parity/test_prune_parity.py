@@ -15,9 +15,14 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import all_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
-from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.checkpoints.prune.surgery import (
+    Kept,
+    check_heads,
+    heads_by_attention,
+    pruned,
+)
 from fairseq_collab.metrics.cost import cost
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -61,11 +66,14 @@ def as_trained(model: nn.Module, given: Any, symbols: Namespace) -> Trained:
     cfg.model = given
     task = Namespace(**vars(symbols), build_model=lambda chosen: build_model(chosen, symbols))
     state = {"cfg": cfg, "last_optimizer_state": {}, "extra_state": {"ema": 1, "epoch": 2}}
-    return Trained(Path("checkpoint.pt"), state, model, task, find_attentions(model, Path("c.pt")))
+    found = Trained(Path("checkpoint.pt"), state, model, task)
+    check_heads(found)
+    return found
 
 
-def built(state: dict[str, Any]) -> nn.Module:
-    """The model of a checkpoint, as fairseq loads it."""
+def built(result: Trained) -> nn.Module:
+    """The model of the checkpoint that is saved, as fairseq loads it."""
+    state = result.content()
     model = build_model(OmegaConf.create(state["cfg"]["model"]), toy.task())
     model.load_state_dict(state["model"], strict=True)
     return model.eval()
@@ -73,11 +81,9 @@ def built(state: dict[str, Any]) -> nn.Module:
 
 def masked(source: Trained, kept: Kept) -> nn.Module:
     """The whole model, with zeros where the outputs of the other heads go to."""
-    for site, layers in source.attentions.items():
-        for heads, attention in zip(kept[site], layers.values(), strict=True):
-            weight = attention.out_proj.weight.data.unflatten(1, (attention.num_heads, -1))
-            gone = [head for head in range(attention.num_heads) if head not in heads]
-            weight[:, gone] = 0
+    for one, heads in heads_by_attention(source, kept):
+        weight = one.module.out_proj.weight.data.unflatten(1, (one.module.num_heads, -1))
+        weight[:, [head for head in range(one.module.num_heads) if head not in heads]] = 0
     return source.model
 
 
@@ -93,46 +99,46 @@ def test_pruned_equals_masked(source: str) -> None:
     """Logits, and translations token for token."""
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    pruned = built(pruned_checkpoint(whole, KEPT))
+    smaller = built(pruned(whole, KEPT))
     expected = masked(whole, KEPT)
     torch.testing.assert_close(
-        pruned(**toy.batch())[0], expected(**toy.batch())[0], rtol=0, atol=1e-10
+        smaller(**toy.batch())[0], expected(**toy.batch())[0], rtol=0, atol=1e-10
     )
-    assert all(map(torch.equal, translations(pruned), translations(expected)))
+    assert all(map(torch.equal, translations(smaller), translations(expected)))
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_with_all_heads_nothing_changes(source: str) -> None:
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    state = pruned_checkpoint(whole, all_heads(whole.heads))
+    result = pruned(whole, all_heads(whole.heads))
     torch.testing.assert_close(
-        built(state)(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
+        built(result)(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
     )
     for name, weight in whole.model.named_parameters():
-        if "scale of the model" not in source and name in state["model"]:
-            assert torch.equal(weight, state["model"][name])
+        if "scale of the model" not in source and name in result.model.state_dict():
+            assert torch.equal(weight, result.model.state_dict()[name])
 
 
 def test_parameters_are_really_gone() -> None:
     """An attention of d = 16 with heads of size 4: 3 (16 + 1) 4 + 16 * 4 for each of them."""
     whole = trained("transformer")
-    pruned = built(pruned_checkpoint(whole, KEPT))
+    smaller = built(pruned(whole, KEPT))
     gone = 4 * 6 - sum(len(heads) for layers in KEPT.values() for heads in layers)
     assert gone == 12
-    assert cost(whole.model).parameters - cost(pruned).parameters == gone * (3 * 17 * 4 + 64)
-    assert [layer.self_attn.num_heads for layer in pruned.encoder.layers] == [2, 1]
+    assert cost(whole.model).parameters - cost(smaller).parameters == gone * (3 * 17 * 4 + 64)
+    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 1]
 
 
 def test_shared_weights_stay_shared() -> None:
     whole = trained("transformer", share_all_embeddings=True)
-    weights = pruned_checkpoint(whole, KEPT)["model"]
+    weights = pruned(whole, KEPT).content()["model"]
     names = ("encoder.embed_tokens.weight", "decoder.output_projection.weight")
     assert len({weights[name].data_ptr() for name in names}) == 1
 
 
 def test_what_belongs_to_the_training_is_left_out() -> None:
-    state = pruned_checkpoint(trained(HEADSIZE), KEPT)
+    state = pruned(trained(HEADSIZE), KEPT).content()
     assert "last_optimizer_state" not in state
     assert state["extra_state"] == {"epoch": 2}
     assert state["cfg"]["model"]["_name"] == HEADSIZE
@@ -146,10 +152,10 @@ def test_fewer_units_equal_masked_ones() -> None:
     for layer in [*whole.model.encoder.layers, *whole.model.decoder.layers]:
         gone = torch.randperm(24)[:10]
         layer.fc2.weight.data[:, gone] = 0  # and so they are the least important
-    pruned = built(pruned_checkpoint(whole, all_heads(whole.heads), ffn_dim=14))
-    assert pruned.encoder.layers[0].fc1.weight.shape == (14, 16)
+    smaller = built(pruned(whole, all_heads(whole.heads), ffn_dim=14))
+    assert smaller.encoder.layers[0].fc1.weight.shape == (14, 16)
     torch.testing.assert_close(
-        pruned(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
+        smaller(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
     )
 
 
@@ -172,20 +178,20 @@ def changed(**sites: Any) -> Kept:
 )
 def test_choices_that_do_not_fit(kept: Kept, message: str) -> None:
     with pytest.raises(UserError) as refusal:
-        pruned_checkpoint(trained("transformer"), kept)
+        pruned(trained("transformer"), kept)
     assert message in str(refusal.value)
 
 
 def test_more_units_than_there_are() -> None:
     whole = trained("transformer")
     with pytest.raises(UserError, match=r"layers\.0 has 24 feed-forward units, not 25"):
-        pruned_checkpoint(whole, all_heads(whole.heads), ffn_dim=25)
+        pruned(whole, all_heads(whole.heads), ffn_dim=25)
 
 
 def test_heads_of_different_sizes() -> None:
     whole = trained(HEADSIZE, key_dim=12, heads_in_cross="4,2", v_head_size=4)
     with pytest.raises(UserError, match=r"heads have different sizes \(3, 6 in q_proj\)"):
-        pruned_checkpoint(whole, all_heads(whole.heads))
+        pruned(whole, all_heads(whole.heads))
 
 
 def test_heads_that_share_their_keys() -> None:
@@ -195,4 +201,4 @@ def test_heads_that_share_their_keys() -> None:
 
 def test_models_that_are_no_transformers() -> None:
     with pytest.raises(UserError, match=r"c\.pt: neither an encoder-decoder transformer nor"):
-        find_attentions(nn.Linear(1, 1), Path("c.pt"))
+        check_heads(Trained(Path("c.pt"), {}, nn.Linear(1, 1), None))

@@ -17,7 +17,7 @@ from results_from_runs import table_of
 
 from fairseq_collab.bench.targets import TARGETS, reached
 from fairseq_collab.checkpoints.prune.curve import free_heads
-from fairseq_collab.checkpoints.prune.curve_results import LOSS
+from fairseq_collab.results.prune_curve import LOSS
 
 FOLDER = REPOSITORY / "results"
 

@@ -23,7 +23,7 @@ from fairseq_collab.checkpoints.reparametrize.levenberg import (
     minimise,
     relative_error,
 )
-from fairseq_collab.checkpoints.reparametrize.search import smallest
+from fairseq_collab.checkpoints.reparametrize.work import smallest
 
 HEADS, SIZE, DIM, KEYS = 3, 4, 10, 9  # H, h, d, d_y
 

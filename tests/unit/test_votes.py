@@ -15,10 +15,11 @@ from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import grouped_attentions
-from fairseq_collab.checkpoints.prune import votes_file
-from fairseq_collab.checkpoints.prune.choices import elected, named_heads, random_heads
-from fairseq_collab.checkpoints.prune.trained import Trained
-from fairseq_collab.checkpoints.prune.votes import Count, batches, count_votes, grouped_model
+from fairseq_collab.checkpoints.attentions import attentions
+from fairseq_collab.checkpoints.opener import Trained, epoch
+from fairseq_collab.checkpoints.prune import votes as votes_file
+from fairseq_collab.checkpoints.prune.choices import named_heads, random_heads
+from fairseq_collab.checkpoints.prune.votes import Count, count_votes, elected, grouped_model
 
 CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
@@ -27,13 +28,11 @@ HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 def known(arch: str = "transformer") -> Trained:
     """Heads 0, 1 and 3 have values 0.9, 1 and 1.2 times the same; head 2 has others."""
     source = trained(arch)
-    for layers in source.attentions.values():
-        for attention in layers.values():
-            weight, bias = attention.v_proj.weight.data, attention.v_proj.bias.data
-            for one in (weight.unflatten(0, (4, -1)), bias.unflatten(0, (4, -1))):
-                for head, factor in ((0, 0.9), (3, 1.2)):
-                    one[head] = factor * one[1]
-                one[2] *= -1
+    for attention in attentions(source.model):
+        for weight in attention.module.v_proj.parameters():
+            heads = weight.data.unflatten(0, (4, -1))
+            heads[0], heads[3] = 0.9 * heads[1], 1.2 * heads[1]
+            heads[2] *= -1
     return source
 
 
@@ -109,7 +108,7 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
         get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
     )
     with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
-        batches(dataclasses.replace(source, task=task), "valid", None)
+        epoch(dataclasses.replace(source, task=task), "valid", None)
 
 
 # ---- counting ------------------------------------------------------------------------------------

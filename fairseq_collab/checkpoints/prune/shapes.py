@@ -25,7 +25,7 @@ import yaml
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
-from fairseq_collab.checkpoints.prune.trained import HEADSIZE
+from fairseq_collab.checkpoints.prune.surgery import HEADSIZE
 from fairseq_collab.models.layers import SITES
 from fairseq_compat import checkpoints
 
