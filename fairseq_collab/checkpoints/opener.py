@@ -114,9 +114,6 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
 
     Args:
         changed: options of the model or the task that are to have other values.
-
-    Raises:
-        UserError: see :func:`load`.
     """
     if data is not None:
         check_data(data)
@@ -130,11 +127,7 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
 
 
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
-    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes.
-
-    Raises:
-        UserError: it does not fit its data folder.
-    """
+    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes."""
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
     return Trained(checkpoint, without_weights(state), model.eval(), task)
 
@@ -144,11 +137,7 @@ def without_weights(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(trained: Trained, out: Path) -> None:
-    """Write a checkpoint as a whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write a checkpoint as a whole or not at all."""
     checkpoints.save(trained.content(), out)
 
 
@@ -231,22 +220,14 @@ def placeholder(size: int) -> Dictionary:
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
-    """The data folder, or folders joined by colons as fairseq takes them, must be there.
-
-    Raises:
-        UserError: names the first that is not.
-    """
+    """The data folder, or folders joined by colons as fairseq takes them, must be there."""
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("there is no such data folder", folder, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No weight may be NaN or infinite.
-
-    Raises:
-        UserError: names the first that is.
-    """
+    """No weight may be NaN or infinite."""
     for name, weight in weights.items():
         defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
         if defined and not torch.isfinite(weight).all():

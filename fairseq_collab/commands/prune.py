@@ -165,12 +165,7 @@ def report(heads: choices.Heads, kept: Kept, gates: Gates) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint cannot be used, the choice does not fit it, or the result cannot
-            be written.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check_options(parser, args)

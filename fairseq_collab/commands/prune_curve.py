@@ -112,11 +112,7 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
 
 
 def check_some_go(args: Namespace, heads: Heads) -> None:
-    """Some point of a curve must have lost a head.
-
-    Raises:
-        UserError: none has.
-    """
+    """Some point of a curve must have lost a head."""
     totals = [heads_in(curve, heads) for curve in args.sites]
     if not any(counts(total, args.steps, args.most)[-1] for total in totals):
         todo = "give a larger --most, or smaller --steps"
@@ -124,11 +120,7 @@ def check_some_go(args: Namespace, heads: Heads) -> None:
 
 
 def settings(args: Namespace) -> dict[str, Any]:
-    """What the points of a curve depend on.
-
-    Raises:
-        UserError: the file of importances is none.
-    """
+    """What the points of a curve depend on."""
     given = args.importance
     if given is not None:
         content.read(given)
@@ -159,11 +151,7 @@ class Pruner:
             results.write()
 
     def importance(self) -> Any:
-        """The importance of all heads of the whole model.
-
-        Raises:
-            UserError: the file is none, or is of another model; or there are no data.
-        """
+        """The importance of all heads of the whole model."""
         if path := self.args.importance:
             return content.measure(content.read(path), self.args.by, self.trained.heads, path)
         say(f"importance of the heads, on {self.subset}")
@@ -201,12 +189,7 @@ class Pruner:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint or a file cannot be used, the folder holds another curve, or the
-            results cannot be written.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)

@@ -211,11 +211,7 @@ def _number(value: float | None) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: see :func:`reparametrize`.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)

@@ -68,11 +68,7 @@ def groups(text: str) -> str:
 
 
 def check_stable(count: Count, rho: float | None, path: Path) -> None:
-    """Refuse votes of groups that still move.
-
-    Raises:
-        UserError: the centres move more than ``rho``.
-    """
+    """Refuse votes of groups that still move."""
     if rho is not None and not count.shift <= rho:
         raise UserError(
             f"its groups are not stable: in a batch their centres are off by {count.shift:.4f} of "
@@ -83,12 +79,7 @@ def check_stable(count: Count, rho: float | None, path: Path) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint or the data cannot be used, the groups are not stable, or the
-            file cannot be written.
-    """
+    """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
     output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
     check_folder_of(output, "--output")

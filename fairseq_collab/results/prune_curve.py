@@ -56,9 +56,6 @@ class Results:
     Args:
         settings: what points depend on; points of other settings are refused.
         circumstances: under which the file was last written.
-
-    Raises:
-        UserError: there is a file of another version, or with other settings.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], circumstances: Mapping[str, Any]):
@@ -102,11 +99,7 @@ class Results:
         self.write()
 
     def write(self) -> None:
-        """Write the file as a whole or not at all.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write the file as a whole or not at all."""
         content = {
             "version": VERSION,
             **self.circumstances,
@@ -131,11 +124,7 @@ class Results:
 
 
 def write_report(results: Results) -> str:
-    """Write table and figure; the table.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Write table and figure; the table."""
     folder = results.path.parent
     text = table(results.curves(), results.settings)
     write_content(folder / TABLE, text.encode())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import toy
+from omegaconf import OmegaConf
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
@@ -75,3 +78,17 @@ def test_data_folders_that_are_gone(tmp_path: Path) -> None:
     assert opener.load(path, STORED).cfg.task.data == str(STORED)
     with pytest.raises(UserError, match=f"no such data folder; {opener.GIVE_DATA}"):
         opener.load(path, tmp_path / "no")
+
+
+def test_a_data_set_that_the_model_cannot_read() -> None:
+    options = {"dataset": {"max_tokens": 9, "batch_size": None}, "common": {"seed": 1}}
+    task = Namespace(
+        load_dataset=lambda subset: None,
+        dataset=lambda subset: None,
+        max_positions=lambda: (2, 2),
+        get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
+    )
+    state = {"cfg": OmegaConf.create(options)}
+    trained = opener.Trained(Path("c.pt"), state, toy.model("transformer"), task)
+    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
+        opener.epoch(trained, "valid")

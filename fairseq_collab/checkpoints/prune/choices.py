@@ -67,11 +67,7 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
 
 
 def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
-    """``keep`` heads of each attention by chance, the same for the same ``seed``.
-
-    Raises:
-        UserError: there are not as many.
-    """
+    """``keep`` heads of each attention by chance, the same for the same ``seed``."""
     check_enough(heads, keep)
     chance = torch.Generator().manual_seed(seed)
     return {
@@ -81,11 +77,7 @@ def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
 
 
 def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
-    """Refuse to keep more heads than there are.
-
-    Raises:
-        UserError: names the site.
-    """
+    """Refuse to keep more heads than there are."""
     for site, counts in heads.items():
         if min(counts, default=keep[site]) < keep[site]:
             raise UserError(
@@ -105,11 +97,7 @@ def largest(values: Sequence[float], keep: int) -> list[int]:
 def most_important(
     measure: Measure, heads: Heads, keep: Mapping[Site, int], sites: Sequence[Site] = SITES
 ) -> Kept:
-    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all.
-
-    Raises:
-        UserError: there are not as many.
-    """
+    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all."""
     check_enough({site: heads[site] for site in sites}, keep)
     chosen = {site: [largest(values, keep[site]) for values in measure[site]] for site in sites}
     return {**all_heads(heads), **chosen}

@@ -61,11 +61,7 @@ def counts(total: int, step: float, most: float) -> list[int]:
 
 
 def pruned_model(trained: Trained, kept: Kept) -> Any:
-    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode.
-
-    Raises:
-        UserError: ``kept`` does not fit the model.
-    """
+    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode."""
     weights = weights_of(trained)
     for one, heads in heads_by_attention(trained, kept):
         if not heads:
@@ -82,9 +78,6 @@ def measured(
 
     Args:
         by: a key of :data:`FORMS`.
-
-    Raises:
-        UserError: the subset has no sentence.
     """
     importance = Importance(pruned_model(trained, kept).to(device))
     for sample in epoch(trained, subset):

@@ -58,12 +58,7 @@ def load(path: Path, data: Path | None = None, to_save: bool = True) -> Trained:
 
 
 def check_heads(trained: Trained) -> None:
-    """Every head must have projections of its own.
-
-    Raises:
-        UserError: the model has others, or is neither an encoder-decoder transformer nor a language
-            model.
-    """
+    """Every head must have projections of its own."""
     for side in ("decoder",) if trained.is_language_model else ("encoder", "decoder"):
         layers = getattr(getattr(trained.model, side, None), "layers", None)
         if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
@@ -95,9 +90,6 @@ def pruned(
         ffn_dim: units to keep in each feed-forward layer, those with the largest weights; all of
             them unless given.
         weights: in place of the model's own.
-
-    Raises:
-        UserError: ``kept`` does not fit the model, or it has fewer units.
     """
     check_kept(trained, kept)
     left = keep_heads(trained, weights or weights_of(trained), kept)
@@ -168,9 +160,6 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
     """``weights`` with the ``count`` units of each feed-forward layer that weigh most.
 
     A unit weighs the product of the lengths of its row of ``fc1`` and its column of ``fc2``.
-
-    Raises:
-        UserError: a layer has fewer units.
     """
     result = dict(weights)
     for name in [name for name in weights if name.endswith(".fc1.weight")]:
@@ -235,11 +224,7 @@ def head_size(one: Attention, projection: str) -> int:
 
 
 def common_head_size(trained: Trained, projection: str) -> int:
-    """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers.
-
-    Raises:
-        UserError: it differs.
-    """
+    """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers."""
     found = {head_size(one, projection) for site in trained.attentions.values() for one in site}
     if len(found) > 1:
         raise UserError(
@@ -252,11 +237,7 @@ def common_head_size(trained: Trained, projection: str) -> int:
 
 
 def rebuilt(trained: Trained, options: DictConfig, weights: Mapping[str, Tensor]) -> Trained:
-    """The checkpoint with a model of these options and ``weights``.
-
-    Raises:
-        UserError: the weights do not fit.
-    """
+    """The checkpoint with a model of these options and ``weights``."""
     model = trained.task.build_model(options)
     own = {name: value for name, value in model.state_dict().items() if name.endswith(_OWN)}
     model.load_state_dict({**own, **weights}, strict=True)

@@ -128,9 +128,6 @@ def count_votes(
 
     Args:
         model: with heads in groups, in eval mode, on ``device``.
-
-    Raises:
-        UserError: there is no batch.
     """
     read = 0
     with torch.no_grad(), watched(model) as attentions:
@@ -221,11 +218,7 @@ class VotesFile:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of votes as a whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write a file of votes as a whole or not at all."""
     text = json.dumps({"version": VERSION, **content}, indent=1, ensure_ascii=False) + "\n"
     try:
         atomic.write(path, lambda file: file.write(text.encode()))
@@ -235,11 +228,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> VotesFile:
-    """Read a file of votes.
-
-    Raises:
-        UserError: it cannot be read, or is none.
-    """
+    """Read a file of votes."""
     todo = "give a file that fairseq-collab vote has written"
     content = read_versioned(path, VERSION, "votes", todo)
     rule, votes = content.get("rule"), content.get("votes", {})

@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
 from torch import Tensor, nn
 
 from fairseq_collab.attention.concatenated import check_choice
@@ -84,27 +86,12 @@ def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]
     """Batches of the model's inputs for ``number`` sentences, evenly spread over ``subset``.
 
     Sentences of like length share a batch.
-
-    Raises:
-        UserError, FileNotFoundError: see :func:`.opener.spread`.
     """
     dataset, chosen = spread(trained, subset, number)
-    chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
-    return [
-        dataset.collater([dataset[i] for i in batch])["net_input"]
-        for batch in _batches(chosen, dataset)
-    ]
-
-
-def _batches(indices: Sequence[int], dataset: Any) -> Iterator[list[int]]:
-    """Runs of ``indices``, which get longer, that hold :data:`MAX_TOKENS` with their padding."""
-    batch: list[int] = []
-    for index in indices:
-        if batch and (len(batch) + 1) * int(dataset.num_tokens(index)) > MAX_TOKENS:
-            yield batch
-            batch = []
-        batch.append(index)
-    yield batch
+    order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
+    most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
+    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
+    return [dataset.collater([dataset[int(i)] for i in batch])["net_input"] for batch in batches]
 
 
 def moments(
@@ -130,8 +117,8 @@ def moments(
             with watched(places, moved, pad, see):
                 trained.model(**moved)
     return {
-        place: Moments(queries[place].mean(), queries[place].covariance(), keys[place].covariance())
-        for place in places
+        place: Moments(seen.mean(), seen.covariance(), keys[place].covariance())
+        for place, seen in queries.items()
     }
 
 

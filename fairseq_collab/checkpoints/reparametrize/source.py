@@ -56,11 +56,7 @@ def load(path: Path, data: Path | None = None) -> Trained:
 
 
 def check(trained: Trained) -> None:
-    """Refuse a model that has no collaborative twin, and attentions that have none.
-
-    Raises:
-        UserError: says what is different.
-    """
+    """Refuse a model that has no collaborative twin, and attentions that have none."""
     target_arch(trained)
     found = attentions(trained.model)
     for one in found:
@@ -69,11 +65,7 @@ def check(trained: Trained) -> None:
 
 
 def target_arch(trained: Trained) -> str:
-    """The architecture with collaborative heads that goes with a model.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The architecture with collaborative heads that goes with a model."""
     model, path = trained.model, trained.path
     if type(model) in _STOCK:
         return _STOCK[type(model)]
@@ -91,11 +83,7 @@ def target_arch(trained: Trained) -> str:
 
 
 def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No attention may be pruned, or share its scoring weights with another.
-
-    Raises:
-        UserError: names the weight.
-    """
+    """No attention may be pruned, or share its scoring weights with another."""
     owners: dict[int, str] = {}
     for name, weight in weights.items():
         if name.endswith("q_proj.weight"):
@@ -111,11 +99,7 @@ def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def check_attention(one: Attention, path: Path) -> None:
-    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``.
-
-    Raises:
-        UserError: says what is different.
-    """
+    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
         if module.head_dim * module.num_heads != module.embed_dim:
@@ -132,11 +116,7 @@ def check_attention(one: Attention, path: Path) -> None:
 
 
 def check_head_counts(found: list[Attention], path: Path) -> None:
-    """All attentions of the encoder, and all of the decoder, must have as many heads.
-
-    Raises:
-        UserError: names two that differ.
-    """
+    """All attentions of the encoder, and all of the decoder, must have as many heads."""
     first: dict[bool, Attention] = {}
     for one in found:
         other = first.setdefault(one.site == "encoder", one)

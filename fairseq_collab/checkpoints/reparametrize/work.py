@@ -17,13 +17,8 @@ from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate, convert
-from fairseq_collab.checkpoints.reparametrize.factorise import (
-    Factors,
-    Problem,
-    factorise,
-    relative_error_of,
-)
+from fairseq_collab.checkpoints.reparametrize import calibrate, convert, factorise
+from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_collab.metrics.model_bleu import bleu
 from fairseq_collab.models.layers import SITES
@@ -73,11 +68,7 @@ def chosen_dims(args: Namespace, trained: Trained) -> dict[Attention, int]:
 
 
 def chosen_places(args: Namespace, trained: Trained) -> list[Attention]:
-    """The attentions of the chosen sites.
-
-    Raises:
-        UserError: there are none, or a site is unknown.
-    """
+    """The attentions of the chosen sites."""
     try:
         sites = named_sites("--sites", args.sites, or_none=True)
     except ValueError as error:
@@ -180,11 +171,13 @@ class Reparametrizer:
         if args.method == "tensorly":
             return tensorly_factors(problem, key_dim, seed=args.seed)
         steps = 0 if args.method == "block" else args.steps
-        return factorise(problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed)
+        return factorise.factorise(
+            problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
+        )
 
     def logit_error(self, place: Attention, factors: Factors) -> float | None:
         scores = self.parts[place].scores
-        return None if scores is None else relative_error_of(scores, factors)
+        return None if scores is None else factorise.relative_error_of(scores, factors)
 
     def model(self, key_dims: Mapping[Attention, int]) -> tuple[Trained, list[Fit]]:
         """The result, and the fit of each attention."""
@@ -195,18 +188,9 @@ class Reparametrizer:
             weights[place] = convert.collaborative_weights(
                 place.module, part.problem, factors, part.query_mean, self.args.exportable
             )
-            fits.append(
-                Fit(
-                    place.site,
-                    place.layer,
-                    key_dim,
-                    factors.start_error,
-                    factors.error,
-                    self.logit_error(place, factors),
-                    factors.steps,
-                    round(time.perf_counter() - began, 3),
-                )
-            )
+            errors = (factors.start_error, factors.error, self.logit_error(place, factors))
+            seconds = round(time.perf_counter() - began, 3)
+            fits.append(Fit(place.site, place.layer, key_dim, *errors, factors.steps, seconds))
         return convert.with_collaborative(self.trained, weights), fits
 
     def within_error(self, budget: float) -> dict[Attention, int]:
