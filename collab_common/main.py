@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "average": Command("fairseq_collab.checkpoints.average", "average checkpoints of one training"),
+    "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
     "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
     "compare": Command("fairseq_collab.results.compare", "significance tests of two runs"),
     "configs": Command("", "print the folder of Hydra configurations, for --config-dir", False),
@@ -44,6 +44,9 @@ COMMANDS = {
     "export": Command("fairseq_collab.commands.export", "a model for other engines, exactly"),
     "heads": Command("fairseq_collab.commands.heads", "what a model's heads do"),
     "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data"),
+    "measure": Command(
+        "fairseq_collab.commands.measure", "time and memory of factorisations, beside TensorLy's"
+    ),
     "prune": Command("fairseq_collab.commands.prune", "take heads out of a trained model"),
     "prune-curve": Command(
         "fairseq_collab.commands.prune_curve", "BLEU against the share of heads removed"

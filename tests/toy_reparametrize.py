@@ -13,14 +13,15 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 from torch import nn
 
+from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize import convert, source
 from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, factorise
-from fairseq_collab.checkpoints.reparametrize.source import Place, Source
 
 HERE = Path("model.pt")
 
 
-def trained(arch: str, **options: Any) -> Source:
+def trained(arch: str, **options: Any) -> Trained:
     """A model of ``arch`` in double precision, all of whose weights are random."""
     symbols = toy_language_models.task()
     if "roberta" in arch:
@@ -35,11 +36,9 @@ def trained(arch: str, **options: Any) -> Source:
     symbols.build_model = lambda cfg: build_model(cfg, symbols)
     cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
-    attentions = source.find_attentions(model)
-    for place, module in attentions.items():
-        source.check_attention(place, module, HERE)
-    source.check_head_counts(attentions, HERE)
-    return Source(HERE, state, model, symbols, source.target_arch(model, HERE), attentions)
+    found = Trained(HERE, state, model, symbols)
+    source.check(found)
+    return found
 
 
 def randomise(model: nn.Module) -> None:
@@ -50,30 +49,28 @@ def randomise(model: nn.Module) -> None:
 
 
 def converted(
-    found: Source, key_dims: dict[Place, int], mean: torch.Tensor | None = None
-) -> tuple[Any, dict[Place, Factors]]:
+    found: Trained, key_dims: dict[Attention, int], mean: torch.Tensor | None = None
+) -> tuple[Any, dict[Attention, Factors]]:
     """The collaborative model in place of ``found``, and the factors of each attention."""
     weights, factors = {}, {}
     for place, key_dim in key_dims.items():
-        module = found.attentions[place]
-        wq, wk, _ = convert.head_weights(module)
+        wq, wk, _ = convert.head_weights(place.module)
         problem = Problem(wq, wk)
         factors[place] = factorise(problem, key_dim, max_steps=3)
-        weights[place] = convert.collaborative_weights(module, problem, factors[place], mean)
-    cfg = convert.target_config(found, key_dims)
-    return convert.target_model(found, cfg, weights), factors
+        weights[place] = convert.collaborative_weights(place.module, problem, factors[place], mean)
+    return convert.with_collaborative(found, weights).model, factors
 
 
-def full(found: Source) -> dict[Place, int]:
+def full(found: Trained) -> dict[Attention, int]:
     """The key dimensions that are exact."""
-    return {place: module.q_proj.out_features for place, module in found.attentions.items()}
+    return {place: place.module.q_proj.out_features for place in attentions(found.model)}
 
 
-def inputs(found: Source) -> dict[str, torch.Tensor]:
+def inputs(found: Trained) -> dict[str, torch.Tensor]:
     """A batch with padding for the model's kind."""
     batch = toy.batch(found.task)
-    if any(place.site == "cross" for place in found.attentions):
+    if found.attentions["cross"]:
         return batch
-    if found.arch == "roberta_collab":
+    if found.attentions["encoder"]:
         return {"src_tokens": batch["src_tokens"]}
     return {"src_tokens": batch["prev_output_tokens"]}

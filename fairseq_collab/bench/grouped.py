@@ -14,10 +14,11 @@ it is timed, both must give the same translations.  Heads go by chance, through 
 from __future__ import annotations
 
 import copy
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from fairseq_collab.attention.grouped import grouped_attentions
 from fairseq_collab.bench import generate, train
@@ -37,16 +38,10 @@ from fairseq_collab.bench.settings import (
 )
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import random_task
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import random_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, keep_heads
-from fairseq_collab.checkpoints.prune.trained import (
-    GROUPED,
-    Trained,
-    build,
-    find_attentions,
-    sized_options,
-    weights_of,
-)
+from fairseq_collab.checkpoints.prune.surgery import GROUPED, Kept, heads_by_attention
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_collab.models.layers import SITES
 
@@ -118,10 +113,9 @@ def whole_models(preset: str, settings: Settings) -> Iterator[tuple[Trained, Any
     for case in fixed_cases(preset, settings.quick):
         task = random_task(preset, case.sentences, settings.seed)
         stock, whole = random_pair(Variant(HEADSIZE), preset, task, settings.seed)
-        cfg = Namespace(model=Namespace(**preset_options(preset)))
+        cfg = OmegaConf.create({"model": preset_options(preset)})
         name = Path(f"the {preset} model")
-        attentions = find_attentions(whole, name)
-        yield Trained(name, {"cfg": cfg}, whole.eval(), task, attentions), stock, case
+        yield Trained(name, {"cfg": cfg}, whole.eval(), task), stock, case
 
 
 def pruned(
@@ -133,7 +127,7 @@ def pruned(
         UserError: the pruned model translates otherwise than the masked one.
     """
     kept = random_heads(trained.heads, dict.fromkeys(SITES, count), settings.seed)
-    small = without(trained, kept)
+    small = surgery.pruned(trained, kept).model
     batches = generate.sentences(trained.task, case, settings)
 
     def translator(model: Any) -> Translator:
@@ -162,21 +156,13 @@ def pruned(
         yield {**common, "against": against, **compare(pairs).as_dict()}
 
 
-def without(trained: Trained, kept: Kept) -> Any:
-    """The model that has lost all heads but the ``kept``."""
-    weights = keep_heads(trained, weights_of(trained), kept)
-    counts = {site: [len(heads) for heads in layers] for site, layers in kept.items()}
-    return build(trained, sized_options(trained, HEADSIZE, counts), weights)
-
-
 def masked(trained: Trained, kept: Kept) -> Any:
     """A copy of the model in which the outputs of all heads but the ``kept`` are zero."""
     model = copy.deepcopy(trained.model)
-    for site, layers in trained.attentions.items():
-        for heads, (name, attention) in zip(kept[site], layers.items(), strict=True):
-            gone = sorted(set(range(attention.num_heads)) - set(heads))
-            columns = model.get_submodule(name).out_proj.weight.detach()  # (d, H * h_v)
-            columns.unflatten(1, (attention.num_heads, -1))[:, gone] = 0
+    for one, heads in heads_by_attention(trained, kept):
+        gone = sorted(set(range(one.module.num_heads)) - set(heads))
+        columns = model.get_submodule(one.name).out_proj.weight.detach()  # (d, H * h_v)
+        columns.unflatten(1, (one.module.num_heads, -1))[:, gone] = 0
     return model
 
 

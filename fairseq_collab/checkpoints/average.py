@@ -1,8 +1,7 @@
-"""``fairseq-collab average``: the mean of the weights of several checkpoints of one training."""
+"""The mean of the weights of several checkpoints of one training."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from fairseq_compat import checkpoints
 
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+_ONE_TRAINING = "average one training only"
 
 
 class Mean:
@@ -24,17 +24,16 @@ class Mean:
 
     def __init__(self) -> None:
         self.paths: list[str] = []
-        self.kinds: dict[str, tuple[torch.Size, bool]] = {}  # shape, and whether floating
+        self.like: dict[str, Tensor] = {}  # shapes and types of the first model, without values
+        self.tied: dict[str, str] = {}  # floating weight: name that it is summed under
         self.sums: dict[str, Tensor] = {}
         self.integers: dict[str, list[Tensor]] = {}  # small, and not simply averaged
-        self.tied: dict[str, str] = {}  # name of a shared weight: name it is summed under
-        self.dtypes: dict[str, torch.dtype] = {}
 
     def add(self, model: dict[str, Tensor], path: str) -> None:
-        """Adds the weights of one checkpoint.
+        """Add the weights of one checkpoint.
 
         Raises:
-            UserError: they differ in names or shapes from those before, or are not finite
+            UserError: they differ in names or shapes from those before, or are not finite.
         """
         if self.paths:
             self._compare(model, path)
@@ -44,65 +43,52 @@ class Mean:
         for name, value in model.items():
             if not value.is_floating_point():
                 self.integers.setdefault(name, []).append(value)
-                continue
-            if name.endswith(checkpoints.UNDEFINED):  # zero in the mean
-                continue
-            if not torch.isfinite(value).all():
-                raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
-            if self.tied.get(name, name) == name:
+            elif self.tied[name] == name and not name.endswith(checkpoints.UNDEFINED):
+                if not torch.isfinite(value).all():
+                    raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
                 self.sums[name] += value
 
     def _start(self, model: dict[str, Tensor]) -> None:
+        self.like = {name: value.to("meta") for name, value in model.items()}
         first = checkpoints.first_names(model)
-        for name, value in model.items():
-            self.kinds[name] = value.shape, value.is_floating_point()
-            if value.is_floating_point():
-                self.tied[name] = first[name]
-                # Half precision would round the mean away: fairseq, too, saves it as float32.
-                self.dtypes[name] = torch.promote_types(value.dtype, torch.float32)
-                if self.tied[name] == name:
-                    self.sums[name] = torch.zeros_like(value, dtype=torch.float64)
+        self.tied = {name: first[name] for name in model if model[name].is_floating_point()}
+        self.sums = {
+            name: torch.zeros_like(model[name], dtype=torch.float64)
+            for name in self.tied
+            if self.tied[name] == name
+        }
 
     def _compare(self, model: dict[str, Tensor], path: str) -> None:
-        for name in sorted(self.kinds.keys() ^ model.keys()):
-            lacking, other = (path, self.paths[0]) if name in self.kinds else (self.paths[0], path)
-            raise UserError(f"has no {name}, unlike {other}", lacking, "average one training only")
+        for name in sorted(self.like.keys() ^ model.keys()):
+            lacking, other = (path, self.paths[0]) if name in self.like else (self.paths[0], path)
+            raise UserError(f"has no {name}, unlike {other}", lacking, _ONE_TRAINING)
         for name, value in model.items():
-            shape, floating = self.kinds[name]
-            if (value.shape, value.is_floating_point()) != (shape, floating):
-                raise UserError(
-                    f"{name} is {_kind(value.shape, value.is_floating_point())}, "
-                    f"but {_kind(shape, floating)} in {self.paths[0]}",
-                    path,
-                    "average one training only",
-                )
+            found, expected = _kind(value), _kind(self.like[name])
+            if found != expected:
+                what = f"{name} is {found}, but {expected} in {self.paths[0]}"
+                raise UserError(what, path, _ONE_TRAINING)
         # A weight that is shared here and not there has two means.
-        for name, first in list(self.tied.items()):
+        for name, first in self.tied.items():
             if first != name and not torch.equal(model[name], model[first]):
-                raise UserError(
-                    f"{name} differs from {first}, but is tied to it in {self.paths[0]}",
-                    path,
-                    "average one training only",
-                )
+                what = f"{name} differs from {first}, but is tied to it in {self.paths[0]}"
+                raise UserError(what, path, _ONE_TRAINING)
 
     def result(self) -> dict[str, Tensor]:
-        """Returns the mean, with names and sharing of the first model.
-
-        Raises:
-            UserError: the signatures differ, that is, the attention or the dictionary does
-        """
+        """The mean, with names and sharing of the first model."""
         means: dict[str, Tensor] = {}
-        for name in self.kinds:
+        for name, like in self.like.items():
             if name in self.integers:
                 means[name] = self._integer(name)
             elif self.tied[name] != name:
                 means[name] = means[self.tied[name]]
             else:
-                means[name] = (self.sums[name] / len(self.paths)).to(self.dtypes[name])
+                # Half precision would round the mean away: fairseq, too, saves it as float32.
+                dtype = torch.promote_types(like.dtype, torch.float32)
+                means[name] = (self.sums[name] / len(self.paths)).to(dtype)
         return means
 
     def _integer(self, name: str) -> Tensor:
-        """Keeps what all inputs agree on; the mean of the rest is rounded down, as in fairseq."""
+        """What all inputs agree on; the mean of the rest is rounded down, as in fairseq."""
         first, *others = values = self.integers[name]
         if all(torch.equal(first, value) for value in others):
             return first
@@ -117,14 +103,14 @@ class Mean:
         return (total // len(values)).to(first.dtype)
 
 
-def _kind(shape: torch.Size, floating: bool) -> str:
-    return f"{'float' if floating else 'integer'} {tuple(shape)}"
+def _kind(weight: Tensor) -> str:
+    return f"{'float' if weight.is_floating_point() else 'integer'} {tuple(weight.shape)}"
 
 
 def average_checkpoints(
     paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]
 ) -> None:
-    """Writes a checkpoint with the mean of the weights of ``paths``.
+    """Write a checkpoint with the mean of the weights of ``paths``.
 
     Everything else (configuration, task state, ...) is that of the input with most updates;
     the state of the optimizer is left out.
@@ -154,13 +140,10 @@ def _updates(state: dict[str, Any]) -> int:
 def last_checkpoints(
     count: int, folder: str | os.PathLike[str], upper_bound: int | None = None
 ) -> list[str]:
-    """Returns the last ``count`` checkpoints of a folder, oldest first.
+    """The last ``count`` checkpoints of a folder, oldest first.
 
     These are the ones of whole epochs (``checkpoint3.pt``) or, in a folder without any, those
     of ``--save-interval-updates`` (``checkpoint_3_1000.pt``).
-
-    Raises:
-        UserError: there is no such folder, or it holds fewer checkpoints
     """
     if not os.path.isdir(folder):
         raise UserError("there is no such folder", folder, "give the --save-dir of the training")
@@ -178,52 +161,3 @@ def last_checkpoints(
             "give a smaller --last, or train with --keep-last-epochs or more",
         )
     return [os.path.join(folder, name) for _, name in numbered[-count:]]
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab average",
-        description="Averages the weights of several checkpoints of one training. The result "
-        "translates like any checkpoint; to train on from it, use --finetune-from-model.",
-        epilog="example: fairseq-collab average --last 5 checkpoints --output average.pt",
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--inputs", nargs="+", metavar="FILE", help="the checkpoints to average")
-    source.add_argument(
-        "--last",
-        nargs=2,
-        metavar=("N", "DIR"),
-        help="the last N checkpoints of the folder DIR: those of epochs (checkpoint3.pt) or, "
-        "where there are none, those of updates (checkpoint_3_1000.pt)",
-    )
-    parser.add_argument(
-        "--upper-bound",
-        type=int,
-        metavar="NUMBER",
-        help="with --last: leave out what comes after this epoch (or this update, where the "
-        "checkpoints are those of updates)",
-    )
-    parser.add_argument("--output", required=True, metavar="FILE", help="the checkpoint to write")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status.
-
-    Raises:
-        UserError: see ``average_checkpoints`` and ``last_checkpoints``
-    """
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
-    paths = arguments.inputs
-    if paths is None:
-        count, folder = arguments.last
-        if not count.isdecimal() or int(count) == 0:
-            parser.error(f"argument --last: N must be a whole number above 0, not {count!r}")
-        paths = last_checkpoints(int(count), folder, arguments.upper_bound)
-    elif arguments.upper_bound is not None:
-        parser.error("argument --upper-bound: goes with --last only")
-    average_checkpoints(paths, arguments.output)
-    print(f"{arguments.output}: the mean of {', '.join(paths)}")
-    return 0

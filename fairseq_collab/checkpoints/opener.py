@@ -1,51 +1,119 @@
-"""Trained models: loaded, with the checks that every command makes first, read with, and saved."""
+"""Trained models: opened, with the checks that every command makes first, read with, and saved."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import Dictionary
+from fairseq.models import FairseqLanguageModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints.attentions import Attention, by_site, head_counts
+from fairseq_collab.models.layers import Site
+from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import UNDEFINED, without_training
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
 
 
-class Loaded(NamedTuple):
-    """A trained model in eval mode on the CPU, its options and its task."""
+@dataclass(frozen=True)
+class Trained:
+    """A trained model in eval mode, and what is needed to write another one like it.
 
+    Attributes:
+        state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
+        task: with the dictionaries, and the sentences of the data folder.
+    """
+
+    path: Path
+    state: dict[str, Any]
     model: Any
-    cfg: Any
     task: Any
 
+    @property
+    def cfg(self) -> DictConfig:
+        return self.state["cfg"]
 
-def load(checkpoint: Path, data: Path) -> Loaded:
-    """Load a checkpoint, of fairseq's models or ours, with the sentences of the folder ``data``.
+    @property
+    def options(self) -> dict[str, Any]:
+        """The model's options, flat."""
+        given = self.cfg.model
+        return dict(vars(given)) if isinstance(given, Namespace) else plain_config(given)
+
+    @property
+    def arch(self) -> str:
+        """What the model is registered under."""
+        return str(self.options.get("_name") or self.options.get("arch"))
+
+    @property
+    def attentions(self) -> dict[Site, list[Attention]]:
+        """All attentions, by site and layer."""
+        return by_site(self.model)
+
+    @property
+    def heads(self) -> dict[Site, list[int]]:
+        """How many heads each layer has, by site."""
+        return head_counts(self.model)
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it is a decoder alone."""
+        return isinstance(self.model, FairseqLanguageModel)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def with_model(self, model: Any, options: Any = None) -> Trained:
+        """The same checkpoint with another model; with other options of it, if they are given."""
+        if options is None:
+            return replace(self, model=model)
+        if OmegaConf.is_config(options):
+            options = plain_config(options)
+        cfg = {**plain_config(self.cfg), "model": options}
+        cfg = OmegaConf.create(cfg, flags={"allow_objects": True})
+        return replace(self, model=model, state={**self.state, "cfg": cfg})
+
+    def content(self) -> dict[str, Any]:
+        """What to save of it: to translate with, or to fine-tune from.
+
+        All that the checkpoint says of neither weights nor training stays.
+        """
+        content = {"args": None, "cfg": plain_config(self.cfg), "model": self.model.state_dict()}
+        return {**without_training(self.state), **content}
+
+
+def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> Trained:
+    """Open a checkpoint, of fairseq's models or ours, on the CPU.
+
+    Args:
+        data: the data folder, if not the one that it was trained on.
+        to_save: its options are to be saved again, those that matter in training alone, too.
 
     Raises:
-        UserError: the checkpoint is missing, damaged, or does not fit ``data``.
+        UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
+            or that is gone.
     """
-    # Recomputed activations are for training: hooks would see every layer twice.
-    return loaded(checkpoint, read_checkpoint(checkpoint, data, checkpoint_activations=False))
+    # Activations that are computed again are for training: hooks would see every layer twice.
+    changed = {} if to_save else {"checkpoint_activations": False}
+    return opened(checkpoint, read_checkpoint(checkpoint, data, **changed))
 
 
 def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
     """The content of a checkpoint, with ``cfg``, whose data folder is there.
 
     Args:
-        data: the data folder, if not the one that it was trained on.
         changed: options of the model or the task that are to have other values.
-
-    Raises:
-        UserError: the checkpoint is missing or damaged, or there is no such data folder.
     """
     if data is not None:
         check_data(data)
@@ -54,17 +122,23 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
     if data is None:
         todo = f"name the folder that {checkpoint} was trained on with --data"
         check_data(state["cfg"].task.get("data", ""), todo)
+    check_finite(state["model"], checkpoint)
     return state
 
 
-def loaded(checkpoint: Path, state: dict[str, Any]) -> Loaded:
-    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes.
+def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
+    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes."""
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
+    return Trained(checkpoint, without_weights(state), model.eval(), task)
 
-    Raises:
-        UserError: it does not fit its data folder.
-    """
-    (model,), cfg, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
-    return Loaded(model.eval(), cfg, task)
+
+def without_weights(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "model"}
+
+
+def save(trained: Trained, out: Path) -> None:
+    """Write a checkpoint as a whole or not at all."""
+    checkpoints.save(trained.content(), out)
 
 
 def plain_config(cfg: DictConfig) -> dict[str, Any]:
@@ -74,22 +148,11 @@ def plain_config(cfg: DictConfig) -> dict[str, Any]:
     return {str(name): value for name, value in values.items()}
 
 
-def checkpoint_of(state: dict[str, Any], cfg: dict[str, Any], model: Any) -> dict[str, Any]:
-    """What to save of a model made from a trained one: to translate with, or to fine-tune from.
-
-    Args:
-        state: the trained model's checkpoint; all that it says of neither weights nor training
-            stays.
-        cfg: the configuration of ``model``, as plain values.
-    """
-    content = {"args": None, "cfg": cfg, "model": model.state_dict()}
-    return {**without_training(state), **content}
+# ---- sentences -----------------------------------------------------------------------------------
 
 
-def epoch(
-    model: Any, cfg: Any, task: Any, subset: str, max_tokens: int | None
-) -> Iterator[dict[str, Any]]:
-    """One epoch of a subset that ``task`` has loaded, in fairseq's batches.
+def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
+    """One epoch of a subset in fairseq's batches.
 
     Sentences that are longer than the model's positions are left out.
 
@@ -98,14 +161,17 @@ def epoch(
 
     Raises:
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
+        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
     """
+    task, cfg = trained.task, trained.cfg
+    task.load_dataset(subset)
     tokens = max_tokens or cfg.dataset.max_tokens
     try:
         batches = task.get_batch_iterator(
             task.dataset(subset),
             max_tokens=tokens,
             max_sentences=None if max_tokens else cfg.dataset.batch_size,
-            max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+            max_positions=_longest(trained),
             ignore_invalid_inputs=True,
             seed=cfg.common.seed,
         )
@@ -120,6 +186,31 @@ def epoch(
     return samples
 
 
+def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
+    """The data set of a subset, and the places of ``number`` sentences evenly spread over it.
+
+    Sentences that are longer than the model's positions are left out.
+
+    Raises:
+        UserError: no sentence is short enough.
+        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
+    """
+    trained.task.load_dataset(subset)
+    dataset, longest = trained.task.dataset(subset), _longest(trained)
+    fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
+    if not len(fitting):
+        raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
+    number = min(number, len(fitting))
+    return dataset, [int(fitting[i * len(fitting) // number]) for i in range(number)]
+
+
+def _longest(trained: Trained) -> Any:
+    return utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
 def placeholder(size: int) -> Dictionary:
     """A dictionary of ``size`` symbols, for a model of which only the sizes matter."""
     symbols = Dictionary()
@@ -129,22 +220,14 @@ def placeholder(size: int) -> Dictionary:
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
-    """The data folder, or folders joined by colons as fairseq takes them, must be there.
-
-    Raises:
-        UserError: names the first that is not.
-    """
+    """The data folder, or folders joined by colons as fairseq takes them, must be there."""
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("there is no such data folder", folder, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No weight may be NaN or infinite.
-
-    Raises:
-        UserError: names the first that is.
-    """
+    """No weight may be NaN or infinite."""
     for name, weight in weights.items():
         defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
         if defined and not torch.isfinite(weight).all():

@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from fairseq import utils
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.checkpoints.prune import votes_file
-from fairseq_collab.checkpoints.prune.choices import (
-    MEASURE,
-    all_heads,
-    importance_kept,
-    most_important,
-    named_heads,
-    random_heads,
-)
-from fairseq_collab.checkpoints.prune.gates import (
-    Gates,
-    decided_gates,
-    gates_of,
-    open_heads,
-    without_gates,
-)
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
-from fairseq_collab.checkpoints.prune.trained import Trained, load
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import choices, votes
+from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
+from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
+from fairseq_collab.commands import options
+from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.site_options import named_sites, per_site
-from fairseq_compat import checkpoints
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab prune",
-        description="Takes heads out of a trained transformer or transformer language model (stock "
-        "fairseq's or ours with concatenated heads). The result is a transformer_headsize_n, or "
+    parser = options.parser_of(
+        "prune",
+        "Takes heads out of a trained transformer or transformer language model (stock fairseq's "
+        "or ours with concatenated heads). The result is a transformer_headsize_n, or "
         "transformer_lm_headsize_n, and of use like any checkpoint; to fine-tune it, give "
         "fairseq-train the --arch and the options that are printed, and --finetune-from-model.",
-        epilog="example: fairseq-collab prune average.pt --votes average.pt.votes.json "
-        "--output pruned.pt",
+        "example: fairseq-collab prune average.pt --votes average.pt.votes.json --output pruned.pt",
     )
-    parser.add_argument(
-        "checkpoint", type=Path, help="a trained transformer: it translates, or is a language model"
-    )
+    options.add_checkpoint(parser, options.TRANSFORMER)
     who = parser.add_mutually_exclusive_group()
     who.add_argument(
         "--votes", type=Path, metavar="FILE", help="the heads that fairseq-collab vote has found"
@@ -99,10 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--data", type=Path, metavar="DIR",
         help="the data folder (default: where it was in training); its dictionaries are read",
     )  # fmt: skip
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
-    )
+    options.add_user_dir(parser)
+    options.add_output(parser, "--output", "FILE", "the checkpoint to write")
     return parser
 
 
@@ -126,99 +104,78 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
     """The heads that stay, by whichever option says so.
 
     Raises:
-        UserError: the option does not fit the model.
+        UserError: the option does not fit the model, or how many stay is not said.
     """
-    keep = numbers(args.keep)
+    heads = trained.heads
+    keep = None if args.keep is None else options.parsed(per_site, "--keep", args.keep)
     if args.votes is not None:
-        return votes_file.read(args.votes).kept(trained.heads, keep)
+        return votes.read(args.votes).kept(heads, keep)
     if args.importance is not None:
-        return by_importance(args, trained, keep)
+        if (keep is None) == (args.remove_share is None):
+            todo = "give either --keep or --remove-share"
+            raise UserError("say how many heads stay", where="--importance", todo=todo)
+        found = content.read(args.importance)
+        measure = content.measure(found, args.by or MEASURE, heads, args.importance)
+        sites = options.parsed(named_sites, "--sites", args.sites or ",".join(SITES))
+        if keep is not None:
+            return choices.most_important(measure, heads, keep, sites)
+        return choices.importance_kept(measure, heads, args.remove_share, sites)
     if args.random is not None:
         if keep is None:
             raise UserError("say how many heads stay", where="--keep")
-        return random_heads(trained.heads, keep, args.random)
+        return choices.random_heads(heads, keep, args.random)
     if keep is not None:
         todo = "add --votes or --random, or --importance"
         raise UserError("which heads stay?", where="--keep", todo=todo)
     if args.gates:
-        return open_heads(gates)
+        return choices.open_heads(gates)
     if args.keep_heads is not None:
-        return named_heads(args.keep_heads, trained.heads)
-    return all_heads(trained.heads)
+        return choices.named_heads(args.keep_heads, heads)
+    return choices.all_heads(heads)
 
 
-def by_importance(
-    args: argparse.Namespace, trained: Trained, keep: Mapping[Site, int] | None
-) -> Kept:
-    """The most important heads.
-
-    Raises:
-        UserError: the file is of another model, or the options do not say how many stay.
-    """
-    if (keep is None) == (args.remove_share is None):
-        todo = "give either --keep or --remove-share"
-        raise UserError("say how many heads stay", where="--importance", todo=todo)
-    measure = content.measure(
-        content.read(args.importance), args.by or MEASURE, trained.heads, args.importance
-    )
-    try:
-        sites = named_sites("--sites", args.sites or ",".join(SITES))
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    if keep is not None:
-        return most_important(measure, trained.heads, keep, sites)
-    return importance_kept(measure, trained.heads, args.remove_share, sites)
-
-
-def numbers(text: str | None) -> Mapping[Site, int] | None:
-    """The value of ``--keep``.
-
-    Raises:
-        UserError: it is neither one number nor three.
-    """
-    try:
-        return None if text is None else per_site("--keep", text)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
-def options_for_training(kept: Kept, checkpoint: Mapping[str, Any]) -> str:
+def options_for_training(result: Trained) -> str:
     """What ``fairseq-train`` must be told to build the pruned model."""
-    model = checkpoint["cfg"]["model"]
-    options = [f"--arch {model['_name']}"]
+    model = result.options
+    said = [f"--arch {result.arch}"]
     for site in SITES:
-        if kept[site]:
-            options.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
+        if result.heads[site]:
+            said.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
     for name in ("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"):
         if name in model:  # a language model has no encoder
-            options.append(f"--{name.replace('_', '-')} {model[name]}")
-    return " ".join(options)
+            said.append(f"--{name.replace('_', '-')} {model[name]}")
+    return " ".join(said)
+
+
+def report(heads: choices.Heads, kept: Kept, gates: Gates) -> list[str]:
+    """Lines on which heads stay."""
+    lines = []
+    for site, counts in heads.items():
+        if not counts:  # such as a language model's encoder
+            continue
+        stay = [" ".join(map(str, sorted(layer))) for layer in kept[site]]
+        gone = f"{sum(map(len, kept[site]))} of {sum(counts)} heads"
+        lines.append(f"{site}: {gone}: {' / '.join(stay)}")
+        lines += [
+            f"{site} layer {layer}: no gate is open; the output of what stays is zero"
+            for layer, values in enumerate(gates[site])
+            if not any(values)
+        ]
+    return lines
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint cannot be used, the choice does not fit it, or the result cannot
-            be written.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check_options(parser, args)
     check_folder_of(args.output, "--output")
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    options.import_plugin(args)
     trained = load(args.checkpoint, args.data)
-    gates = decided_gates(trained, args.round) if args.gates else gates_of(trained)
+    gates = choices.decided_gates(trained, args.round) if args.gates else choices.gates_of(trained)
     kept = choose(args, trained, gates)
-    result = pruned_checkpoint(without_gates(trained, gates), kept, args.ffn_dim)
-    checkpoints.save(result, args.output)
-    for site, counts in trained.heads.items():
-        if not counts:  # such as a language model's encoder
-            continue
-        stay = [" ".join(map(str, sorted(heads))) for heads in kept[site]]
-        print(f"{site}: {sum(map(len, kept[site]))} of {sum(counts)} heads: {' / '.join(stay)}")
-        for layer, values in enumerate(gates[site]):
-            if not any(values):
-                print(f"{site} layer {layer}: no gate is open; the output of what stays is zero")
-    print(f"{args.output}: {options_for_training(kept, result)}")
+    result = pruned(choices.without_gates(trained, gates), kept, args.ffn_dim)
+    opener.save(result, args.output)
+    print("\n".join(report(trained.heads, kept, gates)))
+    print(f"{args.output}: {options_for_training(result)}")
     return 0

@@ -8,18 +8,23 @@ import shlex
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from fairseq import utils
 
 from collab_common import files
 from collab_common.command import share
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.checkpoints.prune.choices import MEASURE, Heads, all_heads
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune.choices import (
+    MEASURE,
+    Heads,
+    all_heads,
+    without_gates,
+    without_least,
+)
 from fairseq_collab.checkpoints.prune.curve import (
     CURVES,
     FORMS,
@@ -28,29 +33,28 @@ from fairseq_collab.checkpoints.prune.curve import (
     heads_in,
     measured,
     pruned_model,
-    without_least,
+    sites_of,
 )
-from fairseq_collab.checkpoints.prune.curve_results import NAME, Point, Results, write_report
-from fairseq_collab.checkpoints.prune.gates import gates_of, without_gates
-from fairseq_collab.checkpoints.prune.surgery import Kept
-from fairseq_collab.checkpoints.prune.trained import Trained, load
+from fairseq_collab.checkpoints.prune.surgery import Kept, load
+from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
 from fairseq_collab.metrics.provenance import circumstances
+from fairseq_collab.results.prune_curve import NAME, Point, Results, write_report
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab prune-curve",
-        description="Takes more and more heads out of a trained transformer (stock fairseq's or "
-        "ours with concatenated heads), the least important first, and translates with what is "
-        f"left: BLEU against the share of heads removed. Writes {NAME}, table.md and curve.png. "
-        "Given again after an interruption, it goes on.",
-        epilog="example: fairseq-collab prune-curve average.pt data-bin --out curve",
+    parser = options.parser_of(
+        "prune-curve",
+        "Takes more and more heads out of a trained transformer (stock fairseq's or ours with "
+        "concatenated heads), the least important first, and translates with what is left: BLEU "
+        f"against the share of heads removed. Writes {NAME}, table.md and curve.png. Given again "
+        "after an interruption, it goes on.",
+        "example: fairseq-collab prune-curve average.pt data-bin --out curve",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
-    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the results")
+    options.add_checkpoint(parser)
+    options.add_data(parser)
+    options.add_output(parser, "--out", "DIR", "of the results")
     parser.add_argument("--subset", default="test", help="what is translated (default: test)")
     parser.add_argument(
         "--sites", type=curves, default=CURVES, metavar="SITES",
@@ -82,8 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="measure importance again at every step, of the heads that are left (default: once, "
         "as in the paper)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
     return parser
 
 
@@ -108,11 +112,7 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
 
 
 def check_some_go(args: Namespace, heads: Heads) -> None:
-    """Some point of a curve must have lost a head.
-
-    Raises:
-        UserError: none has.
-    """
+    """Some point of a curve must have lost a head."""
     totals = [heads_in(curve, heads) for curve in args.sites]
     if not any(counts(total, args.steps, args.most)[-1] for total in totals):
         todo = "give a larger --most, or smaller --steps"
@@ -120,11 +120,7 @@ def check_some_go(args: Namespace, heads: Heads) -> None:
 
 
 def settings(args: Namespace) -> dict[str, Any]:
-    """What the points of a curve depend on.
-
-    Raises:
-        UserError: the file of importances is none.
-    """
+    """What the points of a curve depend on."""
     given = args.importance
     if given is not None:
         content.read(given)
@@ -147,43 +143,36 @@ class Pruner:
 
     def __init__(self, trained: Trained, args: Namespace, results: Results):
         self.trained, self.args, self.results = trained, args, results
-        self.subset = args.importance_subset or "valid"
-        gpu = torch.cuda.is_available() and not args.cpu
-        self.device = torch.device("cuda" if gpu else "cpu")
+        self.whole, self.subset = all_heads(trained.heads), args.importance_subset or "valid"
+        self.device = options.device(args)
         results.heads = trained.heads
         if results.importance is None and not args.iterative:
             results.importance = self.importance()
             results.write()
 
     def importance(self) -> Any:
-        """The importance of all heads of the whole model.
-
-        Raises:
-            UserError: the file is none, or is of another model; or there are no data.
-        """
-        if self.args.importance is not None:
-            path, heads = self.args.importance, self.trained.heads
-            return content.measure(content.read(path), self.args.by, heads, path)
+        """The importance of all heads of the whole model."""
+        if path := self.args.importance:
+            return content.measure(content.read(path), self.args.by, self.trained.heads, path)
         say(f"importance of the heads, on {self.subset}")
-        return self.measure(all_heads(self.trained.heads))
+        return self.measure(self.whole)
 
     def measure(self, kept: Kept) -> Any:
         return measured(self.trained, kept, self.args.by, self.subset, self.device)
 
     def run(self, curve: Curve) -> None:
         """Find what is not yet known of a curve."""
-        total = heads_in(curve, self.trained.heads)
-        whole = all_heads(self.trained.heads)
-        kept, before = whole, 0
+        total, sites = heads_in(curve, self.trained.heads), sites_of(curve)
+        kept, before = self.whole, 0
         for removed in counts(total, self.args.steps, self.args.most):
             point = self.results.find(curve, removed)
             if point is None:
                 began = time.perf_counter()
                 if not self.args.iterative:
                     assert self.results.importance is not None  # __init__ has seen to it
-                    kept = without_least(whole, self.results.importance, curve, removed)
+                    kept = without_least(self.whole, self.results.importance, sites, removed)
                 elif removed:
-                    kept = without_least(kept, self.measure(kept), curve, removed - before)
+                    kept = without_least(kept, self.measure(kept), sites, removed - before)
                 found = self.translate(kept)
                 seconds = round(time.perf_counter() - began, 1)
                 point = Point(curve, removed, total, found, seconds, kept)
@@ -196,27 +185,18 @@ class Pruner:
         gc.collect()  # models refer to themselves: the last one would stay in memory beside this
         model = pruned_model(self.trained, kept).to(self.device)
         model.make_generation_fast_(need_attn=False)
-
-        def progress(items: Sequence[Any]) -> Any:
-            return bar("translation", items)
-
-        return bleu(model, self.trained.task, self.args.subset, progress)
+        return bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint or a file cannot be used, the folder holds another curve, or the
-            results cannot be written.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
-    trained = load(args.checkpoint, args.data)
+    options.import_plugin(args)
+    trained = load(args.checkpoint, args.data, to_save=False)
     check_translation(trained.task, args.checkpoint, "give a checkpoint of a translation model")
-    trained = without_gates(trained, gates_of(trained))
+    trained = without_gates(trained)
     check_some_go(args, trained.heads)
     files.make_folder(args.out)
     command = shlex.join(["fairseq-collab", "prune-curve", *argv])

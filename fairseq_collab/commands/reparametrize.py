@@ -6,28 +6,146 @@ calibration sentences (:mod:`.calibrate`); everything else is copied (:mod:`.con
 
 from __future__ import annotations
 
+import argparse
 import json
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import utils
 from tqdm import tqdm
 
 from collab_common.command import check_folder_of
-from collab_common.progress import bar
-from fairseq_collab.checkpoints.opener import checkpoint_of, plain_config
+from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.reparametrize import source
-from fairseq_collab.checkpoints.reparametrize.dims import chosen_dims, chosen_places
+from fairseq_collab.checkpoints.reparametrize.calibrate import WEIGHTINGS
 from fairseq_collab.checkpoints.reparametrize.distil import distil
-from fairseq_collab.checkpoints.reparametrize.options import build_parser, check
-from fairseq_collab.checkpoints.reparametrize.source import Place
-from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer
+from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
+from fairseq_collab.checkpoints.reparametrize.work import (
+    Reparametrizer,
+    chosen_dims,
+    chosen_places,
+)
+from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import check_translation
-from fairseq_compat import checkpoints
+from fairseq_collab.models.layers import SITES
+
+#: Our own factors, their start as it is, or TensorLy's for comparison.
+METHODS = ("shared", "block", "tensorly")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = options.parser_of(
+        "reparametrize",
+        "Turns a trained transformer (encoder-decoder, language model, or RoBERTa; fairseq's own "
+        "or with --arch transformer_headsize_n) into one with collaborative heads. The result "
+        "translates and trains on like any checkpoint.",
+        "example: fairseq-collab reparametrize average.pt --key-dim 128 --out collab.pt",
+    )
+    options.add_checkpoint(parser, None)
+    options.add_output(parser, "--out", "FILE", "what to write")
+    _add_sizes(parser)
+    _add_calibration(parser)
+    _add_search(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_user_dir(parser)
+    return parser
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    sizes = parser.add_argument_group("key dimensions (one of these is needed)")
+    sizes.add_argument(
+        "--key-dim", type=int, metavar="K",
+        help="shared key dimension of all attentions; heads times head size is exact",
+    )  # fmt: skip
+    for site in SITES:
+        sizes.add_argument(
+            f"--key-dim-in-{site}", metavar="K,...",
+            help="a number, or one a layer; 0 leaves a layer's heads as they are",
+        )  # fmt: skip
+    sizes.add_argument(
+        "--max-logit-error", type=options.proper_share, metavar="E",
+        help="the smallest key dimension of each attention whose logits, less each row's mean, "
+        "are off by at most this share (root mean square)",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--max-bleu-drop", type=options.amount, metavar="B",
+        help="the smallest common key dimension that loses at most so many BLEU points",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--exportable", action="store_true",
+        help="approximate the heads' biases, too, so that a key dimension of d/H can become a "
+        "model of fairseq's own again (fairseq-collab export); below d/H it always can",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--sites", default=",".join(SITES),
+        help="which attentions: some of encoder, decoder, cross (default: all)",
+    )  # fmt: skip
+
+
+def _add_calibration(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sentences")
+    group.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="binarised folder (default: that of the training)",
+    )  # fmt: skip
+    group.add_argument("--subset", default="train", help="for calibration (default: train)")
+    group.add_argument(
+        "--calibration", type=options.count, default=1000, metavar="N",
+        help="how many sentences, evenly spread (default: 1000); 0 approximates weights",
+    )  # fmt: skip
+    group.add_argument(
+        "--weighting", choices=WEIGHTINGS, default=WEIGHTINGS[0],
+        help="what to approximate on them: scores, weights, or halfway (default: root)",
+    )  # fmt: skip
+    group.add_argument(
+        "--bleu-subset", default="valid", help="for --max-bleu-drop (default: valid)"
+    )
+    group.add_argument(
+        "--distil", type=options.count, default=0, metavar="N",
+        help="then train what scores for so many updates on what the given model predicts for "
+        "the calibration sentences (default: 0)",
+    )  # fmt: skip
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("factorisation")
+    group.add_argument(
+        "--method", choices=METHODS, default=METHODS[0],
+        help="shared (default); block: its start, where no two heads share a dimension; tensorly: "
+        "alternating least squares of that library, for comparison",
+    )  # fmt: skip
+    group.add_argument(
+        "--steps", type=options.count, default=MAX_STEPS, metavar="N",
+        help=f"of the optimiser, at most (default: {MAX_STEPS})",
+    )  # fmt: skip
+    group.add_argument(
+        "--restarts", type=options.count, default=0, metavar="N",
+        help="further searches from disturbed starts; the best is kept (default: 0)",
+    )  # fmt: skip
+    group.add_argument("--seed", type=options.count, default=1, help="of restarts (default: 1)")
+    group.add_argument(
+        "--device", default="cuda" if torch.cuda.is_available() else "cpu",
+        help="cpu or cuda (default: cuda where there is one)",
+    )  # fmt: skip
+
+
+def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
+    """End with status 2 where options contradict each other."""
+    sizes = [args.key_dim, *(getattr(args, f"key_dim_in_{site}") for site in SITES)]
+    ways = [any(size is not None for size in sizes)]
+    ways += [args.max_logit_error is not None, args.max_bleu_drop is not None]
+    if sum(ways) != 1:
+        parser.error(
+            "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or "
+            "--max-bleu-drop"
+        )
+    if not args.calibration and (args.max_logit_error is not None or args.distil):
+        parser.error("--max-logit-error and --distil need sentences: --calibration above 0")
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
@@ -37,27 +155,32 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         UserError: bad input; nothing is written then.
     """
     check_folder_of(args.out, "--out")
-    found = source.load(args.checkpoint, args.data)
-    found.model.to(args.device)
+    trained = source.load(args.checkpoint, args.data)
+    trained.model.to(args.device)
     if args.max_bleu_drop is not None:
-        check_translation(found.task, "--max-bleu-drop", "give --max-logit-error")
-    given = chosen_dims(args, found)
-    work = Reparametrizer(found, args, list(given or chosen_places(args, found)))
-    key_dims = given or searched(args, work)
-    cfg, model, fits = work.model(key_dims)
+        check_translation(trained.task, "--max-bleu-drop", "give --max-logit-error")
+    given = chosen_dims(args, trained)
+    work = Reparametrizer(trained, args, list(given or chosen_places(args, trained)))
+    if args.max_bleu_drop is not None:
+        given = work.within_bleu(args.max_bleu_drop)
+    elif args.max_logit_error is not None:
+        given = work.within_error(args.max_logit_error)
+    result, fits = work.model(given)
     losses: list[float] = []
     if args.distil:
-        pad = found.task.source_dictionary.pad()
-        model.to(args.device)
+        pad = trained.task.source_dictionary.pad()
+        result.model.to(args.device)
         steps = partial(tqdm, desc="distillation", total=args.distil, disable=None, leave=False)
         losses = distil(
-            found.model, model, work.inputs, pad, args.distil, seed=args.seed, progress=steps
-        )
-    checkpoints.save(checkpoint_of(found.state, plain_config(cfg), model.cpu()), args.out)
+            trained.model, result.model, work.inputs, pad, args.distil,
+            seed=args.seed, progress=steps,
+        )  # fmt: skip
+    result.model.cpu()
+    opener.save(result, args.out)
     return {
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
-        "arch": found.arch,
+        "arch": result.arch,
         "method": args.method,
         "weighting": args.weighting if args.calibration else "weights",
         "calibration_sentences": args.calibration,
@@ -65,13 +188,6 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "attentions": [asdict(fit) for fit in fits],
         "distillation_loss": [losses[0], losses[-1]] if losses else None,
     }
-
-
-def searched(args: Namespace, work: Reparametrizer) -> dict[Place, int]:
-    """The key dimensions that keep within the budget of the options."""
-    if args.max_bleu_drop is not None:
-        return work.within_bleu(args.max_bleu_drop)
-    return {place: work.within(place, args.max_logit_error) for place in bar("budget", work.places)}
 
 
 def report(result: dict[str, Any]) -> str:
@@ -95,15 +211,11 @@ def _number(value: float | None) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: see :func:`reparametrize`.
-    """
+    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    options.import_plugin(args)
     torch.manual_seed(args.seed)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))

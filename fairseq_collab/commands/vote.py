@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from fairseq import utils
 from tqdm import tqdm
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
-from fairseq_collab.checkpoints.prune import votes_file
-from fairseq_collab.checkpoints.prune.choices import RULES
-from fairseq_collab.checkpoints.prune.gates import gates_of, without_gates
-from fairseq_collab.checkpoints.prune.trained import load
-from fairseq_collab.checkpoints.prune.votes import Count, batches, count_votes, grouped_model
+from fairseq_collab.checkpoints.opener import epoch
+from fairseq_collab.checkpoints.prune.choices import without_gates
+from fairseq_collab.checkpoints.prune.surgery import load
+from fairseq_collab.checkpoints.prune.votes import RULES, Count, count_votes, grouped_model, write
+from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab vote",
-        description="The frozen model reads one epoch, and in every batch each group of heads "
-        "votes for the one that is nearest to its centre. Writes the votes, for fairseq-collab "
-        "prune --votes.",
-        epilog="example: fairseq-collab vote checkpoints/average.pt data/multi30k",
+    parser = options.parser_of(
+        "vote",
+        "The frozen model reads one epoch, and in every batch each group of heads votes for the "
+        "one that is nearest to its centre. Writes the votes, for fairseq-collab prune --votes.",
+        "example: fairseq-collab vote checkpoints/average.pt data/multi30k",
     )
-    parser.add_argument(
-        "checkpoint", type=Path, help="a trained transformer: it translates, or is a language model"
-    )
-    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+    options.add_checkpoint(parser, options.TRANSFORMER)
+    options.add_data(parser)
     parser.add_argument("--subset", default="train", help="what is read (default: train)")
     parser.add_argument(
         "--rule", choices=RULES, default="group",
@@ -58,11 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-tokens", type=positive, metavar="N", help="of a batch (default: as in training)"
     )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="default: CHECKPOINT.votes.json"
-    )
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
+    options.add_output(parser, "--output", "FILE", "default: CHECKPOINT.votes.json", required=False)
     return parser
 
 
@@ -76,11 +68,7 @@ def groups(text: str) -> str:
 
 
 def check_stable(count: Count, rho: float | None, path: Path) -> None:
-    """Refuse votes of groups that still move.
-
-    Raises:
-        UserError: the centres move more than ``rho``.
-    """
+    """Refuse votes of groups that still move."""
     if rho is not None and not count.shift <= rho:
         raise UserError(
             f"its groups are not stable: in a batch their centres are off by {count.shift:.4f} of "
@@ -91,24 +79,18 @@ def check_stable(count: Count, rho: float | None, path: Path) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: the checkpoint or the data cannot be used, the groups are not stable, or the
-            file cannot be written.
-    """
+    """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
     output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
     check_folder_of(output, "--output")
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
-    trained = load(args.checkpoint, args.data)
-    trained = without_gates(trained, gates_of(trained))
+    options.import_plugin(args)
+    trained = without_gates(load(args.checkpoint, args.data))
     try:
         model = grouped_model(trained, args.groups, args.feature)
     except ValueError as error:
         raise UserError(str(error), where="--groups") from error
-    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-    samples = batches(trained, args.subset, args.max_tokens)
+    device = options.device(args)
+    samples = epoch(trained, args.subset, args.max_tokens)
     read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
     padding_symbol = trained.task.source_dictionary.pad()
     count = count_votes(model.to(device), read, padding_symbol, device)
@@ -123,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
         "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},
         "votes": count.votes,
     }
-    votes_file.write(output, content)
+    write(output, content)
     print(
         f"{output}: votes of {count.batches:,} batches; in a batch {count.changed:.1%} of the "
         f"heads are outside their group, and its centre is off by {count.shift:.1%} of its length"

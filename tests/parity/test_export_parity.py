@@ -25,7 +25,8 @@ from fairseq_collab.checkpoints.export.attention import (
     plain_weights,
     smallest_size,
 )
-from fairseq_collab.checkpoints.export.model import Trained, plain
+from fairseq_collab.checkpoints.export.model import plain
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import Problem, factorise
 
@@ -180,7 +181,7 @@ def trained(arch: str, sizes: dict[str, Any], symbols: Any, **options: Any) -> T
         "roberta_collab": toy_language_models.roberta,
     }[arch](arch, symbols, **values)
     state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
-    return Trained(Path("model.pt"), state, randomised(module))
+    return Trained(Path("model.pt"), state, randomised(module), None)
 
 
 def translation(arch: str, **options: Any) -> Trained:

@@ -11,14 +11,14 @@ from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
 
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.checkpoints.prune.gates import (
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune.choices import (
     decided_gates,
     gates_of,
     open_heads,
     without_gates,
 )
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
-from fairseq_collab.checkpoints.prune.trained import Trained
+from fairseq_collab.checkpoints.prune.surgery import Kept, heads_by_attention, pruned
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -40,11 +40,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def gated(kept: Kept = OPEN, **options: Any) -> Trained:
     """A trained model whose gates are 1 for the heads of ``kept``, and 0 for others."""
     source = trained(GATED, encoder_layers=3, **options)
-    for site, layers in source.attentions.items():
-        for heads, attention in zip(kept[site], layers.values(), strict=True):
-            if isinstance(attention, GatedAttention):
-                attention.theta.data.fill_(-5.0)
-                attention.theta.data[list(heads)] = 5.0
+    for one, heads in heads_by_attention(source, kept):
+        if isinstance(one.module, GatedAttention):
+            one.module.theta.data.fill_(-5.0)
+            one.module.theta.data[list(heads)] = 5.0
     return source
 
 
@@ -88,19 +87,19 @@ def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     kept = open_heads(gates)
     assert kept == {**OPEN, "encoder": [[0, 2], [1, 2, 3], [0]]}
     plain = without_gates(whole, gates)
-    pruned = built(pruned_checkpoint(plain, kept))
-    assert not gated_attentions(pruned)
-    assert [layer.self_attn.num_heads for layer in pruned.encoder.layers] == [2, 3, 1]
+    smaller = built(pruned(plain, kept))
+    assert not gated_attentions(smaller)
+    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 1]
     expected = logits(whole.model)
-    torch.testing.assert_close(logits(pruned), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(logits(smaller), expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(logits(masked(plain, OPEN)), expected, rtol=0, atol=1e-10)
-    assert all(map(torch.equal, translations(pruned), translations(whole.model)))
+    assert all(map(torch.equal, translations(smaller), translations(whole.model)))
 
 
 def test_pruning_leaves_the_trained_model_alone() -> None:
     whole = gated()
     before = logits(whole.model)
-    without_gates(whole, gates_of(whole))
+    without_gates(whole)
     assert len(gated_attentions(whole.model)) == 7
     assert torch.equal(logits(whole.model), before)
 
@@ -113,8 +112,8 @@ def test_gates_between_are_kept_as_they_are() -> None:
     plain = without_gates(whole, gates_of(whole))
     torch.testing.assert_close(logits(plain.model), logits(whole.model), rtol=0, atol=1e-10)
     assert all(map(torch.equal, translations(plain.model), translations(whole.model)))
-    state = pruned_checkpoint(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
-    torch.testing.assert_close(logits(built(state)), logits(whole.model), rtol=0, atol=1e-10)
+    same = pruned(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
+    torch.testing.assert_close(logits(built(same)), logits(whole.model), rtol=0, atol=1e-10)
 
 
 def test_step_by_step_and_fused_gates_equal_shown_ones() -> None:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import toy
-from fairseq.models import build_model
+import toy_language_models as toy_lm
+from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.prune.choices import all_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned_checkpoint
-from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
+from fairseq_collab.checkpoints.prune.surgery import Kept, check_heads, heads_by_attention, pruned
 from fairseq_collab.metrics.cost import cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
+LM, LM_HEADSIZE = "transformer_lm", "transformer_lm_headsize_n"
+LM_GROUPED = "transformer_lm_grouped_heads"
+ADAPTIVE = {
+    **{"adaptive_input": True, "tie_adaptive_weights": True, "tie_adaptive_proj": True},
+    **{"adaptive_input_cutoff": "8,16", "adaptive_softmax_cutoff": "8,16"},
+}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "stock, shared": ("transformer", {"share_all_embeddings": True}),
@@ -35,25 +43,40 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "scale of the model size": (HEADSIZE, {"head_size": 5, "attention_scale": "embed"}),
     "other counts": (HEADSIZE, {"head_size": 4, "heads_in_encoder": "4,5"}),
     "grouped": (GROUPED, {"head_groups": "2"}),
+    "language model": (LM, {}),
+    "language model, pre-norm": (LM, {"decoder_normalize_before": True}),
+    "language model, shared": (LM, {"share_decoder_input_output_embed": True}),
+    "language model, other input size": (LM, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
+    "language model, adaptive": (LM, ADAPTIVE),
+    "language model, other sizes": (LM_HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
+    "language model, scale of the model size": (
+        LM_HEADSIZE,
+        {"head_size": 5, "attention_scale": "embed"},
+    ),
+    "language model, grouped": (LM_GROUPED, {"head_groups": "2", **ADAPTIVE}),
 }
 #: Fewer heads in every attention, another number in each.
 KEPT: Kept = {"encoder": [[0, 2], [3]], "decoder": [[1, 2, 3], [0, 3]], "cross": [[2], [3, 1, 0]]}
+LM_KEPT: Kept = {**KEPT, "encoder": [], "cross": []}
 
 
 def trained(arch: str, **options: Any) -> Trained:
     """A model as it comes from a checkpoint, weights random, biases too."""
     torch.manual_seed(5)
-    symbols = toy.task()
-    model = toy.model(arch, symbols, dropout=0.0, **options)
-    given: Any = Namespace(**{**toy.SIZES, "dropout": 0.0, **options})
-    if arch != "transformer":
-        given = OmegaConf.create(vars(given))
-    return as_trained(model, given, symbols)
-
-
-def as_trained(model: nn.Module, given: Any, symbols: Namespace) -> Trained:
-    """``model``, its biases random, with the options ``given`` in its checkpoint."""
-    model.eval()
+    symbols, chosen = toy_lm.task(), {"dropout": 0.0, "attention_dropout": 0.0, **options}
+    given: Any
+    if "_lm" in arch:
+        # Adaptive inputs have a buffer that is always single.
+        model = toy_lm.language_model(arch, symbols, **chosen).double()
+        given = OmegaConf.merge(
+            OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()),
+            toy_lm.language_model_options(arch, **chosen),
+        )
+    else:
+        model = toy.model(arch, symbols, **chosen)
+        given = Namespace(**{**toy.SIZES, **chosen})
+        if arch != "transformer":
+            given = OmegaConf.create(vars(given))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)
@@ -61,31 +84,53 @@ def as_trained(model: nn.Module, given: Any, symbols: Namespace) -> Trained:
     cfg.model = given
     task = Namespace(**vars(symbols), build_model=lambda chosen: build_model(chosen, symbols))
     state = {"cfg": cfg, "last_optimizer_state": {}, "extra_state": {"ema": 1, "epoch": 2}}
-    return Trained(Path("checkpoint.pt"), state, model, task, find_attentions(model, Path("c.pt")))
+    found = Trained(Path("checkpoint.pt"), state, model.eval(), task)
+    check_heads(found)
+    return found
 
 
-def built(state: dict[str, Any]) -> nn.Module:
-    """The model of a checkpoint, as fairseq loads it."""
-    model = build_model(OmegaConf.create(state["cfg"]["model"]), toy.task())
+def built(result: Trained) -> nn.Module:
+    """The model of the checkpoint that is saved, as fairseq loads it."""
+    state = result.content()
+    model = build_model(OmegaConf.create(state["cfg"]["model"]), toy_lm.task())
     model.load_state_dict(state["model"], strict=True)
-    return model.eval()
+    return model.double().eval()
 
 
 def masked(source: Trained, kept: Kept) -> nn.Module:
     """The whole model, with zeros where the outputs of the other heads go to."""
-    for site, layers in source.attentions.items():
-        for heads, attention in zip(kept[site], layers.values(), strict=True):
-            weight = attention.out_proj.weight.data.unflatten(1, (attention.num_heads, -1))
-            gone = [head for head in range(attention.num_heads) if head not in heads]
-            weight[:, gone] = 0
+    for one, heads in heads_by_attention(source, kept):
+        weight = one.module.out_proj.weight.data.unflatten(1, (one.module.num_heads, -1))
+        weight[:, [head for head in range(one.module.num_heads) if head not in heads]] = 0
     return source.model
 
 
+def inputs(source: Trained) -> dict[str, Tensor]:
+    """A batch with padding; of a language model, sentences padded right as the task pads them."""
+    batch = toy.batch()
+    if not source.is_language_model:
+        return batch
+    tokens = batch["prev_output_tokens"]
+    lengths = tokens.ne(toy.dictionary().pad()).sum(1)
+    return {"src_tokens": tokens, "src_lengths": lengths}
+
+
 def translations(model: nn.Module) -> list[Tensor]:
+    """What beam search makes of a batch; of two prefixes, if it is a language model."""
     symbols = toy.task()
-    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=3, max_len_b=10)
-    found = generator.generate([model], {"net_input": toy.batch(symbols)})
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=3, max_len_b=8)
+    if hasattr(model, "encoder"):
+        found = generator.generate([model], {"net_input": toy.batch(symbols)})
+    else:
+        prefix = torch.tensor([[5, 6], [9, 11]])
+        sample = {"net_input": {"src_tokens": prefix}}
+        found = generator.generate([model], sample, prefix_tokens=prefix)
     return [hypothesis["tokens"] for sentence in found for hypothesis in sentence]
+
+
+def check_same(model: nn.Module, expected: nn.Module, source: Trained) -> None:
+    batch = inputs(source)
+    torch.testing.assert_close(model(**batch)[0], expected(**batch)[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -93,46 +138,46 @@ def test_pruned_equals_masked(source: str) -> None:
     """Logits, and translations token for token."""
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    pruned = built(pruned_checkpoint(whole, KEPT))
-    expected = masked(whole, KEPT)
-    torch.testing.assert_close(
-        pruned(**toy.batch())[0], expected(**toy.batch())[0], rtol=0, atol=1e-10
-    )
-    assert all(map(torch.equal, translations(pruned), translations(expected)))
+    kept = LM_KEPT if whole.is_language_model else KEPT
+    result = pruned(whole, kept)
+    assert result.arch == (LM_HEADSIZE if whole.is_language_model else HEADSIZE)
+    assert result.options["heads_in_decoder"] == "3,2"
+    smaller, expected = built(result), masked(whole, kept)
+    check_same(smaller, expected, whole)
+    assert all(map(torch.equal, translations(smaller), translations(expected)))
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_with_all_heads_nothing_changes(source: str) -> None:
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    state = pruned_checkpoint(whole, all_heads(whole.heads))
-    torch.testing.assert_close(
-        built(state)(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
-    )
+    result = pruned(whole, all_heads(whole.heads))
+    check_same(built(result), whole.model, whole)
+    weights = result.model.state_dict()
     for name, weight in whole.model.named_parameters():
-        if "scale of the model" not in source and name in state["model"]:
-            assert torch.equal(weight, state["model"][name])
+        if "scale of the model" not in source and name in weights:
+            assert torch.equal(weight, weights[name].to(weight))
 
 
 def test_parameters_are_really_gone() -> None:
     """An attention of d = 16 with heads of size 4: 3 (16 + 1) 4 + 16 * 4 for each of them."""
     whole = trained("transformer")
-    pruned = built(pruned_checkpoint(whole, KEPT))
+    smaller = built(pruned(whole, KEPT))
     gone = 4 * 6 - sum(len(heads) for layers in KEPT.values() for heads in layers)
     assert gone == 12
-    assert cost(whole.model).parameters - cost(pruned).parameters == gone * (3 * 17 * 4 + 64)
-    assert [layer.self_attn.num_heads for layer in pruned.encoder.layers] == [2, 1]
+    assert cost(whole.model).parameters - cost(smaller).parameters == gone * (3 * 17 * 4 + 64)
+    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 1]
 
 
 def test_shared_weights_stay_shared() -> None:
     whole = trained("transformer", share_all_embeddings=True)
-    weights = pruned_checkpoint(whole, KEPT)["model"]
+    weights = pruned(whole, KEPT).content()["model"]
     names = ("encoder.embed_tokens.weight", "decoder.output_projection.weight")
     assert len({weights[name].data_ptr() for name in names}) == 1
 
 
 def test_what_belongs_to_the_training_is_left_out() -> None:
-    state = pruned_checkpoint(trained(HEADSIZE), KEPT)
+    state = pruned(trained(HEADSIZE), KEPT).content()
     assert "last_optimizer_state" not in state
     assert state["extra_state"] == {"epoch": 2}
     assert state["cfg"]["model"]["_name"] == HEADSIZE
@@ -141,16 +186,18 @@ def test_what_belongs_to_the_training_is_left_out() -> None:
 # ---- feed-forward units --------------------------------------------------------------------------
 
 
-def test_fewer_units_equal_masked_ones() -> None:
-    whole = trained("transformer")
-    for layer in [*whole.model.encoder.layers, *whole.model.decoder.layers]:
+@pytest.mark.parametrize("arch", ["transformer", LM])
+def test_fewer_units_equal_masked_ones(arch: str) -> None:
+    whole = trained(arch)
+    layers = [layer for layer in whole.model.modules() if hasattr(layer, "fc2")]
+    for layer in layers:
         gone = torch.randperm(24)[:10]
         layer.fc2.weight.data[:, gone] = 0  # and so they are the least important
-    pruned = built(pruned_checkpoint(whole, all_heads(whole.heads), ffn_dim=14))
-    assert pruned.encoder.layers[0].fc1.weight.shape == (14, 16)
-    torch.testing.assert_close(
-        pruned(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-10
-    )
+    result = pruned(whole, all_heads(whole.heads), ffn_dim=14)
+    assert result.options["decoder_ffn_embed_dim"] == 14
+    smaller = built(result)
+    assert smaller.decoder.layers[0].fc1.weight.shape == (14, 16)
+    check_same(smaller, whole.model, whole)
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -172,27 +219,46 @@ def changed(**sites: Any) -> Kept:
 )
 def test_choices_that_do_not_fit(kept: Kept, message: str) -> None:
     with pytest.raises(UserError) as refusal:
-        pruned_checkpoint(trained("transformer"), kept)
+        pruned(trained("transformer"), kept)
     assert message in str(refusal.value)
 
 
 def test_more_units_than_there_are() -> None:
     whole = trained("transformer")
     with pytest.raises(UserError, match=r"layers\.0 has 24 feed-forward units, not 25"):
-        pruned_checkpoint(whole, all_heads(whole.heads), ffn_dim=25)
+        pruned(whole, all_heads(whole.heads), ffn_dim=25)
 
 
 def test_heads_of_different_sizes() -> None:
     whole = trained(HEADSIZE, key_dim=12, heads_in_cross="4,2", v_head_size=4)
     with pytest.raises(UserError, match=r"heads have different sizes \(3, 6 in q_proj\)"):
-        pruned_checkpoint(whole, all_heads(whole.heads))
+        pruned(whole, all_heads(whole.heads))
 
 
-def test_heads_that_share_their_keys() -> None:
+@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_lm_collab"])
+def test_heads_that_share_their_keys(arch: str) -> None:
     with pytest.raises(UserError, match=r"CollaborativeAttention, of which none can be taken"):
-        trained("transformer_collab", key_dim=8)
+        trained(arch, key_dim=8)
 
 
-def test_models_that_are_no_transformers() -> None:
-    with pytest.raises(UserError, match=r"c\.pt: neither an encoder-decoder transformer nor"):
-        find_attentions(nn.Linear(1, 1), Path("c.pt"))
+def test_models_that_are_neither_of_the_two_kinds() -> None:
+    source = trained("transformer")
+    for model in (nn.Linear(1, 1), toy_lm.roberta("roberta"), _Recurrent()):
+        with pytest.raises(UserError, match=r"checkpoint\.pt: neither an encoder-decoder transf"):
+            check_heads(replace(source, model=model))
+
+
+class _Recurrent(nn.Module):
+    """Like fairseq's LSTM models: layers, but no attention in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Module(), nn.Module()
+        self.encoder.layers = self.decoder.layers = nn.ModuleList([nn.LSTMCell(2, 2)])
+
+
+def test_attention_that_a_language_model_lacks() -> None:
+    heads = trained(LM).heads
+    assert heads == {"encoder": [], "decoder": [4, 4], "cross": []}
+    with pytest.raises(UserError, match="--keep-heads: the model has no cross attention"):
+        named_heads(["cross:0"], heads)

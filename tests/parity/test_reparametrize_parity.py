@@ -12,6 +12,7 @@ from toy_reparametrize import converted, full, inputs, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import mask_scores
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
 from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import (
@@ -43,8 +44,8 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
 def test_full_dimension_reproduces_the_logits(arch: str, options: dict[str, Any]) -> None:
     found = trained(arch, **options)
     model, _ = converted(found, full(found))
-    attentions = [m for m in model.modules() if isinstance(m, CollaborativeAttention)]
-    assert len(attentions) == len(found.attentions)
+    modules = [m for m in model.modules() if isinstance(m, CollaborativeAttention)]
+    assert len(modules) == len(attentions(found.model))
     expected, *_ = found.model(**inputs(found))
     logits, *_ = model(**inputs(found))
     assert logits.dtype == torch.float64
@@ -56,13 +57,13 @@ def test_full_dimension_reproduces_the_logits(arch: str, options: dict[str, Any]
 def test_reduced_dimensions_score_as_the_factors_say(arch: str) -> None:
     """Each attention against ``scale (x A~_i y^T + x bq ...)``, written out with the factors."""
     found = trained(arch, **({"qk_head_size": 6} if "headsize" in arch else {}))
-    dims = dict.fromkeys(found.attentions, 7)
+    dims = dict.fromkeys(attentions(found.model), 7)
     model, factors = converted(found, dims)
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(5, 2, 16, generator=generator).double()
     y = torch.randn(6, 2, 16, generator=generator).double()
-    for place, trained_attention in found.attentions.items():
-        attention = model.get_submodule(place.name)
+    for place in dims:
+        trained_attention, attention = place.module, model.get_submodule(place.name)
         maps = torch.einsum(
             "kd,hk,ke->hde", factors[place].query, factors[place].mixing, factors[place].key
         )
@@ -81,7 +82,7 @@ def test_reduced_dimensions_score_as_the_factors_say(arch: str) -> None:
 def test_there_and_back_at_the_size_of_a_head(key_dim: int) -> None:
     """d/H = 4: with a content bias, K = 4 has room for what keys can express only."""
     found = trained("transformer")
-    for module in found.attentions.values():
+    for module in (place.module for place in attentions(found.model)):
         problem = Problem(*head_weights(module)[:2])
         factors = factorise(problem, key_dim, max_steps=2)
         ours = CollaborativeAttention(16, 4, key_dim, bias="content").double().eval()
@@ -116,12 +117,12 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
     """Weights of fairseq's attention with a large key bias, against the converted attention."""
     found = trained("transformer")
     with torch.no_grad():
-        for module in found.attentions.values():
-            module.k_proj.bias.mul_(50)
+        for place in attentions(found.model):
+            place.module.k_proj.bias.mul_(50)
     model, _ = converted(found, full(found))
     x = torch.randn(5, 2, 16, generator=torch.Generator().manual_seed(2)).double()
-    for place, module in found.attentions.items():
-        _, expected = module(x, x, x, need_head_weights=True)
+    for place in attentions(found.model):
+        _, expected = place.module(x, x, x, need_head_weights=True)
         _, weights = model.get_submodule(place.name)(x, x, x, need_head_weights=True)
         assert (weights - expected).abs().max() < 1e-10
 
@@ -130,12 +131,11 @@ def test_mean_correction_moves_lost_scores_into_the_content_bias() -> None:
     """A query at the mean of the inputs attends exactly as before, at any key dimension."""
     found = trained("transformer")
     mean = torch.randn(16, generator=torch.Generator().manual_seed(3)).double()
-    dims = dict.fromkeys(found.attentions, 5)
+    dims = dict.fromkeys(attentions(found.model), 5)
     model, _ = converted(found, dims, mean)
     y = torch.randn(6, 1, 16, generator=torch.Generator().manual_seed(4)).double()
-    for place, module in found.attentions.items():
-        if place.site != "cross":
-            continue
+    for place in found.attentions["cross"]:
+        module = place.module
         x = mean.view(1, 1, -1)
         _, expected = module(x, y, y, need_head_weights=True)
         _, weights = model.get_submodule(place.name)(x, y, y, need_head_weights=True)
@@ -148,9 +148,9 @@ def test_mean_correction_moves_lost_scores_into_the_content_bias() -> None:
 
 def test_layers_that_are_left_alone_stay_as_they_are() -> None:
     found = trained("transformer")
-    dims = {p: 16 for p in found.attentions if p.site == "cross" or p.layer == 1}
+    dims = {p: 16 for p in attentions(found.model) if p.site == "cross" or p.layer == 1}
     model, _ = converted(found, dims)
-    for place in found.attentions:
+    for place in attentions(found.model):
         kind = CollaborativeAttention if place in dims else ConcatenatedAttention
         assert isinstance(model.get_submodule(place.name), kind)
     expected, _ = found.model(**toy.batch())
@@ -170,8 +170,8 @@ def test_single_precision() -> None:
 def test_masked_scores_are_untouched() -> None:
     """What the masks forbid is forbidden in the result, too (self-attention of the decoder)."""
     found = trained("transformer")
-    model, _ = converted(found, dict.fromkeys(found.attentions, 3))
-    place = next(place for place in found.attentions if place.site == "decoder")
+    model, _ = converted(found, dict.fromkeys(attentions(found.model), 3))
+    place = found.attentions["decoder"][0]
     attention = model.get_submodule(place.name)
     x = torch.randn(4, 1, 16, generator=torch.Generator().manual_seed(2)).double()
     mask = torch.full((4, 4), float("-inf"), dtype=torch.float64).triu(1)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints, main
+from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
+from fairseq_collab.commands.average import main
 from fairseq_compat import checkpoints
 
 from .conftest import Run

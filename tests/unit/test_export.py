@@ -23,8 +23,8 @@ from safetensors import safe_open
 from transformers import GenerationConfig, MarianMTModel, MarianTokenizer
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.export import files as export_files
-from fairseq_collab.checkpoints.export import model as export_model
+from fairseq_collab.checkpoints.export import ctranslate2_format, hugging_face, translation
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import export
 from fairseq_compat import checkpoints
 
@@ -54,6 +54,10 @@ def edited(path: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
     edit(state)
     torch.save(state, path)
     return path
+
+
+def opened(model: Any) -> Trained:
+    return Trained(Path("c.pt"), {}, model, None)
 
 
 def translations(checkpoint: Path, beam: int = 5) -> list[list[str]]:
@@ -134,12 +138,11 @@ def test_hugging_face_translates_alike(expected: list[list[str]], tmp_path: Path
 )
 def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path) -> None:
     """Every way to share embeddings, and every kind of position."""
-    from fairseq_collab.checkpoints.export import hugging_face as export_hf
 
     model = toy.model("transformer", **options).eval()
     symbols = toy.dictionary()
-    words = export_files.Vocabulary("en", "de", symbols, symbols)
-    export_hf.write(model, words, tmp_path / "hf", None)
+    words = translation.Vocabulary("en", "de", symbols, symbols)
+    hugging_face.write(model, words, tmp_path / "hf", None)
     marian = MarianMTModel.from_pretrained(tmp_path / "hf").eval()
     source = torch.tensor([[5, 6, 7, 8, 2], [9, 5, 2, 1, 1]])  # fairseq takes padding on this side
     previous = torch.tensor([[2, 9, 8], [2, 5, 7]])
@@ -163,15 +166,14 @@ def test_marian_tokeniser(tmp_path: Path) -> None:
     symbols = toy.dictionary(0)
     for i in range(3, pieces.get_piece_size()):
         symbols.add_symbol(pieces.id_to_piece(i))
-    words = export_files.Vocabulary("en", "de", symbols, symbols)
+    words = translation.Vocabulary("en", "de", symbols, symbols)
     model = toy.model(
         "transformer",
         Namespace(source_dictionary=symbols, target_dictionary=symbols),
         share_all_embeddings=True,
     )
-    from fairseq_collab.checkpoints.export import hugging_face as export_hf
 
-    export_hf.write(model, words, tmp_path / "hf", tmp_path / "spm.model")
+    hugging_face.write(model, words, tmp_path / "hf", tmp_path / "spm.model")
     tokeniser = MarianTokenizer.from_pretrained(tmp_path / "hf")
     sentence = " ".join(SENTENCES[0])
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
@@ -198,15 +200,14 @@ def test_ctranslate2_computes_the_same_scores(
     arch: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     """Heads of every size and key dimensions above d/H included."""
-    from fairseq_collab.checkpoints.export import ctranslate2_format as export_ct2
 
     model = toy.model(arch, **options).eval()
     for name, parameter in model.named_parameters():
         if name.endswith(("bias", "content_bias")):
             torch.nn.init.normal_(parameter)
     symbols = toy.dictionary()
-    words = export_files.Vocabulary("en", "de", symbols, symbols)
-    export_ct2.write(model, words, tmp_path / "ct2", Path("c.pt"))
+    words = translation.Vocabulary("en", "de", symbols, symbols)
+    ctranslate2_format.write(opened(model), words, tmp_path / "ct2")
     engine = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)
     source, target = ["w1", "w2", "w3", "w1"], ["w7", "w8", "w5"]
     (found,) = engine.score_batch([source], [target])
@@ -220,14 +221,13 @@ def test_ctranslate2_computes_the_same_scores(
 
 
 def test_ctranslate2_has_one_number_of_heads(tmp_path: Path) -> None:
-    from fairseq_collab.checkpoints.export import ctranslate2_format as export_ct2
 
     model = toy.model("transformer_headsize_n", heads_in_encoder="4,2")
-    words = export_files.Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
+    words = translation.Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
     with pytest.raises(
         UserError, match=r"c\.pt: no exact export: encoder\.layers\.1\.self_attn has"
     ):
-        export_ct2.write(model, words, tmp_path / "ct2", Path("c.pt"))
+        ctranslate2_format.write(opened(model), words, tmp_path / "ct2")
 
 
 def test_safetensors_hold_weights_and_description(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     former.mkdir()
 
     def stopped() -> None:
-        with export_files.whole_folder(former) as folder:
+        with translation.whole_folder(former) as folder:
             (folder / "half").write_text("half")
             raise KeyboardInterrupt
 
@@ -300,7 +300,7 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     for kind in ("new", "former"):
         (tmp_path / f".out.{kind}").mkdir()
         (tmp_path / f".out.{kind}" / "half").write_text("half")
-    with export_files.whole_folder(tmp_path / "out") as folder:
+    with translation.whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
@@ -310,17 +310,17 @@ def test_what_was_there_outlives_a_killed_export_and_a_failed_one(tmp_path: Path
     """The first died between its renames: what was there stands aside, and nothing in its place."""
     (tmp_path / ".out.former").mkdir()
     (tmp_path / ".out.former" / "whole").write_text("whole")
-    with pytest.raises(KeyboardInterrupt), export_files.whole_folder(tmp_path / "out"):
+    with pytest.raises(KeyboardInterrupt), translation.whole_folder(tmp_path / "out"):
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out" / "whole").read_text() == "whole"
 
 
 def test_two_exports_to_one_place(tmp_path: Path) -> None:
-    with export_files.whole_folder(tmp_path / "out") as folder:
+    with translation.whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
         with pytest.raises(UserError, match="another process"):
-            export_files.whole_folder(tmp_path / "out").__enter__()
+            translation.whole_folder(tmp_path / "out").__enter__()
     assert (tmp_path / "out" / "whole").exists()
 
 
@@ -410,9 +410,9 @@ def test_dictionaries_must_be_the_models(tmp_path: Path) -> None:
 
 def test_other_tasks_have_no_vocabulary() -> None:
     state = {"cfg": OmegaConf.create({"model": {}, "task": {"_name": "denoising"}})}
-    trained = export_model.Trained(Path("c.pt"), state, None)
+    trained = Trained(Path("c.pt"), state, None, None)
     with pytest.raises(UserError, match=r"c\.pt: no exact export: its task is 'denoising'"):
-        export_files.vocabulary(trained, STORED, "en", "de")
+        translation.vocabulary(trained, Namespace(data=STORED))
 
 
 @pytest.mark.parametrize(
@@ -428,12 +428,10 @@ def test_other_tasks_have_no_vocabulary() -> None:
     ],
 )
 def test_what_marian_cannot_compute(options: dict[str, Any], message: str) -> None:
-    from fairseq_collab.checkpoints.export import hugging_face as export_hf
-    from fairseq_collab.checkpoints.export import requirements as export_requirements
 
     model = toy.model("transformer", **options)
     with pytest.raises(UserError) as refusal:
-        export_requirements.check(model, Path("c.pt"), "Marian", export_hf.ACTIVATIONS, True)
+        translation.check(opened(model), "Marian", hugging_face.ACTIVATIONS, True)
     assert message in str(refusal.value)
     assert str(refusal.value).startswith("c.pt: no exact export: Marian ")
 
@@ -441,10 +439,8 @@ def test_what_marian_cannot_compute(options: dict[str, Any], message: str) -> No
 def test_language_models_do_not_translate() -> None:
     from toy_language_models import language_model
 
-    from fairseq_collab.checkpoints.export import requirements as export_requirements
-
     with pytest.raises(UserError, match="a TransformerLanguageModel does not translate"):
-        export_requirements.check(language_model("transformer_lm"), Path("c.pt"), "Marian", ())
+        translation.check(opened(language_model("transformer_lm")), "Marian", ())
 
 
 def test_sentencepiece_goes_with_hugging_face(

@@ -13,10 +13,11 @@ from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
-from fairseq_collab.checkpoints.prune.choices import importance_kept, most_important
-from fairseq_collab.checkpoints.prune.gates import (
+from fairseq_collab.checkpoints.prune.choices import (
     decided_gates,
     gates_of,
+    importance_kept,
+    most_important,
     open_heads,
     without_gates,
 )

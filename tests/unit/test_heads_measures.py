@@ -413,7 +413,7 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
         max_positions=lambda: (2, 2),
         get_batch_iterator=epoch,
     )
-    loaded = source.Loaded(Path("x"), build("stock"), options, task, {})
+    loaded = source.Loaded(Path("x"), {"cfg": options}, build("stock"), task)
     with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
         list(source.batches(loaded, "valid"))
 
@@ -470,7 +470,6 @@ def test_no_number_is_written_that_json_does_not_have(tmp_path: Path) -> None:
 
 
 def test_the_architectures_name() -> None:
-    loaded = source.Loaded(Path("x"), None, Namespace(model=Namespace(arch="old")), None, {})
-    assert loaded.arch == "old"
-    loaded = source.Loaded(Path("x"), None, Namespace(model=Namespace(_name="new")), None, {})
-    assert loaded.arch == "new"
+    for options, arch in ((Namespace(arch="old"), "old"), (Namespace(_name="new"), "new")):
+        state = {"cfg": Namespace(model=options)}
+        assert source.Loaded(Path("x"), state, None, None).arch == arch

@@ -11,13 +11,10 @@ import pytest
 import torch
 import toy
 import toy_language_models
-from fairseq.models import build_model
-from omegaconf import OmegaConf
-from torch import nn
+from parity.test_prune_parity import masked, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.checkpoints.prune.choices import all_heads
+from fairseq_collab.checkpoints.prune.choices import without_least
 from fairseq_collab.checkpoints.prune.curve import (
     CURVES,
     counts,
@@ -25,14 +22,12 @@ from fairseq_collab.checkpoints.prune.curve import (
     heads_in,
     pruned_model,
     sites_of,
-    without_least,
 )
-from fairseq_collab.checkpoints.prune.curve_results import NAME, Point, Results, table, write_report
 from fairseq_collab.checkpoints.prune.surgery import Kept
-from fairseq_collab.checkpoints.prune.trained import Trained, find_attentions
 from fairseq_collab.commands.prune_curve import check_some_go
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.results.prune_curve import NAME, Point, Results, table, write_report
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}
 #: In each layer of length 1: .6 .8, .8 .6, .28 .96, .96 .28.
@@ -63,44 +58,27 @@ def test_sites_and_their_heads() -> None:
 
 def test_the_least_important_go_across_layers() -> None:
     """A layer's scale is none of its importance; of equals the last goes first."""
-    assert without_least(WHOLE, MEASURE, "encoder", 1)["encoder"] == [[0, 1], [0]]
-    assert without_least(WHOLE, MEASURE, "encoder", 2)["encoder"] == [[1], [0]]
-    assert without_least(WHOLE, MEASURE, "encoder", 4)["encoder"] == [[], []]
-    assert without_least(WHOLE, MEASURE, "encoder", 1)["decoder"] == [[0, 1]]
+    assert without_least(WHOLE, MEASURE, ["encoder"], 1)["encoder"] == [[0, 1], [0]]
+    assert without_least(WHOLE, MEASURE, ["encoder"], 2)["encoder"] == [[1], [0]]
+    assert without_least(WHOLE, MEASURE, ["encoder"], 4)["encoder"] == [[], []]
+    assert without_least(WHOLE, MEASURE, ["encoder"], 1)["decoder"] == [[0, 1]]
 
 
 def test_all_sites_compete() -> None:
-    kept = without_least(WHOLE, MEASURE, "all", 3)
+    kept = without_least(WHOLE, MEASURE, SITES, 3)
     assert kept == {"encoder": [[0, 1], [0]], "decoder": [[1]], "cross": [[0]]}
 
 
 def test_a_further_step_starts_from_what_is_left() -> None:
     kept: Kept = {"encoder": [[1], []], "decoder": [[0, 1]], "cross": [[1]]}
     measure = {"encoder": [[5.0], []], "decoder": [[4.0, 3.0]], "cross": [[1.0]]}
-    assert without_least(kept, measure, "all", 1)["decoder"] == [[0]]
+    assert without_least(kept, measure, SITES, 1)["decoder"] == [[0]]
 
 
 # ---- models --------------------------------------------------------------------------------------
 
 
-def trained(arch: str, **options: Any) -> Trained:
-    """A model as it comes from a checkpoint, in double precision."""
-    torch.manual_seed(1)
-    symbols = toy.task()
-    model = toy.model(arch, symbols, **options).double().eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
-    cfg = OmegaConf.create({"model": None}, flags={"allow_objects": True})
-    given: Any = Namespace(**{**toy.SIZES, **options})
-    cfg.model = given if arch == "transformer" else OmegaConf.create(vars(given))
-    task = Namespace(
-        **vars(symbols), build_model=lambda chosen: build_model(chosen, symbols).double()
-    )
-    path = Path("checkpoint.pt")
-    return Trained(path, {"cfg": cfg}, model, task, find_attentions(model, path))
-
-
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("arch", "options"),
     [("transformer", {}), ("transformer_headsize_n", {"head_size": 3, "heads_in_cross": "4,2"})],
@@ -109,24 +87,12 @@ def test_a_layer_without_heads_computes_nothing(arch: str, options: dict[str, An
     """What is left equals the whole model with the heads' outputs at zero."""
     whole = trained(arch, **options)
     kept: Kept = {"encoder": [[], [1, 3]], "decoder": [[0], [0, 1, 2, 3]], "cross": [[2], []]}
-    smaller = pruned_model(whole, kept)
-    for site, layers in whole.attentions.items():
-        for heads, attention in zip(kept[site], layers.values(), strict=True):
-            output = attention.out_proj.weight.data.unflatten(1, (attention.num_heads, -1))
-            output[:, [head for head in range(attention.num_heads) if head not in heads]] = 0
+    smaller, expected = pruned_model(whole, kept), masked(whole, kept)
     torch.testing.assert_close(
-        smaller(**toy.batch())[0], whole.model(**toy.batch())[0], rtol=0, atol=1e-6
+        smaller(**toy.batch())[0], expected(**toy.batch())[0], rtol=0, atol=1e-10
     )
     assert smaller.encoder.layers[0].self_attn.num_heads == 1
     assert not smaller.encoder.layers[0].self_attn.out_proj.weight.any()
-
-
-def test_importance_of_a_model_that_saved_memory_in_training() -> None:
-    """Its layers are checkpointed, through which no gradients are taken."""
-    whole = trained("transformer", checkpoint_activations=True)
-    model = pruned_model(whole, all_heads(whole.heads))
-    batch = toy.batch()
-    Importance(model.float()).add({"net_input": batch, "target": batch["prev_output_tokens"]})
 
 
 @pytest.mark.parametrize(("sites", "steps", "most"), [(["cross"], 0.1, 0.1), (CURVES, 0.5, 0.4)])

@@ -10,6 +10,7 @@ import toy
 from torch import Tensor
 from toy_reparametrize import converted, trained
 
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
 from fairseq_collab.checkpoints.reparametrize.distil import distil, divergence, scoring_parameters
@@ -36,8 +37,9 @@ def test_moments_are_those_of_the_inputs_without_padding() -> None:
         source, previous = source[source.ne(pad)], previous[previous.ne(pad)]
         one = {"src_tokens": source[None], "prev_output_tokens": previous[None]}
         alone.append({**one, "src_lengths": torch.tensor([len(source)])})
-    together, apart = moments(found, [batch]), moments(found, alone)
-    for place in found.attentions:
+    places = attentions(found.model)
+    together, apart = moments(found, [batch], places), moments(found, alone, places)
+    for place in places:
         for name in ("query_mean", "query_covariance", "key_covariance"):
             a, b = getattr(together[place], name), getattr(apart[place], name)
             assert (a - b).abs().max() < 1e-5, (place, name)  # fairseq's softmax is single
@@ -46,20 +48,19 @@ def test_moments_are_those_of_the_inputs_without_padding() -> None:
 def test_keys_are_centred_in_their_sentence() -> None:
     """Keys of two sentences, each constant, have no covariance: no softmax can tell them apart."""
     found = trained("transformer")
-    place = next(place for place in found.attentions if place.site == "cross")
+    place = found.attentions["cross"][0]
     x = torch.randn(2, 2, 16).double()
     y = torch.stack([torch.ones(16), 5 * torch.ones(16)]).expand(4, 2, 16).double()
-    module = found.attentions[place]
+    module, pad = place.module, found.task.source_dictionary.pad()
     seen: list[Tensor] = []
 
     def see(_: Any, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
         seen.append(y)
 
     batch = toy.batch(found.task)
-    with calibrate.watched(found, batch, see):
+    with calibrate.watched([place], batch, pad, see):
         module(x, y, y)
     assert torch.equal(seen[0], y)
-    found.attentions = {place: module}
 
     class Only(torch.nn.Module):
         """A model that makes this one call."""
@@ -71,11 +72,10 @@ def test_keys_are_centred_in_their_sentence() -> None:
         def forward(self, **_: Any) -> None:
             self.module(x, y, y)
 
-    found.model = Only()
     net_input = {
         "src_tokens": torch.full((2, 4), 5), "prev_output_tokens": torch.full((2, 2), 5)
     }  # fmt: skip
-    covariance = moments(found, [net_input])[place].key_covariance
+    covariance = moments(found.with_model(Only()), [net_input], [place])[place].key_covariance
     assert covariance.abs().max() < 1e-12
 
 
@@ -93,7 +93,7 @@ def test_weightings() -> None:
 
 def test_distillation_brings_the_result_closer_and_leaves_the_rest_alone() -> None:
     found = trained("transformer")
-    model, _ = converted(found, dict.fromkeys(found.attentions, 4))
+    model, _ = converted(found, dict.fromkeys(attentions(found.model), 4))
     batch = toy.batch(found.task)
     pad = found.task.source_dictionary.pad()
     real = batch["prev_output_tokens"].ne(pad)
@@ -106,5 +106,5 @@ def test_distillation_brings_the_result_closer_and_leaves_the_rest_alone() -> No
     endings = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")
     assert changed
     assert all(name.endswith(endings) for name in changed)
-    assert len(scoring_parameters(model)) == 4 * len(found.attentions)
+    assert len(scoring_parameters(model)) == 4 * len(attentions(found.model))
     assert all(p.grad is None for p in model.parameters())

@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import toy
-from parity.test_prune_parity import trained
+from parity.test_prune_parity import ADAPTIVE, LM, LM_GROUPED, inputs, trained
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.grouped import grouped_attentions
-from fairseq_collab.checkpoints.prune import votes_file
-from fairseq_collab.checkpoints.prune.choices import elected, named_heads, random_heads
-from fairseq_collab.checkpoints.prune.trained import Trained
-from fairseq_collab.checkpoints.prune.votes import Count, batches, count_votes, grouped_model
+from fairseq_collab.checkpoints.attentions import attentions
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import votes as votes_file
+from fairseq_collab.checkpoints.prune.choices import named_heads, random_heads
+from fairseq_collab.checkpoints.prune.votes import Count, count_votes, elected, grouped_model
 
 CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 
 
-def known(arch: str = "transformer") -> Trained:
+def known(arch: str = "transformer", **options: Any) -> Trained:
     """Heads 0, 1 and 3 have values 0.9, 1 and 1.2 times the same; head 2 has others."""
-    source = trained(arch)
-    for layers in source.attentions.values():
-        for attention in layers.values():
-            weight, bias = attention.v_proj.weight.data, attention.v_proj.bias.data
-            for one in (weight.unflatten(0, (4, -1)), bias.unflatten(0, (4, -1))):
-                for head, factor in ((0, 0.9), (3, 1.2)):
-                    one[head] = factor * one[1]
-                one[2] *= -1
+    source = trained(arch, **options)
+    for attention in attentions(source.model):
+        for weight in attention.module.v_proj.parameters():
+            heads = weight.data.unflatten(0, (4, -1))
+            heads[0], heads[3] = 0.9 * heads[1], 1.2 * heads[1]
+            heads[2] *= -1
     return source
 
 
 def votes(source: Trained, batches: int = 3, groups: str | None = "2") -> Count:
-    model = grouped_model(source, groups, None)
-    sample = {"net_input": toy.batch()}
-    return count_votes(model, [sample] * batches, toy.dictionary().pad(), CPU)
+    model = grouped_model(source, groups, None).to(next(source.model.parameters()))
+    samples = [{"net_input": inputs(source)}] * batches
+    return count_votes(model, samples, toy.dictionary().pad(), CPU)
 
 
-@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
-def test_the_typical_head_of_each_group_is_voted_for(arch: str) -> None:
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer", {}),
+        ("transformer_headsize_n", {}),
+        *((arch, options) for arch in (LM, LM_GROUPED) for options in ({}, ADAPTIVE)),
+    ],
+)
+def test_the_typical_head_of_each_group_is_voted_for(arch: str, options: dict[str, Any]) -> None:
     """The centre of 0.9, 1 and 1.2 is 1.03: head 1 is nearest."""
-    count = votes(known(arch))
+    source = known(arch, **options)
+    count = votes(source)
     assert count.batches == 3
     assert (count.changed, count.shift) == (0, pytest.approx(0, abs=1e-3))
+    assert {site: len(layers) for site, layers in count.votes.items()} == {
+        site: len(layers) for site, layers in source.heads.items()
+    }
     for layers in count.votes.values():
-        assert len(layers) == 2
         for layer in layers:
             assert sorted(layer) == [[0, 0, 3, 0], [0, 3, 0, 0]]
             assert elected(layer, "group", 2) == elected(layer, "top", 2) == [1, 2]
@@ -96,20 +103,6 @@ def test_a_model_without_groups_must_be_told() -> None:
 def test_nothing_to_read() -> None:
     with pytest.raises(UserError, match="there is nothing to vote on"):
         votes(known(), batches=0)
-
-
-def test_a_data_set_that_the_model_cannot_read() -> None:
-    """It is told before anything is counted."""
-    source = trained("transformer")
-    source.cfg.dataset, source.cfg.common = {"max_tokens": 9, "batch_size": None}, {"seed": 1}
-    task = Namespace(
-        load_dataset=lambda subset: None,
-        dataset=lambda subset: None,
-        max_positions=lambda: (2, 2),
-        get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
-    )
-    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
-        batches(dataclasses.replace(source, task=task), "valid", None)
 
 
 # ---- counting ------------------------------------------------------------------------------------

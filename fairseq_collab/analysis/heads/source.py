@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,12 @@ from fairseq import utils
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.weights import Heads, heads_of
-from fairseq_collab.checkpoints import opener as trained
+from fairseq_collab.analysis.heads.weights import heads_of
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.opener import Trained
 
-
-@dataclass(frozen=True)
-class Loaded:
-    """A trained encoder-decoder transformer in eval mode, with its options, task and heads."""
-
-    path: Path
-    model: Any
-    cfg: Any
-    task: Any
-    heads: Heads
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    @property
-    def arch(self) -> str:
-        """The name of the model's architecture."""
-        model = self.cfg.model
-        return str(getattr(model, "_name", None) or model.arch)
+#: What is analysed; an encoder-decoder transformer.
+Loaded = Trained
 
 
 def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Loaded:
@@ -44,13 +26,14 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Lo
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
             encoder-decoder transformer.
     """
-    model, cfg, task = trained.load(checkpoint, data)
+    loaded = opener.load(checkpoint, data)
     try:
-        heads = heads_of(model)
+        heads_of(loaded.model)
     except TypeError as error:
         todo = "give a checkpoint of a translation model"
         raise UserError(str(error), where=checkpoint, todo=todo) from error
-    return Loaded(checkpoint, model.to(device), cfg, task, heads)
+    loaded.model.to(device)
+    return loaded
 
 
 def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
@@ -65,9 +48,7 @@ def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Itera
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
-    task = loaded.task
-    task.load_dataset(subset)
-    samples = trained.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
+    samples = opener.epoch(loaded, subset, max_tokens)
     for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):
         yield to_device(sample, loaded.device)
 

@@ -21,7 +21,7 @@ take every attention: :func:`smallest_size`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,8 +38,7 @@ class NotExactError(ValueError):
     """These heads are no heads of the wanted size; the message says why."""
 
 
-@dataclass
-class Head:
+class Head(NamedTuple):
     """What one head scores by: ``(x q^T + q_bias)(y k^T + k_bias)^T + y content``, scale included.
 
     Shapes: ``q (n, d)``, ``q_bias (n)``, ``k (n, d_y)``, ``k_bias (n)``, ``content (d_y)``.
@@ -76,21 +75,13 @@ def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
 
 
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike.
-
-    Raises:
-        NotExactError: an attention of unknown kind.
-    """
+    """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike."""
     heads = scoring_heads(known(attention))
     return max(attention.head_dim, *(needed_size(head) for head in heads))
 
 
 def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """``attention`` itself; its gates, if it has any, go into ``out_proj`` as in evaluation.
-
-    Raises:
-        NotExactError: it is of a kind that is not known here.
-    """
+    """``attention`` itself; its gates, if it has any, go into ``out_proj`` as in evaluation."""
     if isinstance(attention, GatedAttention):
         return attention.ungated(attention.gates().detach())
     if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
@@ -100,42 +91,28 @@ def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAtte
 
 def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> list[Head]:
     """How each head of ``attention`` scores, in double precision."""
-    if isinstance(attention, CollaborativeAttention):
-        return [_collaborative_head(attention, i) for i in range(attention.num_heads)]
-    return [_concatenated_head(attention, i) for i in range(attention.num_heads)]
+    return [_scoring_head(attention, i) for i in range(attention.num_heads)]
 
 
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.detach().to(torch.float64)
-
-
-def _collaborative_head(attention: CollaborativeAttention, i: int) -> Head:
-    mixing = _double(attention.mixing[i])  # (K)
-    used = mixing.nonzero().squeeze(1)  # (n)
-    factor = attention.scaling * mixing[used]
+def _scoring_head(attention: CollaborativeAttention | ConcatenatedAttention, i: int) -> Head:
+    """Head i: its rows of the projections, and what its queries are multiplied with."""
     q, k = attention.q_proj, attention.k_proj
-    weight = _double(k.weight)[used]
-    content = weight.new_zeros(weight.size(1))
-    if attention.bias == "content":
-        content = attention.scaling * _double(attention.content_bias[i])
+    content = _double(k.weight).new_zeros(k.weight.size(1))
+    if isinstance(attention, CollaborativeAttention):
+        mixing = _double(attention.mixing[i])  # (K)
+        rows = mixing.nonzero().squeeze(1)  # (n)
+        factor = attention.scaling * mixing[rows]
+        if attention.bias == "content":
+            content = attention.scaling * _double(attention.content_bias[i])
+    else:
+        rows = torch.arange(attention.qk_head_size) + i * attention.qk_head_size
+        factor = content.new_full((len(rows),), attention.scaling)
     return Head(
-        q=factor[:, None] * _double(q.weight)[used],
-        q_bias=factor * _double(q.bias)[used],
-        k=weight,
-        k_bias=_double(k.bias)[used],
+        q=factor[:, None] * _double(q.weight)[rows],
+        q_bias=factor * _double(q.bias)[rows],
+        k=_double(k.weight)[rows],
+        k_bias=_double(k.bias)[rows],
         content=content,
-    )
-
-
-def _concatenated_head(attention: ConcatenatedAttention, i: int) -> Head:
-    own = slice(i * attention.qk_head_size, (i + 1) * attention.qk_head_size)
-    k = _double(attention.k_proj.weight)[own]
-    return Head(
-        q=attention.scaling * _double(attention.q_proj.weight)[own],
-        q_bias=attention.scaling * _double(attention.q_proj.bias)[own],
-        k=k,
-        k_bias=_double(attention.k_proj.bias)[own],
-        content=k.new_zeros(k.size(1)),
     )
 
 
@@ -145,74 +122,47 @@ def fit(head: Head, size: int) -> Head:
     Raises:
         NotExactError: it needs more.
     """
-    needed = head.q.size(0)
+    q, q_bias, k, k_bias, content = head
+    needed = len(q)
     if needed > size:
-        raise NotExactError(
-            f"a head scores by {needed} dimensions; ordinary heads here have {size}"
-        )
-    if head.content.any():
-        head = _with_content_dimension(head) if needed < size else _with_content_in_bias(head)
-    missing = size - head.q.size(0)
-    return Head(
-        q=_filled(head.q, missing),
-        q_bias=_filled(head.q_bias, missing),
-        k=_filled(head.k, missing),
-        k_bias=_filled(head.k_bias, missing),
-        content=torch.zeros_like(head.content),
-    )
-
-
-def _with_content_dimension(head: Head) -> Head:
-    """One more dimension, with the content vector as key and a query that is always one."""
-    one = head.q_bias.new_ones(1)
-    return Head(
-        q=_filled(head.q, 1),
-        q_bias=torch.cat([head.q_bias, one]),
-        k=torch.cat([head.k, head.content[None]]),
-        k_bias=_filled(head.k_bias, 1),
-        content=torch.zeros_like(head.content),
-    )
+        what = f"a head scores by {needed} dimensions; ordinary heads here have {size}"
+        raise NotExactError(what)
+    if content.any() and needed < size:
+        # One more dimension, with the content vector as key and a query that is always one.
+        q, q_bias = _filled(q, 1), torch.cat([q_bias, q_bias.new_ones(1)])
+        k, k_bias = torch.cat([k, content[None]]), _filled(k_bias, 1)
+    elif content.any():
+        bias = content_as_bias(head)
+        if bias is None:
+            raise NotExactError(
+                f"a head scores by {needed} dimensions and by content, which is one more; ordinary "
+                f"heads here have {size}"
+            )
+        q_bias = q_bias + bias
+    filled = (_filled(x, size - len(q)) for x in (q, q_bias, k, k_bias))
+    return Head(*filled, torch.zeros_like(content))
 
 
 def needed_size(head: Head) -> int:
     """How many dimensions a head scores by, its content score included."""
-    dimensions = head.q.size(0)
-    return dimensions if content_as_bias(head) is not None else dimensions + 1
+    return len(head.q) if content_as_bias(head) is not None else len(head.q) + 1
 
 
 def content_as_bias(head: Head) -> Tensor | None:
-    """Query bias ``b (n)`` that scores as the content does, ``b k = content``; None without one."""
+    """Query bias ``b (n)`` that scores as the content does, ``b k = content``; None without one.
+
+    (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
+    """
     size = torch.linalg.vector_norm(head.content)
     bias = torch.linalg.lstsq(head.k.T, head.content[:, None]).solution.squeeze(1)  # (n)
     rest = torch.linalg.vector_norm(bias @ head.k - head.content)
     return bias if rest <= RESIDUAL * size else None
 
 
-def _with_content_in_bias(head: Head) -> Head:
-    """The content vector as a combination ``b k`` of the keys: ``y c = b (y k^T)^T``.
-
-    (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
-
-    Raises:
-        NotExactError: it is none.
-    """
-    bias = content_as_bias(head)
-    if bias is None:
-        raise NotExactError(
-            f"a head scores by {head.q.size(0)} dimensions and by content, which is one more; "
-            f"ordinary heads here have {head.q.size(0)}"
-        )
-    return Head(head.q, head.q_bias + bias, head.k, head.k_bias, torch.zeros_like(head.content))
-
-
 def values(
     attention: CollaborativeAttention | ConcatenatedAttention, size: int
 ) -> dict[str, Tensor]:
-    """Values and output projection, with heads filled up to ``size``.
-
-    Raises:
-        NotExactError: values are larger.
-    """
+    """Values and output projection, with heads filled up to ``size``."""
     heads, own = attention.num_heads, attention.head_dim
     if own > size:
         raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
@@ -230,6 +180,10 @@ def values(
         "out_proj.weight": filled(out).T,
         "out_proj.bias": _double(attention.out_proj.bias),
     }
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.float64)
 
 
 def _filled(x: Tensor, missing: int) -> Tensor:

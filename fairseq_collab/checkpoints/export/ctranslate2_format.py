@@ -11,6 +11,7 @@ values are filled up with zeros), and products with them cost accordingly.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +27,17 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import plain_weights, smallest_size
-from fairseq_collab.checkpoints.export.files import Vocabulary, position_table, whole_folder
 from fairseq_collab.checkpoints.export.model import common_heads
+from fairseq_collab.checkpoints.export.translation import (
+    Vocabulary,
+    check,
+    position_table,
+    vocabulary,
+    whole_folder,
+)
+from fairseq_collab.checkpoints.opener import Trained
 
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
@@ -38,9 +47,11 @@ ACTIVATIONS = {
     "swish": common_spec.Activation.SWISH,
     "tanh": common_spec.Activation.Tanh,
 }
-
-
-ATTENTIONS = ("self_attn", "encoder_attn")
+#: Maps of an attention with the same input, which CTranslate2 keeps as one.
+_JOINED = {
+    "self_attn": (("q_proj", "k_proj", "v_proj"), ("out_proj",)),
+    "encoder_attn": (("q_proj",), ("k_proj", "v_proj"), ("out_proj",)),
+}
 
 
 class Linear(NamedTuple):
@@ -50,29 +61,31 @@ class Linear(NamedTuple):
     bias: Tensor
 
 
-def write(model: Any, words: Vocabulary, out: Path, path: Path) -> None:
-    """Write the folder that ``ctranslate2.Translator`` takes; never half of it.
+def export(trained: Trained, args: Namespace) -> None:
+    """A folder for ``ctranslate2.Translator``."""
+    check(trained, "CTranslate2", ACTIVATIONS)
+    write(trained, vocabulary(trained, args), args.out)
+
+
+def write(trained: Trained, words: Vocabulary, out: Path) -> None:
+    """Write the folder; never half of it.
 
     Args:
-        model: a transformer, ours or fairseq's, as :func:`export_requirements.check` lets through.
-        path: of its checkpoint, for messages.
-
-    Raises:
-        UserError: layers with different numbers of heads.
+        trained: a transformer, ours or fairseq's, as :func:`.translation.check` lets through.
     """
-    spec = specification(model, words, path)
+    spec = specification(trained, words)
     spec.validate()
     spec.optimize()
     with whole_folder(out) as folder:
         spec.save(str(folder))
 
 
-def specification(model: Any, words: Vocabulary, path: Path) -> TransformerSpec:
+def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     """All weights, in CTranslate2's layout."""
-    spec = TransformerSpec(
-        encoder_spec(model.encoder, common_heads(model, "encoder", path)),
-        decoder_spec(model.decoder, common_heads(model, "decoder", path)),
-    )
+    encoder = _stack(TransformerEncoderSpec, trained, "encoder")
+    decoder = _stack(TransformerDecoderSpec, trained, "decoder")
+    _set_linear(decoder.projection, trained.model.decoder.output_projection)
+    spec = TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(symbols(words.source))
     spec.register_target_vocabulary(symbols(words.target))
     # fairseq ends a source with </s>, and starts a target with it, too.
@@ -87,100 +100,60 @@ def symbols(dictionary: Dictionary) -> list[str]:
     return ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
 
 
-def encoder_spec(encoder: Any, heads: int) -> TransformerEncoderSpec:
-    size = head_size(encoder)
-    spec = TransformerEncoderSpec(
-        len(encoder.layers),
-        heads,
+def _stack(kind: Any, trained: Trained, side: str) -> Any:
+    """The specification of encoder or decoder: its layers, embeddings, positions and norms."""
+    stack = getattr(trained.model, side)
+    size = head_size(trained, side)
+    spec = kind(
+        len(stack.layers),
+        common_heads(trained, side),
         head_dim=size,
-        pre_norm=encoder.cfg.encoder.normalize_before,
-        activation=ACTIVATIONS[str(encoder.cfg.activation_fn)],
-        layernorm_embedding=encoder.layernorm_embedding is not None,
+        pre_norm=getattr(stack.cfg, side).normalize_before,
+        activation=ACTIVATIONS[str(stack.cfg.activation_fn)],
+        layernorm_embedding=stack.layernorm_embedding is not None,
+        no_final_norm=stack.layer_norm is None,
     )
-    _set_stack(spec, spec.embeddings[0], encoder)
-    for target, layer in zip(spec.layer, encoder.layers, strict=True):
-        _set_self_attention(target.self_attention, layer, size)
-        _set_feed_forward(target.ffn, layer)
+    embeddings = spec.embeddings[0] if side == "encoder" else spec.embeddings
+    embeddings.weight = _numpy(stack.embed_tokens.weight)
+    spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
+    spec.position_encodings.encodings = _numpy(position_table(stack))
+    for norm in ("layer_norm", "layernorm_embedding"):
+        if getattr(stack, norm) is not None:
+            _set_norm(getattr(spec, norm), getattr(stack, norm))
+    for target, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_attention(target.self_attention, layer, "self_attn", size)
+        if side == "decoder":
+            _set_attention(target.attention, layer, "encoder_attn", size)
+        _set_linear(target.ffn.linear_0, layer.fc1)
+        _set_linear(target.ffn.linear_1, layer.fc2)
+        _set_norm(target.ffn.layer_norm, layer.final_layer_norm)
     return spec
 
 
-def decoder_spec(decoder: Any, heads: int) -> TransformerDecoderSpec:
-    size = head_size(decoder)
-    spec = TransformerDecoderSpec(
-        len(decoder.layers),
-        heads,
-        head_dim=size,
-        pre_norm=decoder.cfg.decoder.normalize_before,
-        activation=ACTIVATIONS[str(decoder.cfg.activation_fn)],
-        layernorm_embedding=decoder.layernorm_embedding is not None,
-        no_final_norm=decoder.layer_norm is None,
+def head_size(trained: Trained, side: str) -> int:
+    """The size that the heads of all layers of a stack take: that of the largest."""
+    return max(
+        smallest_size(one.module) if isinstance(one.module, HeadAttention) else one.module.head_dim
+        for one in attentions(trained.model)
+        if one.name.startswith(f"{side}.")
     )
-    _set_stack(spec, spec.embeddings, decoder)
-    _set_linear(spec.projection, decoder.output_projection)
-    for target, layer in zip(spec.layer, decoder.layers, strict=True):
-        _set_self_attention(target.self_attention, layer, size)
-        _set_cross_attention(target.attention, layer, size)
-        _set_feed_forward(target.ffn, layer)
-    return spec
+
+
+def _set_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, layer: Any, name: str, size: int
+) -> None:
+    """Queries, keys, values and output of an attention, with heads of ``size``."""
+    module = getattr(layer, name)
+    ours = isinstance(module, HeadAttention)
+    weights = plain_weights(module, size) if ours else module.state_dict()
+    for target, joined in zip(spec.linear, _JOINED[name], strict=True):
+        maps = [Linear(weights[f"{one}.weight"], weights[f"{one}.bias"]) for one in joined]
+        _set_linear(target, *maps)
+    _set_norm(spec.layer_norm, getattr(layer, f"{name}_layer_norm"))
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().contiguous().numpy()
-
-
-def _set_stack(spec: Any, embeddings: common_spec.EmbeddingsSpec, stack: Any) -> None:
-    embeddings.weight = _numpy(stack.embed_tokens.weight)
-    spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
-    spec.position_encodings.encodings = _numpy(position_table(stack))
-    if stack.layer_norm is not None:
-        _set_norm(spec.layer_norm, stack.layer_norm)
-    if stack.layernorm_embedding is not None:
-        _set_norm(spec.layernorm_embedding, stack.layernorm_embedding)
-
-
-def _set_self_attention(spec: attention_spec.MultiHeadAttentionSpec, layer: Any, size: int) -> None:
-    heads = projections(layer.self_attn, size)
-    _set_linear(spec.linear[0], heads["q_proj"], heads["k_proj"], heads["v_proj"])
-    _set_linear(spec.linear[1], heads["out_proj"])
-    _set_norm(spec.layer_norm, layer.self_attn_layer_norm)
-
-
-def _set_cross_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, layer: Any, size: int
-) -> None:
-    heads = projections(layer.encoder_attn, size)
-    _set_linear(spec.linear[0], heads["q_proj"])
-    _set_linear(spec.linear[1], heads["k_proj"], heads["v_proj"])
-    _set_linear(spec.linear[2], heads["out_proj"])
-    _set_norm(spec.layer_norm, layer.encoder_attn_layer_norm)
-
-
-def head_size(stack: Any) -> int:
-    """The size that the heads of all layers of a stack take: that of the largest."""
-    attentions = [getattr(layer, name, None) for layer in stack.layers for name in ATTENTIONS]
-    return max(
-        smallest_size(attention) if isinstance(attention, HeadAttention) else attention.head_dim
-        for attention in attentions
-        if attention is not None
-    )
-
-
-def projections(attention: Any, size: int) -> dict[str, Linear]:
-    """Queries, keys, values and output of an attention, with heads of ``size``."""
-    if isinstance(attention, HeadAttention):
-        weights = plain_weights(attention, size)
-    else:
-        weights = attention.state_dict()
-    return {
-        name: Linear(weights[f"{name}.weight"], weights[f"{name}.bias"])
-        for name in ("q_proj", "k_proj", "v_proj", "out_proj")
-    }
-
-
-def _set_feed_forward(spec: Any, layer: Any) -> None:
-    _set_linear(spec.linear_0, layer.fc1)
-    _set_linear(spec.linear_1, layer.fc2)
-    _set_norm(spec.layer_norm, layer.final_layer_norm)
 
 
 def _set_linear(spec: common_spec.LinearSpec, *maps: Linear | nn.Linear) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
-from fairseq_collab.checkpoints.export.files import Vocabulary, position_table, whole_folder
+from fairseq_collab.checkpoints.export.model import plain
+from fairseq_collab.checkpoints.export.translation import (
+    Vocabulary,
+    check,
+    position_table,
+    vocabulary,
+    whole_folder,
+)
+from fairseq_collab.checkpoints.opener import Trained
 
 #: fairseq's names of activations, and transformers'.
 ACTIVATIONS = {
@@ -33,11 +42,18 @@ ACTIVATIONS = {
 MAX_LENGTH = 200
 
 
+def export(trained: Trained, args: Namespace) -> None:
+    """A folder for ``transformers.MarianMTModel.from_pretrained``."""
+    stock = plain(trained)
+    check(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
+    write(stock.model, vocabulary(stock, args), args.out, args.sentencepiece)
+
+
 def write(model: Any, words: Vocabulary, out: Path, sentencepiece: Path | None) -> None:
-    """Write the folder that ``MarianMTModel.from_pretrained`` takes; never half of it.
+    """Write the folder; never half of it.
 
     Args:
-        model: fairseq's own transformer, as :func:`export_requirements.check` lets through.
+        model: fairseq's own transformer, as :func:`.translation.check` lets through.
         sentencepiece: the subword model of both languages, which ``MarianTokenizer`` needs; without
             it there is the vocabulary only.
     """
@@ -47,9 +63,7 @@ def write(model: Any, words: Vocabulary, out: Path, sentencepiece: Path | None) 
         generation(words).save_pretrained(folder)
         content = save(weights(model, config), {"format": "pt"})
         (folder / "model.safetensors").write_bytes(content)
-        write_vocabulary(words, folder, config.share_encoder_decoder_embeddings)
-        if sentencepiece is not None:
-            write_tokenizer(words, folder, sentencepiece, config)
+        write_vocabulary(words, folder, config, sentencepiece)
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:
@@ -79,12 +93,20 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
         activation_dropout=cfg.activation_dropout,
         scale_embedding=not cfg.no_scale_embedding,
         max_position_embeddings=positions,
-        pad_token_id=words.target.pad(),
-        bos_token_id=words.target.bos(),
-        eos_token_id=words.target.eos(),
-        forced_eos_token_id=words.target.eos(),
-        decoder_start_token_id=words.target.eos(),
+        **special_symbols(words),
     )
+
+
+def special_symbols(words: Vocabulary) -> dict[str, int]:
+    """By transformers' names."""
+    eos = words.target.eos()
+    return {
+        "pad_token_id": words.target.pad(),
+        "bos_token_id": words.target.bos(),
+        "eos_token_id": eos,
+        "forced_eos_token_id": eos,
+        "decoder_start_token_id": eos,
+    }
 
 
 def generation(words: Vocabulary) -> GenerationConfig:
@@ -100,11 +122,7 @@ def generation(words: Vocabulary) -> GenerationConfig:
         min_new_tokens=1,
         max_length=MAX_LENGTH,
         bad_words_ids=[[words.target.pad()]],
-        pad_token_id=words.target.pad(),
-        bos_token_id=words.target.bos(),
-        eos_token_id=words.target.eos(),
-        forced_eos_token_id=words.target.eos(),
-        decoder_start_token_id=words.target.eos(),
+        **special_symbols(words),
     )
 
 
@@ -134,17 +152,16 @@ def _belongs_to_marian(name: str) -> bool:
     return len(name.split(".")) > 2
 
 
-def write_vocabulary(words: Vocabulary, folder: Path, shared: bool) -> None:
-    """``vocab.json``, from piece to index, and one for the target if it is another."""
+def write_vocabulary(
+    words: Vocabulary, folder: Path, config: MarianConfig, sentencepiece: Path | None
+) -> None:
+    """``vocab.json``, from piece to index, and what else ``MarianTokenizer`` reads."""
+    shared = config.share_encoder_decoder_embeddings
     _write_json(folder / "vocab.json", words.source.indices)
     if not shared:
         _write_json(folder / "target_vocab.json", words.target.indices)
-
-
-def write_tokenizer(
-    words: Vocabulary, folder: Path, sentencepiece: Path, config: MarianConfig
-) -> None:
-    """What ``MarianTokenizer`` reads beside the vocabulary."""
+    if sentencepiece is None:
+        return
     for side in ("source", "target"):
         shutil.copyfile(sentencepiece, folder / f"{side}.spm")
     _write_json(
@@ -153,7 +170,7 @@ def write_tokenizer(
             "tokenizer_class": "MarianTokenizer",
             "source_lang": words.source_lang,
             "target_lang": words.target_lang,
-            "separate_vocabs": not config.share_encoder_decoder_embeddings,
+            "separate_vocabs": not shared,
             "model_max_length": config.max_position_embeddings,
             "unk_token": words.source.unk_word,
             "eos_token": words.source.eos_word,

@@ -8,32 +8,27 @@ which names share one weight (the format itself stores a shared weight once).
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save
 from torch import Tensor
 
 from collab_common import atomic
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.export.model import Trained
+from fairseq_collab.checkpoints.opener import Trained, plain_config
 from fairseq_compat.checkpoints import UNDEFINED, first_names
 
 #: Raised when the meaning of the header's entry changes.
 VERSION = 1
 
 
-def write(trained: Trained, out: Path) -> None:
-    """Write one file; never half of it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+def export(trained: Trained, args: Namespace) -> None:
+    """One file; never half of it."""
     weights, tied = untied(trained.model.state_dict())
     # One entry: several are written in random order, and equal models should give equal files.
     content = save(weights, {"fairseq_collab": json.dumps(describe(trained, tied), sort_keys=True)})
-    atomic.write(out, lambda file: file.write(content))
+    atomic.write(args.out, lambda file: file.write(content))
 
 
 def untied(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -49,9 +44,9 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
     modules = dict(trained.model.named_modules())
     return {
         "version": VERSION,
-        "architecture": trained.architecture,
+        "architecture": trained.arch,
         "model": trained.options,
-        "task": _plain(trained.state["cfg"].task),
+        "task": plain_config(trained.cfg.task),
         "attention": {
             name: module.signature_fields()
             for name, module in modules.items()
@@ -64,10 +59,6 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
         },
         "tied": tied,
     }
-
-
-def _plain(options: DictConfig) -> Any:
-    return OmegaConf.to_container(options, resolve=True, enum_to_str=True)
 
 
 def _dictionary(signature: Tensor) -> dict[str, Any]:

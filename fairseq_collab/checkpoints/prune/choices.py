@@ -1,7 +1,13 @@
-"""Which heads stay: as a user names them, by chance, by the votes for them or by a measure."""
+"""Which heads stay: as a user names them, by chance, by a measure, or by their gates.
+
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
+head's columns of ``out_proj``: with the gates in there, the model computes what it did.  A head
+whose gate is 0 can then go, and its columns, which are zero, go with it.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +15,20 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import normalised
+from fairseq_collab.attention.gates import GatedAttention, deterministic, gated_attentions
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.surgery import Kept
 from fairseq_collab.models.layers import SITES, Site
 
 Heads = Mapping[Site, Sequence[int]]  # how many each layer has, by site
 #: A number for each head of each layer, by site: the larger, the sooner a head stays.
 Measure = Mapping[Site, Sequence[Sequence[float]]]
-#: ``group``: the most voted head of each group (arXiv 2305.14380).  ``top``: the heads with most
-#: votes in all, whatever their groups (the paper's released code).
-RULES = ("group", "top")
+#: The gate of each head of each layer, by site.
+Gates = Measure
 #: What of an analysis counts unless told otherwise.
 MEASURE = "importance_token_normalised"
+#: So many gates are named where some are not decided.
+_NAMED = 5
 
 
 def all_heads(heads: Heads) -> Kept:
@@ -53,18 +62,12 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
         if not heads[site]:
             raise UserError(f"the model has no {site} attention", where="--keep-heads")
         named.add(site)
-        if len(layers) == 1:
-            layers *= len(heads[site])
-        kept[site] = layers
+        kept[site] = layers * len(heads[site]) if len(layers) == 1 else layers
     return kept
 
 
 def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
-    """``keep`` heads of each attention by chance, the same for the same ``seed``.
-
-    Raises:
-        UserError: there are not as many.
-    """
+    """``keep`` heads of each attention by chance, the same for the same ``seed``."""
     check_enough(heads, keep)
     chance = torch.Generator().manual_seed(seed)
     return {
@@ -74,11 +77,7 @@ def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
 
 
 def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
-    """Refuse to keep more heads than there are.
-
-    Raises:
-        UserError: names the site.
-    """
+    """Refuse to keep more heads than there are."""
     for site, counts in heads.items():
         if min(counts, default=keep[site]) < keep[site]:
             raise UserError(
@@ -87,23 +86,7 @@ def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
             )
 
 
-def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
-    """The heads of one attention that ``votes (C, H)``, by group and head, leave.
-
-    With ``group``, two groups that vote most for the same head leave it to the one with more
-    votes; the other takes its next.  Of equals the first head stays.
-    """
-    if rule == "top":
-        totals = [sum(column) for column in zip(*votes, strict=True)]
-        return largest(totals, keep)
-    ballots = sorted(
-        (-count, group, head) for group, row in enumerate(votes) for head, count in enumerate(row)
-    )
-    chosen: dict[int, int] = {}
-    for _, group, head in ballots:
-        if group not in chosen and head not in chosen.values():
-            chosen[group] = head
-    return sorted(chosen.values())
+# ---- by a measure --------------------------------------------------------------------------------
 
 
 def largest(values: Sequence[float], keep: int) -> list[int]:
@@ -111,7 +94,13 @@ def largest(values: Sequence[float], keep: int) -> list[int]:
     return sorted(sorted(range(len(values)), key=lambda place: -values[place])[:keep])
 
 
-# ---- by a measure --------------------------------------------------------------------------------
+def most_important(
+    measure: Measure, heads: Heads, keep: Mapping[Site, int], sites: Sequence[Site] = SITES
+) -> Kept:
+    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all."""
+    check_enough({site: heads[site] for site in sites}, keep)
+    chosen = {site: [largest(values, keep[site]) for values in measure[site]] for site in sites}
+    return {**all_heads(heads), **chosen}
 
 
 def importance_kept(
@@ -119,12 +108,9 @@ def importance_kept(
 ) -> Kept:
     """All but the least important ``remove_share`` of the heads of ``sites``, which compete.
 
-    Importances are comparable between layers once they have length 1 in each (l2), as in Michel et
-    al. 2019 (arXiv 1905.10650).  Every layer keeps its best head: a layer without heads is none.
-    Of equals the first head stays.
+    Every layer keeps its best head: a layer without heads is none.
 
     Args:
-        measure: importances, normalised or not.
         heads: how many heads the model has; those of other sites all stay.
         remove_share: of the heads of ``sites``, from 0 up and below 1; rounded to whole heads.
 
@@ -143,37 +129,116 @@ def importance_kept(
             where="--remove-share",
             todo=f"give {math.floor(100 * (total - layers) / total) / 100} at most",
         )
-    kept = {site: [set(range(count)) for count in counts] for site, counts in heads.items()}
-    for site, layer, head in reversed(_ranking(normalised(measure), sites)):
-        if gone and len(kept[site][layer]) > 1:
-            kept[site][layer].remove(head)
-            gone -= 1
-    return {site: [sorted(layer) for layer in layers] for site, layers in kept.items()}
+    return without_least(all_heads(heads), measure, sites, gone, least=1)
 
 
-def most_important(
-    measure: Measure, heads: Heads, keep: Mapping[Site, int], sites: Sequence[Site] = SITES
+def without_least(
+    kept: Kept, measure: Measure, sites: Sequence[Site], number: int, least: int = 0
 ) -> Kept:
-    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all.
+    """What stays when ``number`` more heads of ``sites`` go, the least important.
 
-    Of equals the first head stays.
+    Importances are comparable between layers once they have length 1 in each (l2), as in Michel et
+    al. 2019 (arXiv 1905.10650).  Of equals the last goes first.
+
+    Args:
+        kept: the heads that are there, of which a layer may have none.
+        measure: a number for each of these heads, in their order; normalised or not.
+        least: so many heads of a layer stay.
+    """
+    comparable = normalised(measure)
+    places = [
+        (value, site, layer, head)
+        for site in sites
+        for layer, values in enumerate(comparable[site])
+        for value, head in zip(values, kept[site][layer], strict=True)
+    ]
+    left = {site: [set(heads) for heads in layers] for site, layers in kept.items()}
+    for i in sorted(range(len(places)), key=lambda i: (places[i][0], -i)):
+        _, site, layer, head = places[i]
+        if number and len(left[site][layer]) > least:
+            left[site][layer].remove(head)
+            number -= 1
+    return {site: [sorted(heads) for heads in layers] for site, layers in left.items()}
+
+
+# ---- by gates ------------------------------------------------------------------------------------
+
+
+def gates_of(trained: Trained) -> Gates:
+    """The gates of evaluation; 1 for heads that have none."""
+    return {
+        site: [
+            deterministic(one.module.log_alpha.detach()).tolist()
+            if isinstance(one.module, GatedAttention)
+            else [1.0] * one.module.num_heads
+            for one in found
+        ]
+        for site, found in trained.attentions.items()
+    }
+
+
+def decided_gates(trained: Trained, rounding: bool) -> Gates:
+    """The gates of evaluation, each of them 0 or 1.
+
+    Args:
+        rounding: take gates from one half up for 1, and others for 0.
 
     Raises:
-        UserError: there are not as many.
+        UserError: the model has no gates; or, without ``rounding``, some are between 0 and 1.
     """
-    check_enough({site: heads[site] for site in sites}, keep)
-    kept = dict(all_heads(heads))
-    for site in sites:
-        kept[site] = [largest(values, keep[site]) for values in measure[site]]
-    return kept
-
-
-def _ranking(measure: Measure, sites: Sequence[Site]) -> list[tuple[Site, int, int]]:
-    """Site, layer and head of all heads of ``sites``, the largest first; of equals the first."""
-    heads = [
-        (site, layer, head)
-        for site in sites
-        for layer, values in enumerate(measure[site])
-        for head in range(len(values))
+    if not gated_attentions(trained.model):
+        raise UserError(
+            "its heads have no gates",
+            where=trained.path,
+            todo="give a transformer_gated_heads, or say otherwise which heads stay",
+        )
+    gates = gates_of(trained)
+    undecided = [
+        f"{site} layer {layer} head {head} ({gate:.3g})"
+        for site, layers in gates.items()
+        for layer, values in enumerate(layers)
+        for head, gate in enumerate(values)
+        if 0 < gate < 1
     ]
-    return sorted(heads, key=lambda place: measure[place[0]][place[1]][place[2]], reverse=True)
+    if undecided and not rounding:
+        more = f" and {len(undecided) - _NAMED} more" if len(undecided) > _NAMED else ""
+        raise UserError(
+            f"gates are neither 0 nor 1: {', '.join(undecided[:_NAMED])}{more}",
+            where=trained.path,
+            todo="train on, or give --round (the model then computes something else)",
+        )
+    return {
+        site: [[float(gate >= 0.5) for gate in values] for values in layers]
+        for site, layers in gates.items()
+    }
+
+
+def open_heads(gates: Gates) -> Kept:
+    """The heads whose gates are above 0.
+
+    An attention must have a head.  So one whose gates are all 0 keeps its first, which computes
+    nothing: :func:`without_gates` has set its columns of ``out_proj`` to zero.
+    """
+    return {
+        site: [[head for head, gate in enumerate(values) if gate > 0] or [0] for values in layers]
+        for site, layers in gates.items()
+    }
+
+
+def without_gates(trained: Trained, gates: Gates | None = None) -> Trained:
+    """A copy of the model whose heads are multiplied by ``gates`` for ever, and have no others.
+
+    A model without gates stays as it is.
+
+    Args:
+        gates: those of evaluation unless given.
+    """
+    if not gated_attentions(trained.model):
+        return trained
+    gates = gates or gates_of(trained)
+    result = trained.with_model(copy.deepcopy(trained.model))
+    for site, found in result.attentions.items():
+        for one, values in zip(found, gates[site], strict=True):
+            if isinstance(one.module, GatedAttention):
+                result.model.set_submodule(one.name, one.module.ungated(torch.tensor(values)))
+    return result

@@ -18,18 +18,16 @@ from typing import Any, Literal
 
 import torch
 
-from fairseq_collab.analysis.heads.importance import Importance, normalised
+from fairseq_collab.analysis.heads.importance import Importance
 from fairseq_collab.analysis.heads.source import to_device
-from fairseq_collab.checkpoints.prune.choices import Heads, Measure
-from fairseq_collab.checkpoints.prune.surgery import Kept, check_kept, keep_heads
-from fairseq_collab.checkpoints.prune.trained import (
-    HEADSIZE,
-    Trained,
-    build,
-    sized_options,
+from fairseq_collab.checkpoints.opener import Trained, epoch
+from fairseq_collab.checkpoints.prune.choices import Heads
+from fairseq_collab.checkpoints.prune.surgery import (
+    Kept,
+    heads_by_attention,
+    pruned,
     weights_of,
 )
-from fairseq_collab.checkpoints.prune.votes import batches
 from fairseq_collab.models.layers import SITES, Site
 
 #: Which heads compete: those of one site, or all.
@@ -62,50 +60,15 @@ def counts(total: int, step: float, most: float) -> list[int]:
     return sorted({int(share * total + 0.5) for share in shares})
 
 
-def without_least(kept: Kept, measure: Measure, curve: Curve, number: int) -> Kept:
-    """What stays when ``number`` more heads go, the least important; of equals the last first.
-
-    Args:
-        kept: the heads that are there, of which a layer may have none.
-        measure: a number for each of these heads, in their order; see :func:`measured`.
-    """
-    places = [
-        (value, site, layer, head)
-        for site in sites_of(curve)
-        for layer, values in enumerate(normalised(measure)[site])
-        for value, head in zip(values, kept[site][layer], strict=True)
-    ]
-    order = sorted(range(len(places)), key=lambda i: (places[i][0], -i))
-    gone = {places[i][1:] for i in order[:number]}
-    return {
-        site: [
-            [head for head in sorted(heads) if (site, layer, head) not in gone]
-            for layer, heads in enumerate(layers)
-        ]
-        for site, layers in kept.items()
-    }
-
-
 def pruned_model(trained: Trained, kept: Kept) -> Any:
-    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode.
-
-    Raises:
-        UserError: ``kept`` does not fit the model.
-    """
+    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode."""
     weights = weights_of(trained)
-    for site, layers in trained.attentions.items():
-        for heads, name in zip(kept[site], layers, strict=True):
-            if not heads:
-                output = f"{name}.out_proj.weight"
-                weights[output] = torch.zeros_like(weights[output])
+    for one, heads in heads_by_attention(trained, kept):
+        if not heads:
+            output = f"{one.name}.out_proj.weight"
+            weights[output] = torch.zeros_like(weights[output])
     stay = {site: [heads or [0] for heads in layers] for site, layers in kept.items()}
-    check_kept(trained, stay)
-    numbers: dict[Site, list[int]] = {
-        site: [len(heads) for heads in layers] for site, layers in stay.items()
-    }
-    options = sized_options(trained, HEADSIZE, numbers)
-    options.checkpoint_activations = False  # which saves memory in training alone
-    return build(trained, options, keep_heads(trained, weights, stay))
+    return pruned(trained, stay, weights=weights).model
 
 
 def measured(
@@ -115,12 +78,9 @@ def measured(
 
     Args:
         by: a key of :data:`FORMS`.
-
-    Raises:
-        UserError: the subset has no sentence.
     """
     importance = Importance(pruned_model(trained, kept).to(device))
-    for sample in batches(trained, subset, None):
+    for sample in epoch(trained, subset):
         importance.add(to_device(sample, device))
     found = FORMS[by](importance)
     return {

@@ -25,7 +25,7 @@ import yaml
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
-from fairseq_collab.checkpoints.prune.trained import HEADSIZE
+from fairseq_collab.checkpoints.prune.surgery import HEADSIZE
 from fairseq_collab.models.layers import SITES
 from fairseq_compat import checkpoints
 
@@ -39,11 +39,7 @@ HEADER = "# @package _global_\n# The heads of {name}, a pruned model; `model={st
 
 
 def options_of(checkpoint: Path) -> dict[str, Any]:
-    """The model's options in a checkpoint of ``fairseq-collab prune``.
-
-    Raises:
-        UserError: it is none, or cannot be read.
-    """
+    """The model's options in a checkpoint of ``fairseq-collab prune``."""
     state = checkpoints.read(checkpoint)
     options = (state.get("cfg") or {}).get("model")
     if not isinstance(options, dict) or options.get("_name") != HEADSIZE:
@@ -64,12 +60,7 @@ def configuration(checkpoint: Path, kind: str) -> str:
 
 
 def write(folder: Path) -> list[str]:
-    """Write the configurations of all checkpoints in a folder; the models' names.
-
-    Raises:
-        UserError: there is no checkpoint, one is not of a pruned model, or a file cannot be
-            written.
-    """
+    """Write the configurations of all checkpoints in a folder; the models' names."""
     found = sorted(folder.glob("*.pt"))
     if not found:
         todo = "put checkpoints of fairseq-collab prune there"

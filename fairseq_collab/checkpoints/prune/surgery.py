@@ -5,9 +5,11 @@ exactly, with its rows of ``q_proj``, ``k_proj``, ``v_proj`` and its columns of 
 is left computes what the whole model computes with these heads' outputs set to zero.  A unit of a
 feed-forward layer goes likewise, with its row of ``fc1`` and its column of ``fc2``.
 
-The result is a ``transformer_headsize_n`` (or ``transformer_lm_headsize_n``, of a language model)
-whose heads are counted by layer, whatever the model was.
-Whoever chooses heads (votes, gates, importances, chance) says which stay, as :data:`Kept`.
+Accepted are fairseq's own transformer and ours with concatenated heads (``transformer_headsize_n``,
+``transformer_grouped_heads``, ``transformer_gated_heads``), and the language models of the same
+kinds: every head has projections of its own, and so can go alone.  The result is a
+``transformer_headsize_n`` (of a language model, ``transformer_lm_headsize_n``) whose heads are
+counted by layer.  Votes, gates, importances or chance say which stay, as :data:`Kept`.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
 ``Wo (d, H h_v)``; ``W1 (ff, d)``, ``W2 (d, ff)``.
@@ -16,48 +18,90 @@ Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.modules import MultiheadAttention
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.opener import checkpoint_of, plain_config
-from fairseq_collab.checkpoints.prune.trained import (
-    HEADSIZE,
-    Trained,
-    build,
-    sized_options,
-    weights_of,
-)
-from fairseq_collab.models.layers import Site
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.models.layers import SITES, Site, is_copy
+
+HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
+#: The architectures of language models with the same heads.
+LANGUAGE_MODELS = {
+    HEADSIZE: "transformer_lm_headsize_n",
+    GROUPED: "transformer_lm_grouped_heads",
+}
+#: What every model has of its own: signatures and groups.
+_OWN = ("signature", ".membership")
 
 #: The heads that stay, counted from 0, for each site and layer.
 Kept = Mapping[Site, Sequence[Sequence[int]]]
 
 
-def pruned_checkpoint(trained: Trained, kept: Kept, ffn_dim: int | None = None) -> dict[str, Any]:
-    """The checkpoint of ``trained`` with the ``kept`` heads only, without its training state.
+def load(path: Path, data: Path | None = None, to_save: bool = True) -> Trained:
+    """Open a checkpoint whose heads can go; see :func:`.opener.load`.
+
+    Raises:
+        UserError: they cannot.
+    """
+    trained = opener.load(path, data, to_save)
+    check_heads(trained)
+    return trained
+
+
+def check_heads(trained: Trained) -> None:
+    """Every head must have projections of its own."""
+    for side in ("decoder",) if trained.is_language_model else ("encoder", "decoder"):
+        layers = getattr(getattr(trained.model, side, None), "layers", None)
+        if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
+            raise UserError(
+                "neither an encoder-decoder transformer nor a transformer language model",
+                where=trained.path,
+                todo="give a checkpoint of a translation model or a language model",
+            )
+    for one in (one for found in trained.attentions.values() for one in found):
+        if not isinstance(one.module, MultiheadAttention | ConcatenatedAttention):
+            raise UserError(
+                f"has heads of the kind {type(one.module).__name__}, of which none can be taken "
+                "out alone",
+                where=trained.path,
+                todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
+                "transformer_gated_heads, or a language model of these kinds",
+            )
+
+
+def pruned(
+    trained: Trained,
+    kept: Kept,
+    ffn_dim: int | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Trained:
+    """The model with the ``kept`` heads only.
 
     Args:
         ffn_dim: units to keep in each feed-forward layer, those with the largest weights; all of
             them unless given.
-
-    Raises:
-        UserError: ``kept`` does not fit the model, or it has fewer units.
+        weights: in place of the model's own.
     """
     check_kept(trained, kept)
-    weights = keep_heads(trained, weights_of(trained), kept)
+    left = keep_heads(trained, weights or weights_of(trained), kept)
     options = sized_options(
         trained, HEADSIZE, {site: [len(heads) for heads in layers] for site, layers in kept.items()}
     )
     if ffn_dim is not None:
-        weights = keep_units(trained, weights, ffn_dim)
+        left = keep_units(trained, left, ffn_dim)
         for side in ("encoder", "decoder"):
             if f"{side}_ffn_embed_dim" in options:  # a language model has no encoder
                 options[f"{side}_ffn_embed_dim"] = ffn_dim
-    model = build(trained, options, weights)
-    cfg = {**plain_config(trained.cfg), "model": plain_config(options)}
-    return checkpoint_of(trained.state, cfg, model)
+    return rebuilt(trained, options, left)
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:
@@ -69,41 +113,41 @@ def check_kept(trained: Trained, kept: Kept) -> None:
     for site, counts in trained.heads.items():
         layers = kept[site]
         if len(layers) != len(counts):
-            raise UserError(
-                f"{site} attention: heads are given for {len(layers)} layers, but it has "
-                f"{len(counts)}",
-                where=trained.path,
-            )
+            what = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
+            raise UserError(f"{site} attention: {what}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
-            place = f"{site} attention, layer {layer}"
+            unknown = [head for head in heads if not 0 <= head < count]
             if not heads:
-                raise UserError(f"{place}: no head would be left", where=trained.path)
-            if len(set(heads)) < len(heads):
-                raise UserError(f"{place}: a head is given twice", where=trained.path)
-            if min(heads) < 0 or max(heads) >= count:
-                raise UserError(
-                    f"{place}: there is no head {max(heads) if min(heads) >= 0 else min(heads)}; "
-                    f"it has heads 0 to {count - 1}",
-                    where=trained.path,
-                )
+                what = "no head would be left"
+            elif len(set(heads)) < len(heads):
+                what = "a head is given twice"
+            elif unknown:
+                what = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
+            else:
+                continue
+            raise UserError(f"{site} attention, layer {layer}: {what}", where=trained.path)
 
 
 def keep_heads(trained: Trained, weights: Mapping[str, Tensor], kept: Kept) -> dict[str, Tensor]:
     """``weights`` with the rows and columns of the ``kept`` heads only, in their old order."""
     result = dict(weights)
-    for site, layers in trained.attentions.items():
-        for heads, (name, attention) in zip(kept[site], layers.items(), strict=True):
-            # sized_options scales scores by the heads' own size, whatever the model did.
-            size = attention.q_proj.out_features // attention.num_heads
-            scale = attention.scaling / size**-0.5
-            for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
-                for kind in ("weight", "bias"):
-                    full = f"{name}.{projection}.{kind}"
-                    if full in result:  # ours may have no biases
-                        result[full] = factor * rows(result[full], attention.num_heads, heads)
-            full = f"{name}.out_proj.weight"
-            result[full] = rows(result[full].T, attention.num_heads, heads).T.contiguous()
+    for one, heads in heads_by_attention(trained, kept):
+        # sized_options scales scores by the heads' own size, whatever the model did.
+        scale = one.module.scaling / head_size(one, "q_proj") ** -0.5
+        for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
+            for kind in ("weight", "bias"):
+                full = f"{one.name}.{projection}.{kind}"
+                if full in result:  # ours may have no biases
+                    result[full] = factor * rows(result[full], one.module.num_heads, heads)
+        full = f"{one.name}.out_proj.weight"
+        result[full] = rows(result[full].T, one.module.num_heads, heads).T.contiguous()
     return result
+
+
+def heads_by_attention(trained: Trained, kept: Kept) -> list[tuple[Attention, Sequence[int]]]:
+    """Each attention with its heads that stay."""
+    found = trained.attentions
+    return [pair for site in SITES for pair in zip(found[site], kept[site], strict=True)]
 
 
 def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
@@ -116,9 +160,6 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
     """``weights`` with the ``count`` units of each feed-forward layer that weigh most.
 
     A unit weighs the product of the lengths of its row of ``fc1`` and its column of ``fc2``.
-
-    Raises:
-        UserError: a layer has fewer units.
     """
     result = dict(weights)
     for name in [name for name in weights if name.endswith(".fc1.weight")]:
@@ -135,3 +176,69 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
         for full, axis in ((name, 0), (f"{layer}.fc1.bias", 0), (f"{layer}.fc2.weight", 1)):
             result[full] = weights[full].index_select(axis, units)
     return result
+
+
+# ---- models like a trained one -------------------------------------------------------------------
+
+
+def weights_of(trained: Trained) -> dict[str, Tensor]:
+    """The weights by name, without what every model has of its own: signatures and groups."""
+    return {
+        name: weight
+        for name, weight in trained.model.state_dict().items()
+        if not name.endswith(_OWN) and not is_copy(name)
+    }
+
+
+def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) -> DictConfig:
+    """Options of ``arch`` with the sizes of the trained heads, and as many heads as given.
+
+    ``arch`` is the name for an encoder-decoder model; of a language model the twin is taken.
+
+    Scores are scaled by the size of the heads alone: in a model that has lost some, the model size
+    per head would be another one.
+    """
+    lm = trained.is_language_model
+    arch = LANGUAGE_MODELS[arch] if lm else arch
+    sites = ("decoder",) if lm else SITES  # those that the architecture has options for
+    defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    chosen: dict[Any, Any] = {
+        **{name: value for name, value in trained.options.items() if name in defaults},
+        **{f"heads_in_{site}": ",".join(map(str, heads[site])) or None for site in sites},
+        "head_size": None,
+        "qk_head_size": common_head_size(trained, "q_proj"),
+        "v_head_size": common_head_size(trained, "v_proj"),
+        "key_dim": None,
+        "attention_scale": "key",
+        "_name": arch,
+    }
+    merged = OmegaConf.merge(defaults, chosen)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def head_size(one: Attention, projection: str) -> int:
+    """Size of a head's vector in ``q_proj`` or ``v_proj``."""
+    size: int = getattr(one.module, projection).out_features // one.module.num_heads
+    return size
+
+
+def common_head_size(trained: Trained, projection: str) -> int:
+    """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers."""
+    found = {head_size(one, projection) for site in trained.attentions.values() for one in site}
+    if len(found) > 1:
+        raise UserError(
+            f"its heads have different sizes ({', '.join(map(str, sorted(found)))} in "
+            f"{projection}), which {HEADSIZE} has no options for",
+            where=trained.path,
+            todo="give a model that was trained with --head-size",
+        )
+    return found.pop()
+
+
+def rebuilt(trained: Trained, options: DictConfig, weights: Mapping[str, Tensor]) -> Trained:
+    """The checkpoint with a model of these options and ``weights``."""
+    model = trained.task.build_model(options)
+    own = {name: value for name, value in model.state_dict().items() if name.endswith(_OWN)}
+    model.load_state_dict({**own, **weights}, strict=True)
+    return trained.with_model(model.eval(), options)

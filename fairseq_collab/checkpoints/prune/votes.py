@@ -6,13 +6,22 @@ from batch to batch: k-means starts from the groups that the model was trained w
 out is numbered as they are.  A model without groups takes those of the first batch.
 
 The whole model is frozen and in evaluation mode, padding is not looked at, and nothing is drawn by
-chance: the same checkpoint and data give the same votes.
+chance: the same checkpoint and data give the same votes.  ``fairseq-collab vote`` writes them, and
+``fairseq-collab prune`` reads them:
+
+    {"version": 1, "checkpoint": ..., "data": ..., "subset": ..., "feature": ..., "rule": "group",
+     "batches": 400, "stability": {"changed": 0.01, "shift": 0.02},
+     "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
+
+Each LAYER has a line for each of its groups, each line the votes for each of its heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,22 +29,30 @@ from fairseq import utils
 from torch import Tensor
 from torch.nn import functional
 
+from collab_common import atomic
 from collab_common.errors import UserError
+from collab_common.files import read_versioned
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
-from fairseq_collab.checkpoints.opener import epoch
-from fairseq_collab.checkpoints.prune.trained import (
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune.choices import Heads, check_enough, largest
+from fairseq_collab.checkpoints.prune.surgery import (
     GROUPED,
-    Trained,
-    build,
+    Kept,
+    rebuilt,
     sized_options,
     weights_of,
 )
 from fairseq_collab.criterions.head_groups import gram_matrices, padding_of, watched
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import SITES, Site
 
+VERSION = 1
 #: Steps of k-means in a batch, more than in training: here there is no next update.
 ITERATIONS = 20
+#: ``group``: the most voted head of each group (arXiv 2305.14380).  ``top``: the heads with most
+#: votes in all, whatever their groups (the paper's released code).
+RULES = ("group", "top")
+Layer = list[list[int]]  # C x H: by group and head
 
 
 @dataclass
@@ -67,11 +84,11 @@ class Count:
     """The votes of all batches.
 
     Attributes:
-        votes: by site and layer; each ``C x H``, by group and head.
+        votes: by site and layer.
         changed, shift: means over batches and attentions: how stable the groups are.
     """
 
-    votes: dict[str, list[list[list[int]]]]
+    votes: dict[str, list[Layer]]
     batches: int
     changed: float
     shift: float
@@ -91,7 +108,7 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
     options = sized_options(trained, GROUPED, trained.heads)
     options.head_groups = head_groups or options.head_groups
     options.group_feature = feature or options.group_feature
-    model = build(trained, options, weights_of(trained))
+    model = rebuilt(trained, options, weights_of(trained)).model
     if head_groups is None:
         for attention, source in zip(grouped_attentions(model), own, strict=True):
             attention.membership.copy_(hard(source.membership))
@@ -104,17 +121,6 @@ def hard(membership: Tensor) -> Tensor:
     return most * (membership.sum() > 0)
 
 
-def batches(trained: Trained, subset: str, max_tokens: int | None) -> Iterator[dict[str, Any]]:
-    """One epoch of ``subset``, in the batches of the training unless ``max_tokens`` is given.
-
-    Raises:
-        UserError: it has no sentence that the model can read.
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
-    """
-    trained.task.load_dataset(subset)
-    return epoch(trained.model, trained.cfg, trained.task, subset, max_tokens)
-
-
 def count_votes(
     model: Any, samples: Iterable[dict[str, Any]], padding_symbol: int, device: torch.device
 ) -> Count:
@@ -122,32 +128,124 @@ def count_votes(
 
     Args:
         model: with heads in groups, in eval mode, on ``device``.
-
-    Raises:
-        UserError: there is no batch.
     """
-    ballots: dict[GroupedAttention, Ballot] = {}
     read = 0
     with torch.no_grad(), watched(model) as attentions:
-        for attention in attentions:
-            shape = (attention.groups, attention.num_heads)
-            ballots[attention] = Ballot(attention, torch.zeros(shape, dtype=torch.int64))
+        ballots = [
+            Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=torch.int64))
+            for one in attentions
+        ]
         for sample in samples:
             net_input = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["net_input"])
             model(**net_input)
             padding = padding_of(net_input, padding_symbol)
-            for attention, gram in zip(attentions, gram_matrices(attentions, padding), strict=True):
-                ballots[attention].cast(gram)
+            for ballot, gram in zip(ballots, gram_matrices(attentions, padding), strict=True):
+                ballot.cast(gram)
             read += 1
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
-    found: dict[str, list[list[list[int]]]] = {site: [] for site in SITES}
-    for attention in attentions:
-        found[attention.site].append(ballots[attention].votes.tolist())
     total = read * len(ballots)
     return Count(
-        found,
+        {s: [one.votes.tolist() for one in ballots if one.attention.site == s] for s in SITES},
         read,
-        sum(ballot.changed for ballot in ballots.values()) / total,
-        sum(ballot.shift for ballot in ballots.values()) / total,
+        sum(ballot.changed for ballot in ballots) / total,
+        sum(ballot.shift for ballot in ballots) / total,
+    )
+
+
+def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
+    """The heads of one attention that ``votes (C, H)``, by group and head, leave.
+
+    With ``group``, two groups that vote most for the same head leave it to the one with more
+    votes; the other takes its next.  Of equals the first head stays.
+    """
+    if rule == "top":
+        return largest([sum(column) for column in zip(*votes, strict=True)], keep)
+    ballots = sorted(
+        (-count, group, head) for group, row in enumerate(votes) for head, count in enumerate(row)
+    )
+    chosen: dict[int, int] = {}
+    for _, group, head in ballots:
+        if group not in chosen and head not in chosen.values():
+            chosen[group] = head
+    return sorted(chosen.values())
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VotesFile:
+    """The votes for the heads of one model, and the rule to count them by."""
+
+    path: Path
+    rule: str
+    votes: dict[Site, list[Layer]]
+
+    def kept(self, heads: Heads, keep: Mapping[Site, int] | None) -> Kept:
+        """The heads that stay: one a group, or ``keep`` in each attention.
+
+        Raises:
+            UserError: the votes are for other heads, ``keep`` is missing with the rule ``top``, or
+                is not the number of groups with the rule ``group``.
+        """
+        for site in SITES:
+            voted = [len(votes[0]) for votes in self.votes[site]]
+            if voted != list(heads[site]):
+                raise UserError(
+                    f"is of another model: heads by layer in {site} attention are {voted} in it, "
+                    f"{list(heads[site])} in the checkpoint",
+                    where=self.path,
+                )
+        return {
+            site: [elected(votes, self.rule, self._number(site, votes, keep)) for votes in layers]
+            for site, layers in self.votes.items()
+        }
+
+    def _number(self, site: Site, votes: Layer, keep: Mapping[Site, int] | None) -> int:
+        if keep is None and self.rule == "top":
+            raise UserError("say how many heads stay", where="--keep")
+        number = len(votes) if keep is None else keep[site]
+        if self.rule == "group" and number != len(votes):
+            raise UserError(
+                f"{number} heads of {site} attention cannot stay, one for each of its "
+                f"{len(votes)} groups",
+                where=self.path,
+                todo="vote again with --groups, or --rule top",
+            )
+        check_enough({site: [len(votes[0])]}, {site: number})
+        return number
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of votes as a whole or not at all."""
+    text = json.dumps({"version": VERSION, **content}, indent=1, ensure_ascii=False) + "\n"
+    try:
+        atomic.write(path, lambda file: file.write(text.encode()))
+    except OSError as error:
+        todo = "give another file with --output"
+        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+
+
+def read(path: Path) -> VotesFile:
+    """Read a file of votes."""
+    todo = "give a file that fairseq-collab vote has written"
+    content = read_versioned(path, VERSION, "votes", todo)
+    rule, votes = content.get("rule"), content.get("votes", {})
+    if rule not in RULES or not _are_votes(votes):
+        raise UserError("its votes are damaged", where=path, todo="vote again")
+    return VotesFile(path, rule, {site: votes[site] for site in SITES})
+
+
+def _are_votes(votes: Any) -> bool:
+    """Whether it is a table of whole numbers for each layer of each site."""
+    if not isinstance(votes, dict) or set(votes) != set(SITES):
+        return False
+    return all(
+        layer
+        and layer[0]
+        and len({len(row) for row in layer}) == 1
+        and all(isinstance(number, int) for row in layer for number in row)
+        for layers in votes.values()
+        for layer in layers
     )

@@ -1,4 +1,1 @@
-"""Trained heads become collaborative heads: ``fairseq-collab reparametrize``.
-
-``factorise.py`` and ``levenberg.py`` are torch only; ``command.py`` is the command.
-"""
+"""Trained heads become collaborative heads; ``factorise.py``, ``levenberg.py``: torch only."""

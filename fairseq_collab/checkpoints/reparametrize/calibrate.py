@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
 from torch import Tensor, nn
 
-from collab_common.errors import UserError
 from fairseq_collab.attention.concatenated import check_choice
-from fairseq_collab.checkpoints.reparametrize.source import Place, Source
+from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.opener import Trained, spread
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
 #: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.
@@ -81,98 +82,74 @@ class Sums:
         return torch.as_tensor(self.second) / self.count - torch.outer(mean, mean)
 
 
-def sentences(source: Source, subset: str, number: int) -> list[dict[str, Any]]:
+def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     """Batches of the model's inputs for ``number`` sentences, evenly spread over ``subset``.
 
-    Sentences that are longer than the model's positions are left out; those of like length share a
-    batch.
-
-    Raises:
-        UserError: no sentence is short enough.
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+    Sentences of like length share a batch.
     """
-    source.task.load_dataset(subset)
-    dataset = source.task.dataset(subset)
-    longest = utils.resolve_max_positions(source.task.max_positions(), source.model.max_positions())
-    fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
-    if not len(fitting):
-        raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
-    number = min(number, len(fitting))
-    chosen = [int(fitting[i * len(fitting) // number]) for i in range(number)]
-    chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
-    return [
-        dataset.collater([dataset[i] for i in batch])["net_input"]
-        for batch in _batches(chosen, dataset)
-    ]
-
-
-def _batches(indices: Sequence[int], dataset: Any) -> Iterator[list[int]]:
-    """Runs of ``indices``, which get longer, that hold :data:`MAX_TOKENS` with their padding."""
-    batch: list[int] = []
-    for index in indices:
-        if batch and (len(batch) + 1) * int(dataset.num_tokens(index)) > MAX_TOKENS:
-            yield batch
-            batch = []
-        batch.append(index)
-    yield batch
+    dataset, chosen = spread(trained, subset, number)
+    order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
+    most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
+    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
+    return [dataset.collater([dataset[int(i)] for i in batch])["net_input"] for batch in batches]
 
 
 def moments(
-    source: Source,
+    trained: Trained,
     inputs: Sequence[dict[str, Any]],
+    places: Sequence[Attention],
     progress: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
-) -> dict[Place, Moments]:
-    """Run the model on ``inputs``; the statistics of every attention."""
-    queries = {place: Sums() for place in source.attentions}
-    keys = {place: Sums() for place in source.attentions}
+) -> dict[Attention, Moments]:
+    """Run the model on ``inputs``; the statistics of each of the ``places``."""
+    queries = {place: Sums() for place in places}
+    keys = {place: Sums() for place in places}
 
-    def see(place: Place, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
+    def see(place: Attention, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
         queries[place].add(x[x_real])
         weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
         centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d)
         keys[place].add((y - centre)[y_real])
 
-    device = next(source.model.parameters()).device
+    pad = trained.task.source_dictionary.pad()
     with torch.inference_mode():
         for net_input in progress(inputs):
-            moved = utils.move_to_cuda(net_input) if device.type == "cuda" else net_input
-            with watched(source, moved, see):
-                source.model(**moved)
+            moved = utils.move_to_cuda(net_input) if trained.device.type == "cuda" else net_input
+            with watched(places, moved, pad, see):
+                trained.model(**moved)
     return {
-        place: Moments(queries[place].mean(), queries[place].covariance(), keys[place].covariance())
-        for place in source.attentions
+        place: Moments(seen.mean(), seen.covariance(), keys[place].covariance())
+        for place, seen in queries.items()
     }
 
 
 @contextmanager
 def watched(
-    source: Source,
+    places: Sequence[Attention],
     net_input: dict[str, Any],
-    see: Callable[[Place, Tensor, Tensor, Tensor, Tensor], None],
+    pad: int,
+    see: Callable[[Attention, Tensor, Tensor, Tensor, Tensor], None],
 ) -> Iterator[None]:
-    """While it lasts, each attention that runs on ``net_input`` calls ``see``.
+    """While it lasts, each of the ``places`` that runs on ``net_input`` calls ``see``.
 
-    With its place, queries' inputs ``x (T, B, d)``, keys' inputs ``y (S, B, d_y)``, and where
-    they are no padding: ``(T, B)`` and ``(S, B)``, true at real tokens.
+    With itself, queries' inputs ``x (T, B, d)``, keys' inputs ``y (S, B, d_y)``, and where they are
+    no padding: ``(T, B)`` and ``(S, B)``, true at real tokens.
     """
-    pad = source.task.source_dictionary.pad()
     encoder = net_input["src_tokens"].ne(pad).T  # (S, B)
     decoder = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad).T  # (T, B)
 
-    def hook(place: Place) -> Callable[[nn.Module, Any, Any], None]:
+    def hook(place: Attention) -> Callable[[nn.Module, Any, Any], None]:
         x_real = encoder if place.site == "encoder" else decoder
         y_real = decoder if place.site == "decoder" else encoder
 
-        def tell(module: Any, args: Any, kwargs: Any) -> None:
+        def called(module: Any, args: Any, kwargs: Any) -> None:
             given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
             x, y = given["query"], given.get("key")
             see(place, x, x if y is None or place.site != "cross" else y, x_real, y_real)
 
-        return tell
+        return called
 
     handles = [
-        module.register_forward_pre_hook(hook(place), with_kwargs=True)
-        for place, module in source.attentions.items()
+        place.module.register_forward_pre_hook(hook(place), with_kwargs=True) for place in places
     ]
     try:
         yield

@@ -20,18 +20,20 @@ from typing import Any
 
 import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_collab.attention.concatenated import scaling
+from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
     mean_correction,
     within_keys,
 )
-from fairseq_collab.checkpoints.reparametrize.source import Place, Source
-from fairseq_collab.models.layers import SITES, is_copy
+from fairseq_collab.checkpoints.reparametrize.source import target_arch
+from fairseq_collab.models.layers import is_copy
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
@@ -105,23 +107,44 @@ def normalised(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def target_config(source: Source, key_dims: Mapping[Place, int]) -> DictConfig:
-    """The configuration of the result: that of ``source``, with another model.
+def with_collaborative(trained: Trained, weights: Mapping[Attention, dict[str, Tensor]]) -> Trained:
+    """The checkpoint with collaborative heads in place of the attentions in ``weights``.
+
+    All others keep ordinary heads.
 
     Args:
-        key_dims: shared key dimensions of the attentions that become collaborative; all others
-            keep ordinary heads.
+        weights: of :func:`collaborative_weights`.
     """
-    cfg = OmegaConf.create(source.state["cfg"], flags={"allow_objects": True})
-    given = cfg.model if isinstance(cfg.model, Mapping) else vars(cfg.model)
-    options = MODEL_DATACLASS_REGISTRY[source.arch]()
-    known = OmegaConf.structured(options)
+    key_dims = {place: own["mixing"].size(1) for place, own in weights.items()}
+    result = trained.with_model(trained.model, target_options(trained, key_dims))
+    model = trained.task.build_model(result.cfg.model).to(next(trained.model.parameters()).dtype)
+    gone = tuple(f"{place.name}." for place in weights)
+    state = {
+        name: weight
+        for name, weight in trained.model.state_dict().items()
+        # Signatures are those of the result; fairseq's copies of its own weights are left out.
+        if not name.startswith(gone) and not name.endswith("signature") and not is_copy(name)
+    }
+    state |= {n: weight for n, weight in model.state_dict().items() if n.endswith("signature")}
+    for place, own in weights.items():
+        state |= {f"{place.name}.{name}": weight for name, weight in own.items()}
+    model.load_state_dict(state, strict=True)
+    return result.with_model(model.eval())
+
+
+def target_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:
+    """The options of the result's model.
+
+    Args:
+        key_dims: shared key dimensions of the attentions that become collaborative.
+    """
+    arch, given = target_arch(trained), trained.options
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
     kept = {name: given[name] for name in known if name in given and not _is_ours(name)}
-    model = OmegaConf.merge(known, kept, shape_options(source, key_dims))
+    model = OmegaConf.merge(known, kept, shape_options(trained, key_dims))
     values = OmegaConf.to_container(model, enum_to_str=True)
     assert isinstance(values, dict)
-    cfg.model = {"_name": source.arch, **{str(k): v for k, v in values.items() if k != "_name"}}
-    return cfg
+    return {**{str(name): value for name, value in values.items()}, "_name": arch}
 
 
 def _is_ours(name: str) -> bool:
@@ -129,46 +152,21 @@ def _is_ours(name: str) -> bool:
     return name.startswith("key_dim") or name in ("attention_scale", "value_init", "mixing_init")
 
 
-def shape_options(source: Source, key_dims: Mapping[Place, int]) -> dict[str, Any]:
+def shape_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:
     """Layers, heads, key dimensions, scale and bias of the result."""
     options: dict[str, Any] = {"attention_scale": "embed", "attention_bias": "content"}
-    for site in SITES:
-        places = [place for place in source.attentions if place.site == site]
+    found, common = trained.attentions, set(key_dims.values())
+    everywhere = len(common) == 1 and len(key_dims) == sum(map(len, found.values()))
+    if everywhere:
+        options["key_dim"] = common.pop()
+    for site, places in found.items():
         if not places:
             continue
-        dims = [key_dims.get(place, 0) for place in places]
-        options[f"key_dim_in_{site}"] = ",".join(map(str, dims))
+        if not everywhere:
+            dims = [key_dims.get(place, 0) for place in places]
+            options[f"key_dim_in_{site}"] = ",".join(map(str, dims))
         side = "encoder" if site == "encoder" else "decoder"
-        options[f"{side}_attention_heads"] = source.attentions[places[0]].num_heads
+        options[f"{side}_attention_heads"] = places[0].module.num_heads
         # The loaded model has the layers that were kept, and no others.
         options |= {f"{side}_layers": len(places), f"{side}_layers_to_keep": None}
-    common = set(key_dims.values())
-    if len(common) == 1 and len(key_dims) == len(source.attentions):
-        options = {k: v for k, v in options.items() if not k.startswith("key_dim_in_")}
-        options["key_dim"] = common.pop()
     return options
-
-
-def target_model(
-    source: Source, cfg: DictConfig, weights: Mapping[Place, dict[str, Tensor]]
-) -> Any:
-    """The model of ``cfg`` with the weights of ``source``, but for the attentions in ``weights``.
-
-    Args:
-        weights: of :func:`collaborative_weights`.
-    """
-    model = source.task.build_model(cfg.model).to(next(source.model.parameters()).dtype)
-    state = dict(source.model.state_dict())
-    for place in source.attentions:
-        names = [name for name in state if name.startswith(f"{place.name}.")]
-        if place in weights:
-            for name in names:
-                del state[name]
-            state |= {f"{place.name}.{name}": weight for name, weight in weights[place].items()}
-        state.pop(f"{place.name}.signature", None)
-    own = model.state_dict()
-    # Signatures are those of the result; fairseq's copies of its own weights have no place in it.
-    state |= {name: own[name] for name in own if name.endswith("signature")}
-    state = {name: weight for name, weight in state.items() if not is_copy(name)}
-    model.load_state_dict(state, strict=True)
-    return model.eval()

@@ -24,7 +24,6 @@ Shapes: ``Wq (H, h, d)``, ``Wk (H, h, d_y)``, ``Wq~ (K, d)``, ``Wk~ (K, d_y)``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -148,7 +147,6 @@ def factorise(
     max_steps: int = MAX_STEPS,
     restarts: int = 0,
     seed: int = 1,
-    report: Callable[[int, float], None] | None = None,
 ) -> Factors:
     """The best shared projections of size ``key_dim`` that are found.
 
@@ -158,7 +156,6 @@ def factorise(
         max_steps: of the optimiser; 0 leaves the start as it is.
         restarts: further searches, from disturbed starts; the best result of all is kept.
         seed: of the disturbances.
-        report: called with the number of the step and the relative error after each step.
 
     Raises:
         ValueError: ``key_dim`` is not within 1 and ``H h``.
@@ -174,14 +171,9 @@ def factorise(
     core = Slices(left.T @ problem.slices.p, right.T @ problem.slices.q)
     small = Terms(start.u @ left, start.v @ right, start.n)
     generator = torch.Generator().manual_seed(seed)
-    best, error, steps = minimise(core, small, max_steps, report=report)
-    for _ in range(restarts):
-        terms, new_error, more = minimise(
-            core, _disturbed(small, generator), max_steps, report=report
-        )
-        steps += more
-        if new_error < error:
-            best, error = terms, new_error
+    starts = [small, *(_disturbed(small, generator) for _ in range(restarts))]
+    found = [minimise(core, one, max_steps) for one in starts]
+    best, _ = min(found, key=lambda one: one[1][-1])
     whole = Terms(best.u @ left.T, best.v @ right.T, best.n)
     return Factors(
         query=_unwhiten(whole.u, problem.query_root),
@@ -189,7 +181,7 @@ def factorise(
         mixing=whole.n.T.contiguous(),
         error=relative_error(problem.slices, whole),
         start_error=relative_error(problem.slices, start),
-        steps=steps,
+        steps=sum(len(errors) - 1 for _, errors in found),
     )
 
 

@@ -8,6 +8,8 @@ The Gauss-Newton matrix ``J^T J`` is never formed either: with the Gram matrices
 ``V V^T``, ``N N^T`` it multiplies a vector in ``O(K^2 (p + q + H))``, so that each step is solved
 by conjugate gradients, preconditioned with its three diagonal blocks.
 
+By hand: scipy's ``least_squares`` works on all ``H p q`` residuals and their Jacobian ``J``.
+
 What was tried and lost: alternating least squares, regularised.  In two attentions (cross 0 and
 encoder 1) of a transformer trained on Multi30k (d = 256, H = 4, K = 128, the logits' metric) 300
 sweeps from the block start left relative errors of 0.080 and 0.089, where 50 of these steps leave
@@ -18,7 +20,6 @@ sweeps from the block start left relative errors of 0.080 and 0.089, where 50 of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -79,21 +80,16 @@ def minimise(
     start: Terms,
     max_steps: int,
     tolerance: float = TOLERANCE,
-    report: Callable[[int, float], None] | None = None,
-) -> tuple[Terms, float, int]:
-    """Improve ``start``; never ends with a larger error than it began with.
+) -> tuple[Terms, list[float]]:
+    """Improve ``start``; the terms, and the relative errors before and after each step.
 
-    Args:
-        report: called with the number of the step and the relative error after each step.
-
-    Returns:
-        The terms, their relative error, and the steps made.
+    Never ends with a larger error than it began with.
     """
     terms, error = start.balanced(), relative_error(slices, start)
     gradient = _gradient(slices, terms)
     scale = float(slices.energy())
     _, damping, largest = _DAMPING
-    steps, errors = 0, [error]
+    errors = [error]
     for steps in range(1, max_steps + 1):
         step, predicted = _solve(terms, gradient, damping)
         candidate = terms.plus(step)
@@ -103,13 +99,11 @@ def minimise(
             terms, error = candidate.balanced(), new_error
             gradient = _gradient(slices, terms)
         damping = _next_damping(damping, gain)
-        if report is not None:
-            report(steps, error)
         errors.append(error)
         slow = steps >= PATIENCE and error > (1 - tolerance) * errors[steps - PATIENCE]
         if slow or damping > largest:
             break
-    return terms, error, steps
+    return terms, errors
 
 
 def _next_damping(damping: float, gain: float) -> float:

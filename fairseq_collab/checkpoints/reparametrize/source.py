@@ -1,32 +1,31 @@
-"""The trained model to re-parametrise: loaded with its task, recognised and checked.
+"""The trained model to re-parametrise: opened, recognised and checked before anything is computed.
 
 Accepted are fairseq's own ``transformer``, ``transformer_lm`` and ``roberta`` families, and
 ``transformer_headsize_n`` and its twins as long as values have size ``d/H`` and all layers of a
-side have as many heads.  What is refused is refused before anything is computed.
+side have as many heads.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.checkpoints.opener import check_finite, loaded, read_checkpoint
+from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
 from fairseq_collab.models.language_models import HeadLanguageModel
-from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.masked_lm import HeadRoberta
 from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 
-#: fairseq's classes, exactly: a class derived from one may compute something else.
+#: fairseq's classes, exactly (a class derived from one may compute something else), and what
+#: becomes of them.
 _STOCK: dict[type, str] = {
     TransformerModel: "transformer_collab",
     TransformerModelBase: "transformer_collab",
@@ -39,70 +38,35 @@ _OURS: dict[type, str] = {
     HeadLanguageModel: "transformer_lm_collab",
     HeadRoberta: "roberta_collab",
 }
-#: How a model calls its attentions; RoBERTa's stack of layers is within its encoder.
-_ATTENTION = re.compile(
-    r"(?P<side>encoder|decoder)\.(sentence_encoder\.)?layers\.(?P<layer>\d+)\."
-    r"(?P<kind>self_attn|encoder_attn)"
-)
 #: The weights of each of fairseq's attentions that score.
 _SCORING = ("q_proj.weight", "k_proj.weight")
 
 
-@dataclass(frozen=True)
-class Place:
-    """One attention of a model: its name in the state dict, its site, its layer from 0."""
-
-    name: str
-    site: Site
-    layer: int
-
-    def __str__(self) -> str:
-        return f"{self.site} {self.layer}"
-
-
-@dataclass
-class Source:
-    """A trained model in eval mode, and what is needed to write another one like it.
-
-    Attributes:
-        state: the checkpoint, with ``cfg``, without the weights.
-        arch: of the result.
-        attentions: the modules by place, site by site, layer by layer.
-    """
-
-    path: Path
-    state: dict[str, Any]
-    model: Any
-    task: Any
-    arch: str
-    attentions: dict[Place, Any]
-
-
-def load(path: Path, data: Path | None = None) -> Source:
-    """Load a checkpoint; the data folder is that of its training, unless another one is given.
+def load(path: Path, data: Path | None = None) -> Trained:
+    """Open a checkpoint; the data folder is that of its training, unless another one is given.
 
     Raises:
         UserError: it cannot be read, or its model cannot be re-parametrised; says why.
     """
     state = read_checkpoint(path, data)
-    check_finite(state["model"], path)
     check_weights(state["model"], path)
-    model, _, task = loaded(path, state)
-    arch = target_arch(model, path)
-    attentions = find_attentions(model)
-    for place, module in attentions.items():
-        check_attention(place, module, path)
-    check_head_counts(attentions, path)
-    state = {name: value for name, value in state.items() if name != "model"}
-    return Source(path, state, model, task, arch, attentions)
+    trained = opened(path, state)
+    check(trained)
+    return trained
 
 
-def target_arch(model: Any, path: Path) -> str:
-    """The architecture with collaborative heads that goes with ``model``.
+def check(trained: Trained) -> None:
+    """Refuse a model that has no collaborative twin, and attentions that have none."""
+    target_arch(trained)
+    found = attentions(trained.model)
+    for one in found:
+        check_attention(one, trained.path)
+    check_head_counts(found, trained.path)
 
-    Raises:
-        UserError: there is none.
-    """
+
+def target_arch(trained: Trained) -> str:
+    """The architecture with collaborative heads that goes with a model."""
+    model, path = trained.model, trained.path
     if type(model) in _STOCK:
         return _STOCK[type(model)]
     if any(isinstance(module, CollaborativeAttention) for module in model.modules()):
@@ -118,77 +82,45 @@ def target_arch(model: Any, path: Path) -> str:
     )
 
 
-def find_attentions(model: nn.Module) -> dict[Place, Any]:
-    """All attentions of ``model``, encoder, decoder, then cross, layer by layer."""
-    found = {}
-    for name, module in model.named_modules():
-        match = _ATTENTION.fullmatch(name)
-        if match:
-            self_attention: Site = "encoder" if match["side"] == "encoder" else "decoder"
-            site = self_attention if match["kind"] == "self_attn" else "cross"
-            found[Place(name, site, int(match["layer"]))] = module
-    places = sorted(found, key=lambda place: (SITES.index(place.site), place.layer))
-    return {place: found[place] for place in places}
-
-
-def check_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """No attention may be pruned, or share its scoring weights with another.
-
-    Raises:
-        UserError: names the weight.
-    """
+def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """No attention may be pruned, or share its scoring weights with another."""
     owners: dict[int, str] = {}
     for name, weight in weights.items():
         if name.endswith("q_proj.weight"):
             attention, (rows, columns) = name.removesuffix("q_proj.weight"), weight.shape
             if f"{attention}signature" not in weights and rows != columns:
-                raise UserError(
-                    f"{name} has {rows} of {columns} rows: heads were pruned",
-                    path,
-                    "give the model before it was pruned",
-                )
+                what = f"{name} has {rows} of {columns} rows: heads were pruned"
+                raise UserError(what, path, "give the model before it was pruned")
         if name.endswith(_SCORING):
             first = owners.setdefault(weight.data_ptr(), name)
             if first != name:
-                raise UserError(
-                    f"{name} is tied to {first}: heads that share weights would come apart",
-                    path,
-                    "untie them first",
-                )
+                what = f"{name} is tied to {first}: heads that share weights would come apart"
+                raise UserError(what, path, "untie them first")
 
 
-def check_attention(place: Place, module: nn.Module, path: Path) -> None:
-    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``.
-
-    Raises:
-        UserError: says what is different.
-    """
+def check_attention(one: Attention, path: Path) -> None:
+    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``."""
+    module = one.module
     if isinstance(module, ConcatenatedAttention):
         if module.head_dim * module.num_heads != module.embed_dim:
             raise UserError(
-                f"{place}: {module.num_heads} heads have values of size {module.head_dim}; "
+                f"{one}: {module.num_heads} heads have values of size {module.head_dim}; "
                 f"collaborative heads have size {module.embed_dim}/H",
                 path,
                 "heads that were pruned or resized cannot be re-parametrised",
             )
     elif type(module) is not MultiheadAttention:
-        raise UserError(f"{place}: {type(module).__name__} is an unknown attention", path)
+        raise UserError(f"{one}: {type(module).__name__} is an unknown attention", path)
     elif module.bias_k is not None or module.add_zero_attn:
-        raise UserError(f"{place}: it attends to a constant key (add_bias_kv)", path)
+        raise UserError(f"{one}: it attends to a constant key (add_bias_kv)", path)
 
 
-def check_head_counts(attentions: dict[Place, Any], path: Path) -> None:
-    """All attentions of the encoder, and all of the decoder, must have as many heads.
-
-    Raises:
-        UserError: names two that differ.
-    """
-    first: dict[bool, tuple[Place, Any]] = {}
-    for place, module in attentions.items():
-        other, expected = first.setdefault(place.site == "encoder", (place, module.num_heads))
-        if module.num_heads != expected:
-            raise UserError(
-                f"{place} has {module.num_heads} heads and {other} has {expected}",
-                path,
-                "models with pruned heads cannot be re-parametrised",
-            )
+def check_head_counts(found: list[Attention], path: Path) -> None:
+    """All attentions of the encoder, and all of the decoder, must have as many heads."""
+    first: dict[bool, Attention] = {}
+    for one in found:
+        other = first.setdefault(one.site == "encoder", one)
+        heads, expected = one.module.num_heads, other.module.num_heads
+        if heads != expected:
+            todo = "models with pruned heads cannot be re-parametrised"
+            raise UserError(f"{one} has {heads} heads and {other} has {expected}", path, todo)

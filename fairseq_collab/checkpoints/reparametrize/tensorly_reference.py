@@ -30,9 +30,6 @@ def tensorly_factors(
     """Factors of the weights of ``problem``, whose metrics are not used.
 
     In single precision, that of trained weights.
-
-    Raises:
-        UserError: TensorLy is not installed.
     """
     try:
         import tensorly

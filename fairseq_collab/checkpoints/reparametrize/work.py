@@ -1,28 +1,113 @@
-"""Factorises all attentions of one model, and puts the result together."""
+"""What the options of ``fairseq-collab reparametrize`` ask for: which attentions of a model become
+collaborative, with how many dimensions; and the work itself, of the whole model.
+"""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from fairseq_collab.checkpoints.reparametrize import calibrate, convert
-from fairseq_collab.checkpoints.reparametrize.factorise import (
-    Factors,
-    Problem,
-    factorise,
-    relative_error_of,
-)
-from fairseq_collab.checkpoints.reparametrize.search import smallest
-from fairseq_collab.checkpoints.reparametrize.source import Place, Source
+from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.reparametrize import calibrate, convert, factorise
+from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_collab.metrics.model_bleu import bleu
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.site_options import named_sites, one_a_layer
+
+# ---- what the options say ------------------------------------------------------------------------
+
+
+def chosen_dims(args: Namespace, trained: Trained) -> dict[Attention, int]:
+    """The key dimension of every attention as the options give them, without those left alone.
+
+    Empty where the options give a budget instead.
+
+    Raises:
+        UserError: one is out of range, or fits no layer.
+    """
+    lists = {site: _listed(site, args, trained) for site in SITES}
+    if args.key_dim is None and not any(lists.values()):
+        return {}
+    dims = {}
+    for place in chosen_places(args, trained):
+        listed = lists[place.site]
+        given = listed[place.layer] if listed else args.key_dim
+        if given is None:
+            todo = f"give --key-dim-in-{place.site} or --key-dim"
+            raise UserError(f"no key dimension for {place}", trained.path, todo)
+        if listed and given == 0:
+            continue
+        # More dimensions than all heads have would buy nothing.
+        largest = place.module.q_proj.out_features
+        if not 1 <= given <= largest:
+            todo = f"give one from 1 to {largest}, which is exact"
+            raise UserError(f"{place}: key dimension {given} is out of range", trained.path, todo)
+        dims[place] = given
+    if not dims:
+        raise UserError("no attention is left to re-parametrise", trained.path, "choose some")
+    for place in attentions(trained.model):
+        size = place.module.q_proj.out_features
+        if place not in dims and size != place.module.embed_dim:  # the only size that fits there
+            raise UserError(
+                f"{place}: heads of size {size // place.module.num_heads} cannot be left as they "
+                "are",
+                trained.path,
+                "give a key dimension for them, too",
+            )
+    return dims
+
+
+def chosen_places(args: Namespace, trained: Trained) -> list[Attention]:
+    """The attentions of the chosen sites."""
+    try:
+        sites = named_sites("--sites", args.sites, or_none=True)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    found = trained.attentions
+    places = [place for site in sites for place in found[site]]
+    if not places:
+        has = f"it has {', '.join(site for site in SITES if found[site])}"
+        raise UserError("the model has no such attention", f"--sites {args.sites}", has)
+    return places
+
+
+def _listed(site: str, args: Namespace, trained: Trained) -> list[int] | None:
+    option, text = f"--key-dim-in-{site}", getattr(args, f"key_dim_in_{site}")
+    layers = sum(place.site == site for place in attentions(trained.model))
+    if text is not None and not layers:
+        raise UserError("the model has no such attention", option, "leave the option out")
+    try:
+        return one_a_layer(option, text, layers, least=0)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+# ---- the work ------------------------------------------------------------------------------------
+
+
+def smallest(low: int, high: int, good: Callable[[int], bool]) -> int:
+    """The smallest ``K`` in ``low .. high`` with ``good(K)``, if goodness grows with ``K``.
+
+    ``high`` is taken to be good (``K = H h`` is exact) and never asked for.  Where goodness does
+    not quite grow with ``K``, the result is still good, and ``K - 1`` was not, or is ``low``.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        if good(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 @dataclass(frozen=True)
@@ -48,104 +133,92 @@ class Fit:
 
 @dataclass(frozen=True)
 class Part:
-    """One attention to factorise: the module, and its problem in two metrics.
+    """One attention to factorise, as a problem in two metrics.
 
     Attributes:
         scores: the problem in the metric of the logits; None without calibration sentences.
         query_mean: ``(d)``, of the queries' inputs; likewise.
     """
 
-    module: Any
     problem: Problem
-    scores: Problem | None
-    query_mean: Tensor | None
+    scores: Problem | None = None
+    query_mean: Tensor | None = None
 
 
 class Reparametrizer:
-    """Factorises the attentions of one model, with the options of the command."""
+    """Factorises attentions of one model, with the options of the command."""
 
-    def __init__(self, found: Source, args: Namespace, places: Sequence[Place]):
-        self.source, self.args = found, args
-        self.parts: dict[Place, Part] = {}
+    def __init__(self, trained: Trained, args: Namespace, places: Sequence[Attention]):
+        self.trained, self.args = trained, args
+        self.parts: dict[Attention, Part] = {}
         self.inputs: list[dict[str, Any]] = []
-        moments: Mapping[Place, calibrate.Moments] = {}
+        moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:
-            self.inputs = calibrate.sentences(found, args.subset, args.calibration)
-            moments = calibrate.moments(found, self.inputs, partial(bar, "calibration"))
+            self.inputs = calibrate.sentences(trained, args.subset, args.calibration)
+            moments = calibrate.moments(trained, self.inputs, places, partial(bar, "calibration"))
         for place in places:
-            module = found.attentions[place]
-            wq, wk, _ = convert.head_weights(module)
-            if place in moments:
-                seen = moments[place]
+            wq, wk, _ = convert.head_weights(place.module)
+            if seen := moments.get(place):
                 problem = Problem(wq, wk, *seen.metrics(args.weighting))
                 scores = Problem(wq, wk, *seen.metrics("scores"))
-                self.parts[place] = Part(module, problem, scores, seen.query_mean)
+                self.parts[place] = Part(problem, scores, seen.query_mean)
             else:
-                self.parts[place] = Part(module, Problem(wq, wk), None, None)
+                self.parts[place] = Part(Problem(wq, wk))
 
-    @property
-    def places(self) -> list[Place]:
-        return list(self.parts)
-
-    def factors(self, place: Place, key_dim: int) -> Factors:
+    def factors(self, place: Attention, key_dim: int) -> Factors:
         """Factors of one attention with the chosen method."""
         problem, args = self.parts[place].problem, self.args
         if args.method == "tensorly":
             return tensorly_factors(problem, key_dim, seed=args.seed)
         steps = 0 if args.method == "block" else args.steps
-        return factorise(problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed)
+        return factorise.factorise(
+            problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
+        )
 
-    def logit_error(self, place: Place, factors: Factors) -> float | None:
+    def logit_error(self, place: Attention, factors: Factors) -> float | None:
         scores = self.parts[place].scores
-        return None if scores is None else relative_error_of(scores, factors)
+        return None if scores is None else factorise.relative_error_of(scores, factors)
 
-    def within(self, place: Place, budget: float) -> int:
-        """The smallest key dimension whose logit error is at most ``budget``."""
-
-        def good(key_dim: int) -> bool:
-            error = self.logit_error(place, self.factors(place, key_dim))
-            return error is not None and error <= budget
-
-        return smallest(1, self.parts[place].problem.largest_key_dim, good)
-
-    def model(self, key_dims: Mapping[Place, int]) -> tuple[Any, Any, list[Fit]]:
-        """The result's configuration, the model, and the fit of each attention."""
+    def model(self, key_dims: Mapping[Attention, int]) -> tuple[Trained, list[Fit]]:
+        """The result, and the fit of each attention."""
         weights, fits = {}, []
         for place, key_dim in bar("attentions", list(key_dims.items())):
             part, began = self.parts[place], time.perf_counter()
             factors = self.factors(place, key_dim)
             weights[place] = convert.collaborative_weights(
-                part.module, part.problem, factors, part.query_mean, self.args.exportable
+                place.module, part.problem, factors, part.query_mean, self.args.exportable
             )
-            fits.append(
-                Fit(
-                    place.site,
-                    place.layer,
-                    key_dim,
-                    factors.start_error,
-                    factors.error,
-                    self.logit_error(place, factors),
-                    factors.steps,
-                    round(time.perf_counter() - began, 3),
-                )
-            )
-        cfg = convert.target_config(self.source, key_dims)
-        return cfg, convert.target_model(self.source, cfg, weights), fits
+            errors = (factors.start_error, factors.error, self.logit_error(place, factors))
+            seconds = round(time.perf_counter() - began, 3)
+            fits.append(Fit(place.site, place.layer, key_dim, *errors, factors.steps, seconds))
+        return convert.with_collaborative(self.trained, weights), fits
 
-    def within_bleu(self, drop: float) -> dict[Place, int]:
+    def within_error(self, budget: float) -> dict[Attention, int]:
+        """The smallest key dimension of each attention whose logit error is at most ``budget``."""
+
+        def found(place: Attention, part: Part) -> int:
+            def good(key_dim: int) -> bool:
+                error = self.logit_error(place, self.factors(place, key_dim))
+                return error is not None and error <= budget
+
+            return smallest(1, part.problem.largest_key_dim, good)
+
+        return {place: found(place, part) for place, part in bar("budget", [*self.parts.items()])}
+
+    def within_bleu(self, drop: float) -> dict[Attention, int]:
         """One key dimension for all attentions, the smallest that loses at most ``drop`` BLEU."""
-        task, subset = self.source.task, self.args.bleu_subset
+        task, subset = self.trained.task, self.args.bleu_subset
         translate = partial(bleu, task=task, subset=subset, progress=partial(bar, "translation"))
-        whole = translate(self.source.model)
-        largest = max(part.problem.largest_key_dim for part in self.parts.values())
+        whole = translate(self.trained.model)
+        largest = {place: part.problem.largest_key_dim for place, part in self.parts.items()}
 
-        def dims(key_dim: int) -> dict[Place, int]:
-            return {p: min(key_dim, x.problem.largest_key_dim) for p, x in self.parts.items()}
+        def dims(key_dim: int) -> dict[Attention, int]:
+            return {place: min(key_dim, most) for place, most in largest.items()}
 
         def good(key_dim: int) -> bool:
-            found = translate(self.model(dims(key_dim))[1].to(self.args.device))
+            found = translate(self.model(dims(key_dim))[0].model.to(self.args.device))
             say(f"key dimension {key_dim}: {found:.2f} BLEU, {found - whole:+.2f}")
             return found >= whole - drop
 
-        say(f"{self.source.path}: {whole:.2f} BLEU on {subset}")
-        return dims(smallest(1, largest, good))
+        say(f"{self.trained.path}: {whole:.2f} BLEU on {subset}")
+        return dims(smallest(1, max(largest.values()), good))

@@ -1,9 +1,7 @@
 """Time and memory of the factorisation against TensorLy's, at the size of larger models.
 
-    python -m fairseq_collab.reparametrize.measure --spectra CHECKPOINT --out FILE
-
 The score maps are made up, with spectra that are not: each head has the mean spectrum of the heads
-of ``CHECKPOINT`` (a trained transformer with heads of 64), on random directions, some of which all
+of a checkpoint (a trained transformer with heads of 64), on random directions, some of which all
 heads share.  Sizes are those of one attention of ``transformer_wmt_en_de`` (d = 512, 8 heads; 18
 attentions) and of BERT-base (d = 768, 12 heads; 12 attentions); a model takes so many times as
 long.  Each measurement is a process of its own, on one thread of the CPU; times are processor
@@ -12,7 +10,6 @@ time, memory is what the process grew by.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -25,13 +22,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from collab_common.command import run
 from collab_common.errors import UserError
-from collab_common.files import write_atomic
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
-from fairseq_collab.metrics.provenance import circumstances
 from fairseq_compat import checkpoints
+
+#: What each of the processes runs.
+COMMAND = "fairseq_collab.commands.measure"
 
 
 class Size(NamedTuple):
@@ -50,11 +47,7 @@ COMMON = 0.5
 
 
 def mean_spectrum(checkpoint: Path, head_size: int = 64) -> Tensor:
-    """Singular values ``(h)`` of ``Wq_i^T Wk_i``, norm 1, mean over all heads of a checkpoint.
-
-    Raises:
-        UserError: it has no attention whose width divides by ``head_size``.
-    """
+    """Singular values ``(h)`` of ``Wq_i^T Wk_i``, norm 1, mean over all heads of a checkpoint."""
     weights = checkpoints.read(checkpoint)["model"]
     found = []
     for name in (name for name in weights if name.endswith("_attn.q_proj.weight")):
@@ -115,44 +108,12 @@ def measure(name: str, spectra: Path, methods: Sequence[str]) -> list[dict[str, 
     """Each method at ``K = d/2``, each in a process of its own."""
     rows = []
     for method in methods:
-        command = [sys.executable, "-m", __spec__.name, "--spectra", str(spectra)]
-        done = subprocess.run(
-            [*command, "--one", name, method], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-m", COMMAND, "--spectra", str(spectra)]
+        command += ["--one", name, method]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"{method} failed: {done.stderr.strip().splitlines()[-1]}", name)
         row = json.loads(done.stdout.splitlines()[-1])
         rows.append({"size": name, **SIZES[name]._asdict(), **row})
         print(row, file=sys.stderr)
     return rows
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_collab.reparametrize.measure")
-    parser.add_argument("--spectra", type=Path, required=True, metavar="CHECKPOINT")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--one", nargs=2, metavar=("SIZE", "METHOD"), help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)
-
-    def action() -> None:
-        if args.one:
-            name, method = args.one
-            size = SIZES[name]
-            spectrum = mean_spectrum(args.spectra)
-            print(json.dumps(once(method, size, size.dim // 2, spectrum)))
-            return
-        rows = [row for name in args.sizes for row in measure(name, args.spectra, args.methods)]
-        result = json.dumps({"rows": rows, **circumstances(cpu=True)}, indent=1)
-        if args.out:
-            write_atomic(args.out, result + "\n")
-        print(result)
-
-    return run(parser.prog, action)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -20,7 +20,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
-from collab_common.files import read_versioned, write_file
+from collab_common.files import read_versioned, write_content, write_file
 from fairseq_collab.checkpoints.prune.choices import Heads, Measure
 from fairseq_collab.checkpoints.prune.curve import CURVES, Curve, free_heads
 from fairseq_collab.checkpoints.prune.surgery import Kept
@@ -28,12 +28,7 @@ from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES
 
 VERSION = 1
 NAME, TABLE, FIGURE = "curve.json", "table.md", "curve.png"
-CURVE_NAMES: dict[Curve, str] = {
-    "encoder": SITE_NAMES["encoder"],
-    "decoder": SITE_NAMES["decoder"],
-    "cross": SITE_NAMES["cross"],
-    "all": "all attentions",
-}
+CURVE_NAMES: dict[Curve, str] = {**SITE_NAMES, "all": "all attentions"}
 #: BLEU that Voita et al. (2019) let a pruned model lose when they count the heads it needs.
 LOSS = 0.25
 
@@ -61,9 +56,6 @@ class Results:
     Args:
         settings: what points depend on; points of other settings are refused.
         circumstances: under which the file was last written.
-
-    Raises:
-        UserError: there is a file of another version, or with other settings.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], circumstances: Mapping[str, Any]):
@@ -107,11 +99,7 @@ class Results:
         self.write()
 
     def write(self) -> None:
-        """Write the file as a whole or not at all.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write the file as a whole or not at all."""
         content = {
             "version": VERSION,
             **self.circumstances,
@@ -120,7 +108,7 @@ class Results:
             "importance": self.importance,
             "points": [asdict(point) for point in self.points],
         }
-        _write_text(self.path, json.dumps(content, ensure_ascii=False) + "\n")
+        write_content(self.path, f"{json.dumps(content, ensure_ascii=False)}\n".encode())
 
     def curve(self, curve: Curve) -> list[Point]:
         """The points of one curve, from no heads removed up; empty where there is no other."""
@@ -136,14 +124,10 @@ class Results:
 
 
 def write_report(results: Results) -> str:
-    """Write table and figure; the table.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Write table and figure; the table."""
     folder = results.path.parent
     text = table(results.curves(), results.settings)
-    _write_text(folder / TABLE, text)
+    write_content(folder / TABLE, text.encode())
     save = partial(
         draw(results.curves()).savefig, format="png", dpi=200, metadata={"Software": None}
     )
@@ -194,7 +178,3 @@ def draw(curves: Mapping[Curve, Sequence[Point]]) -> Figure:
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8, loc="lower left")
     return page
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_file(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,178 @@
+"""What formats for translation need: a model that the engine knows, dictionaries, whole folders."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from argparse import Namespace
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor, nn
+
+from collab_common import atomic
+from collab_common.errors import UserError
+from collab_common.files import locked
+from fairseq_collab.checkpoints.export.model import refused
+from fairseq_collab.checkpoints.opener import Trained, check_data
+from fairseq_collab.models.signature import register_dictionary_signature
+
+
+def check(
+    trained: Trained, engine: str, activations: Collection[str], post_norm_only: bool = False
+) -> None:
+    """Whether ``engine`` can compute what fairseq's own ``trained`` model computes.
+
+    Args:
+        activations: that the engine knows, by fairseq's names.
+        post_norm_only: it normalises after each block, and nowhere else.
+    """
+    todo = "--format fairseq and --format safetensors keep it"
+    model = trained.model
+    if not isinstance(model, TransformerModelBase):
+        raise refused(trained, f"a {type(model).__name__} does not translate", todo)
+    cfg, decoder = model.encoder.cfg, model.decoder
+    dims = (cfg.encoder.embed_dim, cfg.decoder.embed_dim)
+    pre_norm = cfg.encoder.normalize_before or cfg.decoder.normalize_before
+    unknown = (
+        (
+            cfg.no_cross_attention or cfg.cross_self_attention,
+            "knows no --no-cross-attention, no --cross-self-attention",
+        ),
+        (
+            dims[0] != dims[1],
+            f"has one size for encoder and decoder; here they are {dims[0]} and {dims[1]}",
+        ),
+        (decoder.adaptive_softmax is not None, "knows no --adaptive-softmax-cutoff"),
+        (
+            decoder.project_in_dim is not None or decoder.project_out_dim is not None,
+            "knows no --decoder-input-dim, no --decoder-output-dim",
+        ),
+        (cfg.base_layers, "knows no --base-layers"),
+        (
+            str(cfg.activation_fn) not in activations,
+            f"knows no --activation-fn {cfg.activation_fn}",
+        ),
+        (
+            post_norm_only and pre_norm,
+            "knows no --encoder-normalize-before, nor the decoder's",
+        ),
+        (post_norm_only and cfg.layernorm_embedding, "knows no --layernorm-embedding"),
+    )
+    for present, what in unknown:
+        if present:
+            raise refused(trained, f"{engine} {what}", todo)
+
+
+class Vocabulary(NamedTuple):
+    """The two dictionaries of a translation model and their languages."""
+
+    source_lang: str
+    target_lang: str
+    source: Dictionary
+    target: Dictionary
+
+
+def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
+    """The dictionaries of a translation model, from the data folder that it was trained on.
+
+    Args:
+        args: ``data``: where that folder is now, if not where it was; ``source_lang`` and
+            ``target_lang``, if neither the checkpoint nor the names of the folder's files say.
+
+    Raises:
+        UserError: the model is of another task, there is no such folder, or its dictionaries are
+            not the model's.
+    """
+    task = trained.cfg.task
+    if task.get("_name") != "translation":
+        todo = "--format safetensors takes every model"
+        raise refused(trained, f"its task is {task.get('_name')!r}, not translation", todo)
+    folder = args.data or Path(task.data)
+    todo = f"name the folder that {trained.path} was trained on with --data"
+    check_data(folder, todo)
+    langs = [args.source_lang or task.source_lang, args.target_lang or task.target_lang]
+    if None in langs:
+        langs = infer_language_pair(str(folder))
+    if None in langs:
+        todo = "give --source-lang and --target-lang"
+        raise UserError("the names of its files do not tell the languages", folder, todo)
+    stacks = (trained.model.encoder, trained.model.decoder)
+    source, target = (
+        _dictionary(folder / f"dict.{lang}.txt", stack, todo)
+        for lang, stack in zip(langs, stacks, strict=True)
+    )
+    return Vocabulary(*langs, source, target)
+
+
+def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
+    if not path.is_file():
+        raise UserError("there is no such dictionary", path, todo)
+    found = Dictionary.load(str(path))
+    expected = stack.embed_tokens.num_embeddings
+    if len(found) != expected:
+        raise UserError(f"it has {len(found)} symbols, the model {expected}", path, todo)
+    if hasattr(stack, "dictionary_signature"):
+        probe = nn.Module()
+        register_dictionary_signature(probe, found)
+        if not torch.equal(probe.get_buffer("dictionary_signature"), stack.dictionary_signature):
+            raise UserError("it has other symbols than the model's, or another order", path, todo)
+    return found
+
+
+def position_table(stack: Any) -> Tensor:
+    """What is added to the embedding of the i-th token of a sentence: ``(positions, d)``.
+
+    fairseq counts from ``padding_idx + 1`` (:class:`SinusoidalPositionalEmbedding`); this counts
+    from 0.  Zeros where a model has no positions.
+    """
+    module = stack.embed_positions
+    if module is None:
+        longest = stack.max_positions()
+        return stack.embed_tokens.weight.new_zeros(longest, stack.layers[0].embed_dim)
+    table = module.weight if isinstance(module, nn.Embedding) else module.weights
+    return table.detach()[module.padding_idx + 1 :]
+
+
+@contextlib.contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A new folder to fill; it takes the name ``out`` once it is full, and goes if that fails.
+
+    A former ``out`` stays until then.  Unlike :func:`.folder.build_folder`'s it has no manifest:
+    engines read all that is there.
+
+    Raises:
+        UserError: another process is making ``out``.
+    """
+    out = out.resolve()  # so that "." and links have a parent and a name
+    new, former = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "former"))
+    with locked(out.with_name(f".{out.name}.lock")):
+        # Under the lock, whatever temporary folder is there belongs to a process that died; it
+        # may have died between its two renames.
+        if former.exists() and not out.exists():
+            former.rename(out)
+        for path in (new, former):
+            _remove(path)
+        new.mkdir()
+        try:
+            yield new
+            for path in new.iterdir():
+                atomic.sync(path)
+            if out.exists():
+                out.rename(former)  # a folder cannot be replaced at once
+            new.rename(out)
+            _remove(former)
+        finally:
+            _remove(new)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

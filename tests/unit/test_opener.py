@@ -1,0 +1,94 @@
+"""A checkpoint is opened with the checks that every command makes first, and saved again."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from omegaconf import OmegaConf
+
+from collab_common.errors import UserError
+from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.checkpoints import opener
+from fairseq_compat import checkpoints
+
+STORED = Path(__file__).parent.parent / "stored" / "transformer_collab_1"
+
+
+def edited(path: Path, edit: Callable[[dict[str, Any]], object] = lambda state: None) -> Path:
+    """A copy of the stored checkpoint, whose languages are said, with changes."""
+    state = checkpoints.read(STORED / "checkpoint.pt")
+    state["cfg"]["task"] |= {"source_lang": "en", "target_lang": "de", "data": str(STORED)}
+    edit(state)
+    torch.save(state, path)
+    return path
+
+
+def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
+    trained = opener.load(edited(tmp_path / "c.pt"), to_save=True)
+    assert (trained.arch, trained.heads["cross"]) == ("transformer_collab", [4])
+    opener.save(trained, tmp_path / "again.pt")
+    old, new = (checkpoints.read(tmp_path / name) for name in ("c.pt", "again.pt"))
+    assert "last_optimizer_state" not in new
+    assert new["cfg"]["task"] == old["cfg"]["task"]
+    assert new["cfg"]["model"]["key_dim"] == old["cfg"]["model"]["key_dim"]
+    assert new["model"].keys() == old["model"].keys()
+    assert all(torch.equal(new["model"][name], weight) for name, weight in old["model"].items())
+
+
+def test_gradients_of_a_model_that_saved_memory_in_training(tmp_path: Path) -> None:
+    """Its layers were checkpointed, through which no gradients of weights are taken."""
+
+    def edit(state: dict[str, Any]) -> None:
+        state["cfg"]["model"]["checkpoint_activations"] = True
+
+    path = edited(tmp_path / "c.pt", edit)
+    trained = opener.load(path)
+    source, previous = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 5, 6]])
+    net_input = {"src_tokens": source, "src_lengths": torch.tensor([3])}
+    sample = {"net_input": {**net_input, "prev_output_tokens": previous}, "target": source}
+    Importance(trained.model).add(sample)
+    assert opener.load(path, to_save=True).options["checkpoint_activations"]
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    def spoil(state: dict[str, Any]) -> None:
+        state["model"]["encoder.layers.0.fc1.bias"][3] = float("nan")
+
+    path = edited(tmp_path / "c.pt", spoil)
+    with pytest.raises(UserError) as refusal:
+        opener.load(path)
+    assert str(refusal.value) == (
+        f"{path}: encoder.layers.0.fc1.bias holds NaN or infinity; give an intact checkpoint"
+    )
+
+
+def test_data_folders_that_are_gone(tmp_path: Path) -> None:
+    def move(state: dict[str, Any]) -> None:
+        state["cfg"]["task"]["data"] = str(tmp_path / "gone")
+
+    path = edited(tmp_path / "c.pt", move)
+    with pytest.raises(UserError, match=f"gone: there is no such data folder; name the.*{path}"):
+        opener.load(path)
+    assert opener.load(path, STORED).cfg.task.data == str(STORED)
+    with pytest.raises(UserError, match=f"no such data folder; {opener.GIVE_DATA}"):
+        opener.load(path, tmp_path / "no")
+
+
+def test_a_data_set_that_the_model_cannot_read() -> None:
+    options = {"dataset": {"max_tokens": 9, "batch_size": None}, "common": {"seed": 1}}
+    task = Namespace(
+        load_dataset=lambda subset: None,
+        dataset=lambda subset: None,
+        max_positions=lambda: (2, 2),
+        get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
+    )
+    state = {"cfg": OmegaConf.create(options)}
+    trained = opener.Trained(Path("c.pt"), state, toy.model("transformer"), task)
+    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
+        opener.epoch(trained, "valid")
