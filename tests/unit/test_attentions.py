@@ -1,0 +1,61 @@
+"""One enumeration finds the attentions of every family of models, stock and ours."""
+
+from __future__ import annotations
+
+import pytest
+import toy
+import toy_language_models
+from fairseq.modules import MultiheadAttention
+from torch import nn
+
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.checkpoints.attentions import attentions, by_site, head_counts
+
+TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
+
+
+def build(arch: str, **options: object) -> nn.Module:
+    if "roberta" in arch:
+        return toy_language_models.roberta(arch, **options)
+    if "_lm" in arch:
+        return toy_language_models.language_model(arch, **options)
+    return toy.model(arch, **options)
+
+
+@pytest.mark.parametrize(
+    ("arch", "places"),
+    [
+        ("transformer", TRANSLATION),
+        ("transformer_collab", TRANSLATION),
+        ("transformer_headsize_n", TRANSLATION),
+        ("transformer_grouped_heads", TRANSLATION),
+        ("transformer_gated_heads", TRANSLATION),
+        ("transformer_lm", ["decoder 0", "decoder 1"]),
+        ("transformer_lm_collab", ["decoder 0", "decoder 1"]),
+        ("roberta", ["encoder 0", "encoder 1"]),
+        ("roberta_collab", ["encoder 0", "encoder 1"]),
+    ],
+)
+def test_all_attentions_are_found_by_site_and_layer(arch: str, places: list[str]) -> None:
+    model = build(arch)
+    found = attentions(model)
+    assert [str(one) for one in found] == places
+    assert all(model.get_submodule(one.name) is one.module for one in found)
+    modules = {m for m in model.modules() if isinstance(m, HeadAttention | MultiheadAttention)}
+    assert {one.module for one in found} == modules
+
+
+def test_layers_are_in_their_order_beyond_nine() -> None:
+    model = build("transformer_lm", decoder_layers=11)
+    assert [one.layer for one in attentions(model)] == list(range(11))
+
+
+def test_a_site_that_a_model_lacks_is_empty() -> None:
+    model = build("transformer_headsize_n", heads_in_decoder="1,2")
+    assert head_counts(model) == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
+    assert by_site(build("transformer_lm"))["cross"] == []
+    assert attentions(nn.Linear(2, 2)) == []
+
+
+def test_wrapped_layers_are_found() -> None:
+    assert len(attentions(build("transformer_collab", checkpoint_activations=True))) == 6
