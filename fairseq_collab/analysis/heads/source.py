@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.modules import MultiheadAttention
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.weights import Heads, heads_of
-from fairseq_collab.checkpoints import opener as trained
+from fairseq_collab.analysis.heads.weights import Heads
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.attentions import attentions, head_counts
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,21 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Lo
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
             encoder-decoder transformer.
     """
-    model, cfg, task = trained.load(checkpoint, data)
-    try:
-        heads = heads_of(model)
-    except TypeError as error:
-        todo = "give a checkpoint of a translation model"
-        raise UserError(str(error), where=checkpoint, todo=todo) from error
-    return Loaded(checkpoint, model.to(device), cfg, task, heads)
+    model, cfg, task = opener.load(checkpoint, data)
+    if fault := _fault(model):
+        raise UserError(fault, checkpoint, "give a checkpoint of a translation model")
+    return Loaded(checkpoint, model.to(device), cfg, task, head_counts(model))
+
+
+def _fault(model: Any) -> str | None:
+    """What keeps a model from being analysed."""
+    found = attentions(model)
+    if not {"encoder", "decoder"} <= {attention.site for attention in found}:
+        return "not an encoder-decoder transformer"
+    for attention in found:
+        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
+            return f"attention of an unknown kind: {type(attention.module).__name__}"
+    return None
 
 
 def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
@@ -63,11 +74,11 @@ def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Itera
 
     Raises:
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+        FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
     """
     task = loaded.task
     task.load_dataset(subset)
-    samples = trained.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
+    samples = opener.epoch(loaded.model, loaded.cfg, task, subset, max_tokens)
     for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):
         yield to_device(sample, loaded.device)
 
