@@ -15,7 +15,8 @@ from fairseq import utils
 
 from collab_common.command import positive, share
 from collab_common.files import make_folder
-from fairseq_collab.analysis.rank.measure import load, measure, sentences
+from fairseq_collab.analysis.heads.source import load
+from fairseq_collab.analysis.rank.measure import measure, sentences
 from fairseq_collab.results.rank import summary, write
 
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from torch.nn.functional import pad
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads import source
+from fairseq_collab.analysis.heads.source import Loaded
 from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
@@ -39,30 +38,8 @@ from fairseq_collab.models.layers import SITES, Site
 
 #: In place of the number of a head.
 ALL_HEADS = "all"
-
-
-class Loaded(NamedTuple):
-    """A trained model, a fresh one of the same options, and their task; all on the CPU."""
-
-    model: Any
-    untrained: Any
-    task: Any
-
-
-def load(checkpoint: Path, data: Path) -> Loaded:
-    """Load a checkpoint, with the sentences of the folder ``data``.
-
-    Both models are in eval mode and in double precision: rounding would pass for rank.
-
-    Raises:
-        UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
-            encoder-decoder transformer.
-    """
-    found = source.load(checkpoint, data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        untrained = found.task.build_model(found.cfg.model)
-    return Loaded(found.model.double(), untrained.double().eval(), found.task)
+#: Site, layer, head, kind and weights of a row.
+Place = tuple[Site, int, str, str, str]
 
 
 def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
@@ -74,7 +51,7 @@ def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
         UserError: no sentence is short enough.
         FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
     """
-    model, _, task = loaded
+    model, task = loaded.model, loaded.task
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
@@ -87,23 +64,13 @@ def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Whose matrix, and which; ``weights`` is ``trained``, or ``untrained`` for a fresh model."""
-
-    site: Site
-    layer: int
-    head: str
-    kind: str
-    weights: str
-
-
-@dataclass(frozen=True)
-class Row(Place):
+class Row:
     """What is measured of one head of one layer (or of all its heads), and for which lengths.
 
     Numbers of ``logits`` kinds are means over ``sentences``; those of weights have no lengths.
 
     Attributes:
+        weights: ``trained``, or ``untrained`` for a fresh model of the same options.
         length: of the sentences, on average; from ``length_from`` up to ``length_to``.
         longer: how many of the sentences are longer than the head is wide.
         rows, columns: of the matrix.
@@ -114,6 +81,11 @@ class Row(Place):
         spectrum: singular values over ``norm``; over sentences, the root of their mean square.
     """
 
+    site: Site
+    layer: int
+    head: str
+    kind: str
+    weights: str
     length_from: int | None
     length_to: int | None
     length: float | None
@@ -134,10 +106,16 @@ class Row(Place):
 def measure(
     loaded: Loaded, inputs: list[dict[str, Any]], bin_width: int, tolerance: float | None
 ) -> list[Row]:
-    """Rows of all kinds, from the weights and from running the model on ``inputs``."""
-    rows = weight_rows(loaded.model, tolerance)
-    rows += weight_rows(loaded.untrained, tolerance, "untrained")
-    found = LogitRows(loaded.model, bin_width, tolerance)
+    """Rows of all kinds, from the weights and from running the model on ``inputs``.
+
+    The model is made one of double precision: rounding would pass for rank.
+    """
+    model = loaded.model.double()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        untrained = loaded.task.build_model(loaded.cfg.model).double().eval()
+    rows = weight_rows(model, tolerance) + weight_rows(untrained, tolerance, "untrained")
+    found = LogitRows(model, bin_width, tolerance)
     for net_input in tqdm(inputs, desc="sentences", disable=None, leave=False):
         found.add(net_input)
     return rows + found.rows()
@@ -177,7 +155,7 @@ def weight_rows(model: Any, tolerance: float | None = None, weights: str = "trai
         for site, layer, module, _ in attentions(model):
             a, b = (factor[:, :-1] for factor in factors(module))  # biases apart
             for head, kind, spectrum in _weight_spectra(module, a, b):
-                rows.append(_row(Place(site, layer, head, kind, weights), [spectrum], tolerance))
+                rows.append(_row((site, layer, head, kind, weights), [spectrum], tolerance))
     return rows
 
 
@@ -231,7 +209,7 @@ class LogitRows:
         for kind, matrices in seen.items():
             values = torch.linalg.svdvals(matrices)  # (H, min(T, S))
             for head, width in enumerate(self._widths[attention]):
-                place = Place(attention.site, attention.layer, str(head), kind, "trained")
+                place = (attention.site, attention.layer, str(head), kind, "trained")
                 spectrum = Spectrum(values[head], shape, width, centred=kind != "logits")
                 self._found[place, (min(shape) - 1) // self.bin_width].append(spectrum)
 
@@ -239,8 +217,8 @@ class LogitRows:
         """One row a site, layer, head, kind and bin of lengths, in this order."""
 
         def order(key: tuple[Place, int]) -> tuple[Any, ...]:
-            place, number = key
-            return SITES.index(place.site), place.layer, int(place.head), place.kind, number
+            (site, layer, head, kind, _), number = key
+            return SITES.index(site), layer, int(head), kind, number
 
         rows = []
         for place, number in sorted(self._found, key=order):
@@ -260,9 +238,9 @@ def _row(
     s = torch.stack([pad(one.values, (0, longest - len(one.values))) for one in found])  # (N, r)
     norms = torch.linalg.vector_norm(s, dim=-1)  # (N)
     unit = s / norms.clamp_min(torch.finfo(s.dtype).tiny)[:, None]
-    dims = {f"dims{n}": _mean(spectra.energy_rank(s, n / 100)) for n in (90, 95, 99)}
+    dims90, dims95, dims99 = (_mean(spectra.energy_rank(s, n / 100)) for n in (90, 95, 99))
     return Row(
-        **vars(place),
+        *place,
         length_from=lengths[0] if lengths else None,
         length_to=lengths[1] if lengths else None,
         length=_mean([min(one.shape) for one in found]) if lengths else None,
@@ -273,7 +251,9 @@ def _row(
         bound=_mean([one.bound for one in found]),
         rank=_mean([one.rank(tolerance) for one in found]),
         effective_rank=_mean(spectra.effective_rank(s)),
-        **dims,
+        dims90=dims90,
+        dims95=dims95,
+        dims99=dims99,
         norm=_mean(norms),
         spectrum=tuple(unit.square().mean(0).sqrt().tolist()),
     )
