@@ -55,9 +55,7 @@ CHOICES, CHOICE_TESTS = (
     "tests/unit/test_gate_choices.py",
 )
 GROUPS, GROUP_TESTS = "fairseq_collab/attention/groups.py", "tests/unit/test_groups.py"
-RELEVANCE, LRP_RULES = (
-    f"fairseq_collab/analysis/heads/{name}.py" for name in ("relevance", "lrp_rules")
-)
+RELEVANCE = "fairseq_collab/analysis/heads/relevance.py"
 RELEVANCE_TESTS = "tests/unit/test_relevance.py"
 IMPORTANCE = "fairseq_collab/analysis/heads/importance.py"
 IMPORTANCE_TESTS = "tests/unit/test_importance.py"
@@ -394,7 +392,7 @@ MUTANTS = [
     ),
     Mutant(
         "relevance passes attention's weights by",
-        LRP_RULES,
+        RELEVANCE,
         "return weights.detach()",
         "return weights",
         (RELEVANCE_TESTS, "-k", "conserved"),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from data_prep.cli import run
+from collab_common.command import run
 from data_prep.embedded.files import Request, write
 
 PROGRAM = "data_prep.embedded"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collab_common.errors import UserError
 from data_prep.embedded.constructions import CONSTRUCTIONS
 from data_prep.embedded.dice import Dice
 from data_prep.embedded.pairs import Pair, realise
 from data_prep.embedded.scene import NoFit, Scene
-from fairseq_compat.errors import UserError
 
 # Fruitless draws in a row after which the sentence space counts as used up.
 PATIENCE = 2000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from collab_common.errors import UserError
+from collab_common.files import fingerprint_tree, read_json
+from collab_common.folder import MANIFEST, build_folder
 from data_prep.embedded.corpus import splits
 from data_prep.embedded.pairs import Pair, conllu, pharaoh
-from data_prep.files import fingerprint_tree, read_json
-from data_prep.folder import MANIFEST, build_folder
-from fairseq_compat.errors import UserError
 
 MINE = {"corpus": "data_prep.embedded"}  # in a manifest: the folder may be replaced
 

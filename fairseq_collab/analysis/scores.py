@@ -15,50 +15,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
-from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.heads import split_heads
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.models.layers import Site
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 
 Projection = Callable[[Tensor], Tensor]
-
-
-class Attention(NamedTuple):
-    """One attention of a model: where it is, and the module."""
-
-    site: Site
-    layer: int
-    module: Any
-
-
-def attentions(model: Any) -> list[Attention]:
-    """All attentions of an encoder-decoder transformer, site by site, layer by layer.
-
-    Raises:
-        TypeError: the model is none, or has attention of a kind that is not known here.
-    """
-    try:
-        encoder, decoder = list(model.encoder.layers), list(model.decoder.layers)
-        found = [Attention("encoder", i, layer.self_attn) for i, layer in enumerate(encoder)]
-        found += [Attention("decoder", i, layer.self_attn) for i, layer in enumerate(decoder)]
-        found += [
-            Attention("cross", i, layer.encoder_attn)
-            for i, layer in enumerate(decoder)
-            if layer.encoder_attn is not None
-        ]
-    except AttributeError:
-        raise TypeError("not an encoder-decoder transformer") from None
-    for attention in found:
-        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
-            raise TypeError(f"attention of an unknown kind: {type(attention.module).__name__}")
-    return found
 
 
 def projections(module: Any) -> tuple[Projection, Projection]:
@@ -106,23 +74,16 @@ def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Itera
 
     fairseq's encoder layers have a fused path around their attention module, which
     :mod:`fairseq_compat.attention` has closed.
-
-    Raises:
-        TypeError: see :func:`attentions`.
     """
-    found = attentions(model)
-    handles = []
-    for attention in found:
+    with ExitStack() as hooks:
+        for attention in attentions(model):
 
-        def hook(
-            module: Any, args: Any, kwargs: Mapping[str, Any], attention: Attention = attention
-        ) -> None:
-            given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-            see(attention, logits(module, given["query"], given.get("key")))
+            def hook(
+                module: Any, args: Any, kwargs: Mapping[str, Any], attention: Attention = attention
+            ) -> None:
+                given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+                see(attention, logits(module, given["query"], given.get("key")))
 
-        handles.append(attention.module.register_forward_pre_hook(hook, with_kwargs=True))
-    try:
+            module = attention.module
+            hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

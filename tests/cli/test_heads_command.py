@@ -1,4 +1,4 @@
-"""``fairseq-collab heads``: the file, the report, the summary, and what is refused."""
+"""``fairseq-collab heads``: the file, the page, the summary, and what is refused."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def read(out: Path) -> dict[str, Any]:
+def run(out: Path, *arguments: object) -> dict[str, Any]:
+    """What the command, which succeeds, has written."""
+    assert cli.main(["heads", *map(str, arguments), "--out", str(out)]) == 0
     return json.loads((out / "heads.json").read_text())
 
 
 def test_a_collaborative_model(
-    trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path
-) -> None:
+    trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     out = tmp_path / "new" / "folder"
-    output = succeed(
-        "fairseq-collab", "heads", trained, data, "--conllu", trees, "--subwords", codes,
-        "--relations", "obj", "nsubj", "--out", out,
-    )  # fmt: skip
-    found = read(out)
+    found = run(
+        out, trained, data, "--conllu", trees, "--subwords", codes, "--relations", "obj", "nsubj"
+    )
+    output = capsys.readouterr().out
     assert (found["version"], found["arch"], found["subset"]) == (1, "transformer_collab", "valid")
     assert found["checkpoint"] == "checkpoint_last.pt"
     assert found["heads"] == {site: [4] for site in SITES}
@@ -100,15 +102,8 @@ def test_a_collaborative_model(
 def test_a_stock_model_and_other_sentences(data: Path, tmp_path: Path) -> None:
     stock = [option for option in MODEL if "key-dim" not in option and "arch" not in option]
     succeed("fairseq-train", data, "--arch=transformer", *stock, *SHORT, "--save-dir", tmp_path)
-    checkpoint = str(tmp_path / "checkpoint_last.pt")
-
-    def run(name: str, *options: str) -> dict[str, Any]:
-        out = tmp_path / name
-        arguments = ["heads", checkpoint, str(data), "--no-relevance", "--out", str(out), *options]
-        assert cli.main(arguments) == 0
-        return read(out)
-
-    found = run("one", "--subset=test", "--example-lines", "3", "1")
+    arguments = [tmp_path / "checkpoint_last.pt", data, "--no-relevance", "--subset=test"]
+    found = run(tmp_path / "one", *arguments, "--example-lines", "3", "1")
     assert (found["arch"], found["subset"]) == ("transformer", "test")
     assert set(found["measures"]) == MEASURES
     assert found["syntax"] is None
@@ -116,7 +111,7 @@ def test_a_stock_model_and_other_sentences(data: Path, tmp_path: Path) -> None:
     text = (data.parent / "text" / "test.en").read_text().splitlines()
     assert found["examples"][0]["source"] == [*text[2].split(), "</s>"]
     # Numbers depend on the batches by rounding alone.
-    again = run("two", "--subset=test", "--max-tokens=30", "--examples=0")
+    again = run(tmp_path / "two", *arguments, "--max-tokens=30", "--examples=0")
     assert again["examples"] == []
     assert again["source_tokens"] == found["source_tokens"]
     for name in ("confidence", "entropy"):
@@ -137,39 +132,27 @@ def test_refusals(
 
     assert f"{tmp_path / 'no.pt'}: there is no such checkpoint" in line(tmp_path / "no.pt", data)
     assert "no/where: there is no such data folder" in line(trained, tmp_path / "no" / "where")
-    told = line(trained, data, "--example-lines", 51)
-    assert "--example-lines: there are 50 sentences, no 51" in told
-    with pytest.raises(FileNotFoundError):  # fairseq's: told in a line outside of this process
-        line(trained, data, "--subset=no")
-    assert not out.exists()
-    told = line(trained, data, "--max-tokens=3", "--no-relevance")
-    assert "--max-tokens: a sentence of valid has more than the 3 tokens of a batch" in told
-    told = line(trained, data, "--conllu", trees)
-    assert f"{data}: has neither spm.model nor code" in told
-    told = line(trained, data, "--conllu", tmp_path / "no.conllu", "--subwords", codes)
-    assert f"{tmp_path / 'no.conllu'}: no such file" in told
-    bad = tmp_path / "bad.conllu"
-    bad.write_text(trees.read_text() + "1\tw1\n")
-    told = line(trained, data, "--conllu", bad, "--subwords", codes)
-    assert f"{bad}:{bad.read_text().count(chr(10))}: 2 columns between tabs, not 10" in told
-    bad.write_text("\n")
-    told = line(trained, data, "--conllu", bad, "--subwords", codes)
-    assert f"{bad}: has no sentence that the model can read" in told
-    assert not list(out.iterdir())  # nothing half-done
-    file = tmp_path / "file"
-    file.write_text("mine")
-    assert f"{file}: no such folder can be made" in line(trained, data, out=file)
-
-
-def test_data_with_another_dictionary(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     write_copy_task(tmp_path / "text", words=20, train=50)
     other = preprocess(tmp_path / "text", tmp_path / "bin")
-    assert cli.main(["heads", str(trained), str(other), "--out", str(tmp_path / "out")]) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "the encoder's dictionary has 16 symbols in it, 24 here" in line
-    assert not (tmp_path / "out").exists()
+    assert "the encoder's dictionary has 16 symbols in it, 24 here" in line(trained, other)
+    wrong = line(trained, data, "--example-lines", 51)
+    assert "--example-lines: there are 50 sentences, no 51" in wrong
+    assert "Dataset not found: no" in line(trained, data, "--subset=no")
+    assert not out.exists()
+    wrong = line(trained, data, "--max-tokens=3", "--no-relevance")
+    assert "--max-tokens: a sentence of valid has more than the 3 tokens of a batch" in wrong
+    assert f"{data}: has neither spm.model nor code" in line(trained, data, "--conllu", trees)
+
+    bad = tmp_path / "bad.conllu"
+    arguments = [trained, data, "--subwords", codes, "--conllu", bad]
+    assert f"{bad}: no such file" in line(*arguments)
+    bad.write_text(trees.read_text() + "1\tw1\n")
+    number = bad.read_text().count("\n")
+    assert f"{bad}:{number}: 2 columns between tabs, not 10" in line(*arguments)
+    bad.write_text("\n")
+    assert f"{bad}: has no sentence that the model can read" in line(*arguments)
+    assert not list(out.iterdir())  # nothing half-done
+    assert f"{bad}: no such folder can be made" in line(trained, data, out=bad)
 
 
 @pytest.mark.parametrize("option", ["--max-tokens=0", "--examples=x", "--example-lines=0"])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from collab_common.files import read_json
 from data_prep.embedded import files, splits
 from data_prep.embedded.__main__ import main
-from data_prep.files import read_json
 
 SMALL = ["--train", "30", "--valid", "10", "--test", "10"]
 NAMES = {

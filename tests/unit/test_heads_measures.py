@@ -15,25 +15,24 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content, source
-from fairseq_collab.analysis.heads.examples import check_lines, rounded, short_lines
+from fairseq_collab.analysis.heads.analysis import chosen_lines, rounded
 from fairseq_collab.analysis.heads.measures import (
     OFFSETS,
     Confidence,
     Entropy,
     Positional,
     RareTokens,
-    shifted,
-    with_all_sites,
-)
-from fairseq_collab.analysis.heads.similarity import (
     WeightDistance,
     cosines,
     distances,
     projection_cosines,
+    shifted,
+    with_all_sites,
 )
-from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, heads_of, shown_weights
-from fairseq_collab.analysis.scores import attentions, factors, watched
+from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, shown_weights
+from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
+from fairseq_collab.checkpoints.attentions import attentions, head_counts
 from fairseq_collab.models.layers import SITES
 
 PAD, EOS = 1, 2
@@ -309,13 +308,13 @@ def test_weights_are_the_softmax_of_the_models_scores(kind: str) -> None:
     with torch.no_grad(), watched(model, lambda where, seen: scores.update({where: seen})):
         plain = model(**net_input)[0]
     seen = attend(model, sample())
-    for (site, layer, module), logits in scores.items():
-        given = calls[site, layer, module]
+    for found, logits in scores.items():
+        given = calls[found]
         masked = mask_scores(
             logits, given.get("attn_mask"), over_keys(given.get("key_padding_mask"))
         )
         torch.testing.assert_close(
-            seen.weights[site][layer], masked.softmax(-1), rtol=0, atol=1e-10
+            seen.weights[found.site][found.layer], masked.softmax(-1), rtol=0, atol=1e-10
         )
     with torch.no_grad(), shown_weights(model):
         watched_output = model(**net_input)[0]
@@ -326,7 +325,7 @@ def test_weights_are_the_softmax_of_the_models_scores(kind: str) -> None:
 def test_every_kind_of_model_is_measured(kind: str) -> None:
     """Whoever is measured has a number for each head; the heads of a layer are their own."""
     model = build(kind)
-    heads = heads_of(model)
+    heads = head_counts(model)
     assert heads == {"encoder": [2, 5] if kind == "sizes" else [4, 4], "decoder": [4, 4],
                      "cross": [4, 4]}  # fmt: skip
     measures: list[Any] = [Confidence(heads), Entropy(heads), Positional(heads)]
@@ -387,12 +386,12 @@ class Lengths:
 
 def test_short_sentences_are_chosen_evenly() -> None:
     dataset = Lengths(*[(5, 5), (5, 21), (20, 20), (30, 2), (4, 4), (6, 6)])
-    assert short_lines(dataset, 2) == [0, 4]
-    assert short_lines(dataset, 9) == [0, 2, 4, 5]
-    assert short_lines(dataset, 0) == []
-    check_lines(dataset, [0, 5])
+    assert chosen_lines(dataset, None, 2) == [0, 4]
+    assert chosen_lines(dataset, None, 9) == [0, 2, 4, 5]
+    assert chosen_lines(dataset, None, 0) == []
+    assert chosen_lines(dataset, [6, 1], 9) == [5, 0]
     with pytest.raises(UserError, match="--example-lines: there are 6 sentences, no 7"):
-        check_lines(dataset, [6])
+        chosen_lines(dataset, [7], 9)
 
 
 def test_weights_of_examples_have_three_decimals() -> None:
@@ -400,6 +399,19 @@ def test_weights_of_examples_have_three_decimals() -> None:
 
 
 # ---- sentences -----------------------------------------------------------------------------------
+
+
+def test_other_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(model: nn.Module) -> str:
+        monkeypatch.setattr(source.opener, "load", lambda *_: (model, None, None))
+        with pytest.raises(UserError, match=r"^x\.pt: .*; give .* a translation model") as error:
+            source.load(Path("x.pt"), Path("data"))
+        return error.value.what
+
+    assert fault(nn.GRU(1, 1)) == "not an encoder-decoder transformer"
+    model: Any = build("stock")
+    model.decoder.layers[0].self_attn = nn.Identity()
+    assert fault(model) == "attention of an unknown kind: Identity"
 
 
 def test_a_data_set_that_the_model_cannot_read() -> None:

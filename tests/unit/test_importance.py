@@ -10,13 +10,13 @@ import toy
 from torch import Tensor
 from torch.nn import functional
 
-from fairseq_collab.analysis.heads.head_outputs import head_outputs
 from fairseq_collab.analysis.heads.importance import (
     Importance,
     mask_derivatives,
     normalised,
 )
-from fairseq_collab.analysis.scores import Attention, attentions
+from fairseq_collab.analysis.heads.weights import head_outputs
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES
 
 ARCHITECTURES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -11,9 +10,13 @@ import toy
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.head_outputs import by_site
-from fairseq_collab.analysis.heads.lrp_rules import ignored, relevance_rules
-from fairseq_collab.analysis.heads.relevance import Relevance, per_unit
+from fairseq_collab.analysis.heads.relevance import (
+    Relevance,
+    ignored,
+    per_unit,
+    relevance_rules,
+)
+from fairseq_collab.analysis.heads.weights import by_site
 from fairseq_collab.models.layers import SITES, Site
 
 ARCHITECTURES = {
@@ -45,8 +48,6 @@ def double(numbers: list) -> Tensor:
 
 class TwoLayers(nn.Module):
     """``w2 a(W1 x + b1) + b2``, with the parts of a transformer that the rules look for."""
-
-    encoder = decoder = Namespace(layers=[])
 
     def __init__(self, activation: Any):
         super().__init__()

@@ -1,1 +1,11 @@
-"""What the heads of a trained model do: where they look, what for, and how much it matters."""
+"""What the heads of a trained model do, in the order of the data.
+
+source          the model and the sentences that it reads
+weights         how all heads attend on a batch of them; their outputs, for gradients
+measures        confidence, entropy, positions, rare tokens; how alike heads are
+conllu, subwords, syntax    gold trees, over the subwords of the model, against the encoder's heads
+importance, relevance       how much the loss and the prediction depend on a head
+roles           which heads are positional, syntactic, or for rare tokens
+analysis        all of it, on one model and one subset
+content         heads.json, which holds it
+"""

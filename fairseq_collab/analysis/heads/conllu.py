@@ -3,12 +3,15 @@
 A word is a span of characters.  The words of a multi-word token share its characters: each has
 those of its form where the forms make the token up (``do`` + ``n't``), else all of them
 (``de`` + ``le`` in ``du``).  Empty nodes stand for nothing in the text, and are left out.
+
+Read here and not by a package: the words' characters are what is wanted, and a fault is to be
+named by its line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,11 +52,14 @@ def read(path: Path) -> Iterator[Sentence]:
     with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             where = f"{path}:{number}"
-            text = _decoded(line, where)
+            try:
+                text = line.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise _refuse(f"not UTF-8 (byte {error.start + 1})", where) from None
             if text.startswith("#"):
                 continue
             if text.strip():
-                block.append(_row(text, where))
+                block += _rows(text, where)
             elif block:
                 yield _sentence(block)
                 block = []
@@ -61,15 +67,13 @@ def read(path: Path) -> Iterator[Sentence]:
         yield _sentence(block)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A line of a tree: words ``first`` to ``last`` for a multi-word token."""
+class _Row(NamedTuple):
+    """A line of a tree: a word, or a multi-word token of the words ``first`` to ``last``."""
 
     where: str
     first: int
     last: int
     is_range: bool
-    is_empty: bool
     form: str
     head: str
     relation: str
@@ -80,36 +84,30 @@ def _refuse(what: str, where: str) -> UserError:
     return UserError(what, where, "mend the CoNLL-U file")
 
 
-def _decoded(line: bytes, where: str) -> str:
-    try:
-        return line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise _refuse(f"not UTF-8 (byte {error.start + 1})", where) from None
-
-
-def _row(text: str, where: str) -> _Row:
+def _rows(text: str, where: str) -> list[_Row]:
+    """The row of a line; none of an empty node."""
     columns = text.split("\t")
     if len(columns) != COLUMNS:
         raise _refuse(f"{len(columns)} columns between tabs, not {COLUMNS}", where)
-    number, form, head, relation = columns[0], columns[1], columns[6], columns[7]
-    is_empty, is_range = "." in number, "-" in number
-    first, _, last = number.partition("." if is_empty else "-")
-    if not (first.isdecimal() and (last.isdecimal() or not (is_empty or is_range))):
+    number, form, lemma = columns[0], columns[1].strip(), columns[2]
+    if not (match := re.fullmatch(r"(\d+)(?:([-.])(\d+))?", number)):
         raise _refuse(f"{number!r} is no number of a word", where)
+    first, mark, last = match.groups()
+    if mark == ".":
+        return []
     # A lone underscore is a form only if it is its own lemma, too: else it stands for none.
-    if not form.strip() or (form == "_" and columns[2] != "_" and not is_empty):
+    if not form or (form == "_" and lemma != "_"):
         raise _refuse("the word has no form", where)
-    return _Row(
-        where, int(first), int(last or first), is_range, is_empty, form.strip(), head, relation,
-        "SpaceAfter=No" not in columns[9].split("|"),
-    )  # fmt: skip
+    space_after = "SpaceAfter=No" not in columns[9].split("|")
+    place = int(first), int(last or first), mark == "-"
+    return [_Row(where, *place, form, columns[6], columns[7], space_after)]
 
 
-def _sentence(block: list[_Row]) -> Sentence:
+def _sentence(rows: list[_Row]) -> Sentence:
     """Put the text together, and the words into it."""
-    total = sum(not (row.is_empty or row.is_range) for row in block)
+    total = sum(not row.is_range for row in rows)
     text, words = "", []
-    for token, parts in _tokens(block):
+    for token, parts in _tokens(rows):
         spans = _spans(token.form, [part.form for part in parts], len(text))
         for part, (start, end) in zip(parts, spans, strict=True):
             words.append(Word(start, end, _head(part, total), part.relation))
@@ -117,9 +115,8 @@ def _sentence(block: list[_Row]) -> Sentence:
     return Sentence(text.rstrip(), tuple(words))
 
 
-def _tokens(block: list[_Row]) -> Iterator[tuple[_Row, list[_Row]]]:
+def _tokens(rows: list[_Row]) -> Iterator[tuple[_Row, list[_Row]]]:
     """The tokens of the text, each with its words: itself, unless it is a multi-word token."""
-    rows = [row for row in block if not row.is_empty]
     place, due = 0, 1
     while place < len(rows):
         token = rows[place]

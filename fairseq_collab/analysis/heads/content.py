@@ -1,4 +1,4 @@
-"""``heads.json``: what ``fairseq-collab heads`` finds, for people's reports and for other commands.
+"""``heads.json``: what ``fairseq-collab heads`` finds, for its page and for other commands.
 
     {"version": 1, "checkpoint": NAME, "arch": ..., "data": ..., "subset": "valid",
      "sentences": n, "source_tokens": n, "target_tokens": n, "command": ..., commit, versions, ...,
@@ -90,7 +90,6 @@ def measure(
 def _are_numbers(layers: Any) -> bool:
     """Whether it is a list of layers, each a list of numbers."""
     return isinstance(layers, list) and all(
-        isinstance(layer, list)
-        and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in layer)
+        isinstance(layer, list) and all(type(number) in (int, float) for number in layer)
         for layer in layers
     )

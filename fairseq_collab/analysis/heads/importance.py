@@ -26,13 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fairseq_collab.analysis.heads.head_outputs import (
-    by_site,
-    head_outputs,
-    per_head,
-    trained_alone,
-)
-from fairseq_collab.analysis.scores import Attention
+from fairseq_collab.analysis.heads.weights import by_site, head_outputs, per_head, trained_alone
+from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.models.layers import Site
 
 
@@ -41,15 +36,11 @@ class Importance:
 
     Args:
         model: an encoder-decoder transformer in eval mode.
-
-    Raises:
-        TypeError: when a batch comes; see :func:`fairseq_collab.analysis.scores.attentions`.
     """
 
     def __init__(self, model: Any):
         self.model = model
-        self.by_token: dict[Attention, Tensor] = {}
-        self.by_sample: dict[Attention, Tensor] = {}
+        self.sums: dict[Attention, Tensor] = {}  # (2, H): by token, by sample
         self.source_tokens = self.target_tokens = self.sentences = 0
 
     def add(self, sample: dict[str, Any]) -> None:
@@ -57,9 +48,8 @@ class Importance:
         derivatives = mask_derivatives(self.model, sample)
         for attention, derivative in derivatives.items():  # (T, B, H)
             derivative = derivative.double()
-            token, sentence = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)  # (H,)
-            self.by_token[attention] = self.by_token.get(attention, 0) + token.cpu()
-            self.by_sample[attention] = self.by_sample.get(attention, 0) + sentence.cpu()
+            both = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)  # (H,) each
+            self.sums[attention] = self.sums.get(attention, 0) + torch.stack(both).cpu()
         net_input, padding = sample["net_input"], self.model.encoder.padding_idx
         self.source_tokens += int(net_input["src_tokens"].ne(padding).sum())
         self.target_tokens += int(net_input["prev_output_tokens"].ne(padding).sum())
@@ -70,14 +60,14 @@ class Importance:
         tokens = {"encoder": self.source_tokens}
         return by_site(
             {
-                attention: total / tokens.get(attention.site, self.target_tokens)
-                for attention, total in self.by_token.items()
+                found: sums[0] / tokens.get(found.site, self.target_tokens)
+                for found, sums in self.sums.items()
             }
         )
 
     def per_sample(self) -> dict[Site, list[list[float]]]:
         """Mean over sentence pairs, in nats."""
-        return by_site({found: total / self.sentences for found, total in self.by_sample.items()})
+        return by_site({found: sums[1] / self.sentences for found, sums in self.sums.items()})
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:

@@ -1,12 +1,15 @@
-"""What single heads look at: how surely, at which offset, at rare tokens, how widely.
+"""What single heads look at, and how alike the heads of a layer are.
 
     confidence   mean over words t of    max_s a_ts
     share of k   share of words t with   argmax_s a_ts = t + k      of those with a word at t + k
     rare         share of sentences with argmax_s sum_t a_ts = the rarest token
     entropy      mean over words t of    -sum_s a_ts ln a_ts        in nats
+    distance     mean over words t of    sqrt(JSD(a_t^i, a_t^j))    in bits: 0 alike, 1 disjoint
+    cosine       <W_i, W_j> / (|W_i| |W_j|),   W_i = A_i B_i^T, the map that scores, without biases
 
 ``a_ts`` is a head's weight; the maxima and sums of the first three are over words, without the end
-of sentence, which is no token of the text; nor is it a query.  The entropy is of the whole row.
+of sentence, which is no token of the text; nor is it a query.  Entropy and distance are of whole
+rows.  The distance is Jensen and Shannon's (Endres and Schindelin 2003), a metric.
 
 Voita et al. 2019 (arXiv 1905.09418), sections 4 and 5.  Theirs is the confidence without the end of
 sentence.  They do not say over what the share of an offset is taken; we leave out words without a
@@ -15,12 +18,14 @@ sentence, and in short sentences never reach 90 %.  For rare tokens they take se
 frequent token is not among the 500 most frequent ones, and count how often a head points to it; a
 head *points to* the token that has most of its weight, all queries of the sentence together.
 
-Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; sums ``(H)`` for each layer.
+Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; sums ``(H, ...)`` for each layer;
+factors ``A (H, d, e)``, ``B (H, d_y, e)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -28,6 +33,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads, PerHead
+from fairseq_collab.analysis.scores import factors
+from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.models.layers import SITES, Site
 
 #: Relative positions of keys that are looked at.
@@ -43,12 +50,18 @@ class Sums:
 
     Args:
         sites: those that are summed over.
-        shape: of what is summed for each head.
+        shape: of what is summed for each head, in a layer of so many.
     """
 
-    def __init__(self, heads: Heads, sites: Iterable[Site], shape: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        heads: Heads,
+        sites: Iterable[Site] = SITES,
+        shape: Callable[[int], tuple[int, ...]] = lambda number: (),
+    ):
         def zeros(site: Site) -> list[Tensor]:
-            return [torch.zeros(number, *shape, dtype=torch.float64) for number in heads[site]]
+            sizes = [(number, *shape(number)) for number in heads[site]]
+            return [torch.zeros(size, dtype=torch.float64) for size in sizes]
 
         self.sums = {site: zeros(site) for site in sites}
         self.counts = {site: zeros(site) for site in self.sums}
@@ -80,39 +93,41 @@ def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
     return batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]
 
 
-class Confidence:
-    """The mean of each head's largest weight."""
+class WordMean:
+    """The mean over words of a number that each row of weights has."""
 
     def __init__(self, heads: Heads):
-        self._sums = Sums(heads, SITES)
+        self._sums = Sums(heads)
 
     def add(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
         for site, layers in batch.weights.items():
             rows = batch.query_words(site)  # (B, T)
             for layer in range(len(layers)):
-                largest = word_weights(batch, site, layer).amax(-1)  # (B, H, T)
-                total = (largest * rows[:, None]).sum((0, 2))  # (H)
-                self._sums.add(site, layer, total, rows.sum())
+                values = self.of_rows(batch, site, layer)  # (B, H, T)
+                self._sums.add(site, layer, (values * rows[:, None]).sum((0, 2)), rows.sum())
+
+    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
+        """``(B, H, T)``."""
+        raise NotImplementedError
 
     def result(self) -> PerHead:
+        """By site, layer and head."""
         return self._sums.means()
 
 
-class Entropy:
+class Confidence(WordMean):
+    """The mean of each head's largest weight."""
+
+    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
+        return word_weights(batch, site, layer).amax(-1)
+
+
+class Entropy(WordMean):
     """The mean entropy of each head's rows, in nats."""
 
-    def __init__(self, heads: Heads):
-        self._sums = Sums(heads, SITES)
-
-    def add(self, batch: AttentionBatch) -> None:
-        for site, layers in batch.weights.items():
-            rows = batch.query_words(site)  # (B, T)
-            for layer, weights in enumerate(layers):
-                total = (entropy(weights) * rows[:, None]).sum((0, 2))  # (H)
-                self._sums.add(site, layer, total, rows.sum())
-
-    def result(self) -> PerHead:
-        return self._sums.means()
+    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
+        return entropy(batch.weights[site][layer])
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -124,23 +139,14 @@ class Positional:
     """How often a word's largest weight is on the word at each offset, in self-attention."""
 
     def __init__(self, heads: Heads):
-        self._sums = Sums(heads, SELF_SITES, (len(OFFSETS),))
+        self._sums = Sums(heads, SELF_SITES, lambda number: (len(OFFSETS),))
 
     def add(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
         for site in SELF_SITES:
             for layer in range(len(batch.weights.get(site, []))):
                 largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
-                self._add(site, layer, largest, batch.query_words(site))
-
-    def _add(self, site: Site, layer: int, largest: Tensor, words: Tensor) -> None:
-        positions = torch.arange(words.size(1), device=words.device)
-        found, possible = [], []
-        for offset in OFFSETS:
-            rows = words & shifted(words, offset)  # (B, T)
-            on_it = (largest == positions + offset) & rows[:, None]  # (B, H, T)
-            found.append(on_it.sum((0, 2)))
-            possible.append(rows.sum())
-        self._sums.add(site, layer, torch.stack(found, 1), torch.stack(possible))
+                self._sums.add(site, layer, *on_offsets(largest, batch.query_words(site)))
 
     def offsets(self) -> dict[Site, list[list[list[float | None]]]]:
         """By site, layer and head: the share for each of :data:`OFFSETS`."""
@@ -148,10 +154,24 @@ class Positional:
 
     def result(self) -> PerHead:
         """The share of the offset that has most."""
-        return {
-            site: [[_largest(shares) for shares in layer] for layer in layers]
-            for site, layers in self.offsets().items()
-        }
+
+        def most(shares: list[float | None]) -> float | None:
+            return max((share for share in shares if share is not None), default=None)
+
+        found = self.offsets()
+        return {site: [list(map(most, layer)) for layer in found[site]] for site in found}
+
+
+def on_offsets(largest: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    """How many words look at each offset, and how many could: ``(B, H, T) -> (H, 7), (7)``."""
+    positions = torch.arange(words.size(1), device=words.device)
+    found, possible = [], []
+    for offset in OFFSETS:
+        rows = words & shifted(words, offset)  # (B, T)
+        on_it = (largest == positions + offset) & rows[:, None]  # (B, H, T)
+        found.append(on_it.sum((0, 2)))
+        possible.append(rows.sum())
+    return torch.stack(found, 1), torch.stack(possible)
 
 
 def shifted(words: Tensor, offset: int) -> Tensor:
@@ -162,10 +182,6 @@ def shifted(words: Tensor, offset: int) -> Tensor:
     if start < end:
         there[:, start:end] = words[:, start + offset : end + offset]
     return there
-
-
-def _largest(shares: list[float | None]) -> float | None:
-    return max((share for share in shares if share is not None), default=None)
 
 
 class RareTokens:
@@ -182,13 +198,15 @@ class RareTokens:
     def __init__(self, heads: Heads, dictionary: Dictionary, frequent: int = FREQUENT):
         self._pointed = {number: Sums(heads, ["encoder"]) for number in (1, 2)}
         self._chance = dict.fromkeys(self._pointed, 0.0)
-        self._counts = symbol_counts(dictionary)  # (symbols)
+        self._counts = torch.tensor(dictionary.count)  # (symbols)
+        self._counts[dictionary.unk()] = 0
         in_order = self._counts[dictionary.nspecial :].sort(descending=True).values
         # Of a dictionary that has no more symbols than that, none is rare.
         self._limit = in_order[frequent - 1].item() if len(in_order) > frequent else 0
         self.sentences = 0
 
     def add(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
         words = batch.source_words  # (B, S)
         counts = self._counts.to(words.device)[batch.sample["net_input"]["src_tokens"]]
         counts = counts.masked_fill(~words, torch.iinfo(counts.dtype).max)
@@ -214,15 +232,10 @@ class RareTokens:
 
     def about(self) -> dict[str, Any]:
         """How many sentences there were, and what a head that points anywhere would score."""
-        chance = {
-            number: total / self.sentences if self.sentences else None
-            for number, total in self._chance.items()
-        }
-        return {
-            "sentences": self.sentences,
-            "chance": chance[1],
-            "chance_of_two": chance[2],
-        }
+        one, two = (
+            total / self.sentences if self.sentences else None for total in self._chance.values()
+        )
+        return {"sentences": self.sentences, "chance": one, "chance_of_two": two}
 
 
 def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
@@ -231,11 +244,63 @@ def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
     return received.masked_fill(~words[:, None], -1.0).argmax(-1)
 
 
-def symbol_counts(dictionary: Dictionary) -> Tensor:
-    """How often each symbol is in the training text; the unknown word never."""
-    counts = torch.tensor(dictionary.count)
-    counts[dictionary.unk()] = 0
-    return counts
+class WeightDistance:
+    """The mean Jensen-Shannon distance between the rows of each two heads of a layer."""
+
+    def __init__(self, heads: Heads):
+        self._sums = Sums(heads, shape=lambda number: (number,))
+
+    def add(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
+        for site, layers in batch.weights.items():
+            rows = batch.query_words(site)  # (B, T)
+            for layer, weights in enumerate(layers):
+                # Only what is counted is computed: padding would be most of some batches.
+                chosen = weights.transpose(1, 2)[rows]  # (N, H, S)
+                self._sums.add(site, layer, distances(chosen).sum(0), rows.sum())
+
+    def result(self) -> dict[Site, list[Any]]:
+        """By site and layer, ``H x H`` lists."""
+        return self._sums.means()
+
+
+def distances(weights: Tensor) -> Tensor:
+    """Jensen-Shannon distances of the heads of each row: ``(N, H, S) -> (N, H, H)``."""
+    own = entropy(weights)  # (N, H)
+    heads = weights.size(1)
+    found = weights.new_zeros(len(weights), heads, heads)
+    for i in range(heads - 1):  # one head against those after it: the memory of all pairs is much
+        middle = entropy((weights[:, i : i + 1] + weights[:, i + 1 :]) / 2)  # (N, H - i - 1)
+        divergence = (middle - (own[:, i : i + 1] + own[:, i + 1 :]) / 2) / math.log(2)
+        distance = divergence.clamp(0, 1).sqrt()  # rounding may leave the range
+        found[:, i, i + 1 :] = found[:, i + 1 :, i] = distance
+    return found
+
+
+def projection_cosines(model: Any) -> dict[Site, list[list[list[float]]]]:
+    """The cosines of the heads' key/query maps: ``H x H`` lists by site and layer."""
+
+    def of(module: Any) -> list[list[float]]:
+        a, b = (factor[:, :-1].double() for factor in factors(module))  # biases apart
+        found: list[list[float]] = cosines(a, b).tolist()
+        return found
+
+    with torch.inference_mode():
+        return {site: [of(one.module) for one in found] for site, found in by_site(model).items()}
+
+
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """Cosines of the maps ``A_i B_i^T``, which are never formed: ``(H, d, e) -> (H, H)``.
+
+    ``<A_i B_i^T, A_j B_j^T> = sum((A_i^T A_j) * (B_i^T B_j))``
+    """
+    products = torch.stack(
+        [((a_i.T @ a) * (b_i.T @ b)).sum((1, 2)) for a_i, b_i in zip(a, b, strict=True)]
+    )  # (H, H)
+    norms = products.diagonal().clamp_min(0).sqrt()
+    # Of a map that is zero, nothing is alike.
+    scale = (norms[:, None] * norms).clamp_min(torch.finfo(products.dtype).tiny)
+    return (products / scale).clamp(-1, 1)
 
 
 def with_all_sites(measured: Mapping[Site, Any]) -> dict[str, Any]:

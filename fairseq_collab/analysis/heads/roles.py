@@ -13,8 +13,7 @@ Voita et al. 2019 (arXiv 1905.09418), section 5:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairseq_collab.analysis.heads.weights import Heads
@@ -30,17 +29,18 @@ Place = tuple[Site, int, int]
 
 def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list[str]]]]:
     """The names of each head's roles, from the other parts of ``heads.json``."""
-    finders: list[Callable[[Place], Iterator[str]]] = [
-        partial(positional, content["measures"]["confidence"], content["offsets"]),
-        partial(syntactic, (content["syntax"] or {}).get("relations", {})),
-        partial(rare, content["measures"]["rare_of_two"], content["rare"]["chance_of_two"]),
-    ]
+    measures, relations = content["measures"], (content["syntax"] or {}).get("relations", {})
+
+    def of(place: Place) -> list[str]:
+        return [
+            *positional(measures["confidence"], content["offsets"], place),
+            *syntactic(relations, place),
+            *rare(measures["rare_of_two"], content["rare"]["chance_of_two"], place),
+        ]
+
     return {
         site: [
-            [
-                [name for find in finders for name in find((site, layer, head))]
-                for head in range(number)
-            ]
+            [of((site, layer, head)) for head in range(number)]
             for layer, number in enumerate(heads[site])
         ]
         for site in SITES
@@ -51,8 +51,7 @@ def positional(
     confidence: Mapping[str, Any], offsets: Mapping[str, Any], place: Place
 ) -> Iterator[str]:
     """``positional -1``, or another offset."""
-    shares = _at(offsets, place)
-    sure = _at(confidence, place)
+    shares, sure = _at(offsets, place), _at(confidence, place)
     if shares is None or sure is None or not sure > POSITIONAL_CONFIDENCE:
         return
     for offset, share in zip(offsets["offsets"], shares, strict=True):

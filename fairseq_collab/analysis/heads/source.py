@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.modules import MultiheadAttention
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.weights import heads_of
+from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 
 #: What is analysed; an encoder-decoder transformer.
@@ -27,13 +29,21 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Lo
             encoder-decoder transformer.
     """
     loaded = opener.load(checkpoint, data)
-    try:
-        heads_of(loaded.model)
-    except TypeError as error:
-        todo = "give a checkpoint of a translation model"
-        raise UserError(str(error), where=checkpoint, todo=todo) from error
+    if fault := _fault(loaded.model):
+        raise UserError(fault, checkpoint, "give a checkpoint of a translation model")
     loaded.model.to(device)
     return loaded
+
+
+def _fault(model: Any) -> str | None:
+    """What keeps a model from being analysed."""
+    found = attentions(model)
+    if not {"encoder", "decoder"} <= {attention.site for attention in found}:
+        return "not an encoder-decoder transformer"
+    for attention in found:
+        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
+            return f"attention of an unknown kind: {type(attention.module).__name__}"
+    return None
 
 
 def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
@@ -46,7 +56,7 @@ def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Itera
 
     Raises:
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+        FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
     """
     samples = opener.epoch(loaded, subset, max_tokens)
     for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):

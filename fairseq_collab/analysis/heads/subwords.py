@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import sentencepiece
 from collab_common.errors import UserError
 from data_prep import bpe
 from data_prep.moses import Pipeline
-from fairseq_collab.analysis.heads.conllu import Sentence, Word
+from fairseq_collab.analysis.heads.conllu import Sentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -61,26 +62,22 @@ class Codes:
     """subword-nmt's subwords of Moses' tokens.
 
     Args:
-        form: what the data folder's manifest tells of its text: ``moses`` (whether it is
+        form: what the data folder's manifest says of its text: ``moses`` (whether it is
             tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None).
     """
 
     def __init__(self, codes: Path, language: str, form: dict[str, Any]):
         self._bpe = bpe.Segmenter(codes)
         self._hyphen = form["hyphens"]
-        self._tokenise: Callable[[list[str]], list[str]] | None = None
+        self._tokenise: Callable[[list[str]], list[str]] = list
         if form["moses"]:
             self._tokenise = Pipeline(
-                language,
-                lower=form["lowercased"],
-                normalise=False,
-                remove_non_printing=False,
+                language, lower=form["lowercased"], normalise=False, remove_non_printing=False,
                 aggressive_hyphens=self._hyphen is not None,
-            )
+            )  # fmt: skip
 
     def __call__(self, text: str) -> list[Subword]:
-        if self._tokenise is not None:
-            (text,) = self._tokenise([text])
+        (text,) = self._tokenise([text])
         return [subword for token in text.split() for subword in self._subwords(token)]
 
     def _subwords(self, token: str) -> list[Subword]:
@@ -101,9 +98,9 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     Raises:
         UserError: there is none, or it cannot be read.
     """
-    names = [folder / name for folder in (data, data.parent / "text")
-             for name in (SENTENCEPIECE, CODES)]  # fmt: skip
-    found = subwords or next((path for path in names if path.is_file()), None)
+    folders = (data, data.parent / "text")
+    own = (folder / name for folder in folders for name in (SENTENCEPIECE, CODES))
+    found = subwords or next((path for path in own if path.is_file()), None)
     if found is None:
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
         raise UserError(f"has neither {SENTENCEPIECE} nor {CODES}", data, todo)
@@ -111,14 +108,12 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
         raise UserError("there is no such file", found)
     with found.open("rb") as file:
         is_codes = file.read(9) == b"#version:"
-    return Codes(found, language, _form(data)) if is_codes else Pieces(found)
-
-
-def _form(data: Path) -> dict[str, Any]:
-    """What the manifest tells of the text; tokenised text in its own case if there is none."""
+    if not is_codes:
+        return Pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_text()).get("form") if manifest.is_file() else None
-    return form or {"moses": True, "lowercased": False, "hyphens": None}
+    # Without a manifest: tokenised text in its own case.
+    return Codes(found, language, form or {"moses": True, "lowercased": False, "hyphens": None})
 
 
 class Tree(NamedTuple):
@@ -141,7 +136,9 @@ def align(sentence: Sentence, segment: Segmenter) -> Tree:
     """The tree over the subwords of a sentence."""
     text, words = sentence
     subwords = segment(text)
-    owners = _owners(subwords, words_at(text, words, segment))
+    ends = {end for word in words for end in (word.start, word.end)}
+    counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
+    owners = _owners(subwords, [(counts[word.start], counts[word.end]) for word in words])
     unit_of = _merged(owners, len(words))
     units = [unit_of[shared[0]] for shared in owners]
     pairs = [
@@ -154,15 +151,10 @@ def align(sentence: Sentence, segment: Segmenter) -> Tree:
     return Tree([subword.symbol for subword in subwords], units, kept, len(pairs) - len(kept))
 
 
-def words_at(text: str, words: Sequence[Word], segment: Segmenter) -> list[tuple[int, int]]:
-    """Where each word begins and ends, in characters of the subwords."""
-    ends = {end for word in words for end in (word.start, word.end)}
-    counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
-    return [(counts[word.start], counts[word.end]) for word in words]
-
-
 def _owners(subwords: Sequence[Subword], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
     """For each subword the words that it has characters of.
+
+    ``spans`` are where words begin and end, in characters of the subwords.
 
     One without any (a mark of a space alone) is of the word that the next character is of.
     """
@@ -181,8 +173,4 @@ def _merged(owners: Sequence[Sequence[int]], words: int) -> list[int]:
     for shared in owners:
         for i in range(min(shared) + 1, max(shared) + 1):
             joined[i] = True
-    units, number = [], -1
-    for together in joined:
-        number += not together
-        units.append(number)
-    return units
+    return [number - 1 for number in accumulate(not together for together in joined)]

@@ -1,4 +1,4 @@
-"""Whether an encoder head looks from a word to the one it is in a syntactic relation with.
+"""Whether an encoder head looks from a word to one that it is in a syntactic relation with.
 
     accuracy = share of pairs (i, j) of a relation with  argmax_v w_iv = j,
     w_uv     = mean over subwords t of u, sum over subwords s of v, of a_ts
@@ -17,32 +17,23 @@ Shapes: ``B`` sentences, ``H`` heads, ``S`` subwords, ``U`` words, ``P`` pairs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_collab.analysis.heads.conllu import Sentence
-from fairseq_collab.analysis.heads.subwords import Segmenter, Tree, align
+from fairseq_collab.analysis.heads.subwords import Tree
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads
 
 #: The paper's relations, by their names in Universal Dependencies.
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DIRECTIONS = ("dependent->head", "head->dependent")
-#: So many sentences are sorted by length at a time, to be batched without much padding.
-POOL = 2048
-
-
-class Pair(NamedTuple):
-    """From one word of a sentence to another."""
-
-    sentence: int
-    start: int
-    end: int
+#: Number of the sentence, and the words that a pair goes from and to.
+Pair = tuple[int, int, int]
 
 
 class SyntaxScores:
@@ -53,24 +44,17 @@ class SyntaxScores:
     """
 
     def __init__(self, heads: Heads, relations: Sequence[str] = RELATIONS):
-        self._heads = heads["encoder"]
-        self._relations = relations
-        places = [(relation, direction) for relation in relations for direction in DIRECTIONS]
         self._right = {
-            place: [torch.zeros(number, dtype=torch.int64) for number in self._heads]
-            for place in places
+            place: [torch.zeros(number, dtype=torch.int64) for number in heads["encoder"]]
+            for place in product(relations, DIRECTIONS)
         }
         self._offsets: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-        self.sentences = 0
-        self.lost = 0
 
     def add(self, batch: AttentionBatch, trees: Sequence[Tree]) -> None:
         """Score a batch whose sentences are those of ``trees``, padded on the right."""
-        self.sentences += len(trees)
-        self.lost += sum(tree.lost for tree in trees)
-        pairs = {place: list(self._pairs(trees, *place)) for place in self._right}
+        pairs = {place: list(_pairs(trees, *place)) for place in self._right}
         for place, found in pairs.items():
-            self._offsets[place].update(pair.end - pair.start for pair in found)
+            self._offsets[place].update(end - start for _, start, end in found)
         members = membership(trees, batch.source_padding)  # (B, S, U)
         for layer, weights in enumerate(batch.weights["encoder"]):
             largest = word_attention(weights, members).argmax(-1)  # (B, H, U)
@@ -78,16 +62,9 @@ class SyntaxScores:
                 if found:
                     self._right[place][layer] += right_heads(largest, found).cpu()
 
-    def _pairs(self, trees: Sequence[Tree], relation: str, direction: str) -> Iterator[Pair]:
-        for number, tree in enumerate(trees):
-            for name, dependent, head in tree.pairs:
-                if name == relation or name.startswith(f"{relation}:"):
-                    ends = (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
-                    yield Pair(number, *ends)
-
     def result(self) -> dict[str, dict[str, Any]]:
         """By relation and direction: how many pairs, the baseline, and accuracies by head."""
-        found: dict[str, dict[str, Any]] = {relation: {} for relation in self._relations}
+        found: dict[str, dict[str, Any]] = defaultdict(dict)
         for (relation, direction), layers in self._right.items():
             offsets = self._offsets[relation, direction]
             pairs = offsets.total()
@@ -99,7 +76,15 @@ class SyntaxScores:
                     for right in layers
                 ],
             }
-        return found
+        return dict(found)
+
+
+def _pairs(trees: Sequence[Tree], relation: str, direction: str) -> Iterator[Pair]:
+    for number, tree in enumerate(trees):
+        for name, dependent, head in tree.pairs:
+            if name == relation or name.startswith(f"{relation}:"):
+                ends = (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
+                yield number, *ends
 
 
 def baseline(offsets: Mapping[int, int]) -> dict[str, Any]:
@@ -137,64 +122,23 @@ def right_heads(largest: Tensor, pairs: Sequence[Pair]) -> Tensor:
     return (largest[sentence, :, start] == end[:, None]).sum(0)
 
 
-class TreeBatch(NamedTuple):
-    """What the encoder reads of a batch, and the trees of its sentences."""
-
-    sample: dict[str, Any]
-    trees: list[Tree]
-
-
-class TreeBatches:
-    """The sentences of a treebank, segmented, in batches of similar length.
-
-    Args:
-        longest: how many tokens a sentence may have, the end of sentence included; others are left
-            out, and counted in ``too_long``.
-        max_tokens: of a batch, padding included.
-    """
-
-    def __init__(
-        self,
-        sentences: Iterable[Sentence],
-        segment: Segmenter,
-        dictionary: Dictionary,
-        longest: int,
-        max_tokens: int,
-    ):
-        self._sentences, self._segment = iter(sentences), segment
-        self._dictionary = dictionary
-        self._longest, self._max_tokens = longest, max_tokens
-        self.too_long = 0
-        self.tokens = 0
-        self.unknown = 0
-
-    def __iter__(self) -> Iterator[TreeBatch]:
-        while pool := list(islice(self._sentences, POOL)):
-            trees = [tree for sentence in pool if (tree := align(sentence, self._segment)).symbols]
-            fitting = [tree for tree in trees if len(tree.symbols) < self._longest]
-            self.too_long += len(trees) - len(fitting)
-            fitting.sort(key=lambda tree: len(tree.symbols))
-            for batch in self._batches(fitting):
-                yield TreeBatch(self._sample(batch), batch)
-
-    def _batches(self, trees: Sequence[Tree]) -> Iterator[list[Tree]]:
-        """Sorted by length: the last of a batch is its longest."""
-        batch: list[Tree] = []
-        for tree in trees:
-            if batch and (len(batch) + 1) * (len(tree.symbols) + 1) > self._max_tokens:
-                yield batch
-                batch = []
-            batch.append(tree)
-        if batch:
+def tree_batches(trees: Sequence[Tree], max_tokens: int) -> Iterator[list[Tree]]:
+    """Trees of similar length together, at most ``max_tokens`` a batch, padding included."""
+    batch: list[Tree] = []
+    for tree in sorted(trees, key=lambda tree: len(tree.symbols)):  # the last is the longest
+        if batch and (len(batch) + 1) * (len(tree.symbols) + 1) > max_tokens:
             yield batch
+            batch = []
+        batch.append(tree)
+    if batch:
+        yield batch
 
-    def _sample(self, trees: Sequence[Tree]) -> dict[str, Any]:
-        dictionary = self._dictionary
-        rows = [
-            torch.tensor([*map(dictionary.index, tree.symbols), dictionary.eos()]) for tree in trees
-        ]
-        tokens = collate_tokens(rows, dictionary.pad())
-        self.tokens += sum(len(tree.symbols) for tree in trees)
-        self.unknown += int(tokens.eq(dictionary.unk()).sum())
-        lengths = torch.tensor([len(row) for row in rows])
-        return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
+
+def as_sample(trees: Sequence[Tree], dictionary: Dictionary) -> dict[str, Any]:
+    """What the encoder reads of a batch, padded on the right."""
+    rows = [
+        torch.tensor([*map(dictionary.index, tree.symbols), dictionary.eos()]) for tree in trees
+    ]
+    lengths = torch.tensor([len(row) for row in rows])
+    tokens = collate_tokens(rows, dictionary.pad())
+    return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}

@@ -1,1 +1,1 @@
-"""Spectra and ranks of the heads' score maps."""
+"""How much of what they may use heads do use: spectra of what they score with, and ranks."""

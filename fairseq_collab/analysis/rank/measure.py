@@ -19,19 +19,38 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from tqdm import tqdm
 
+from fairseq_collab.analysis.heads.source import Loaded
 from fairseq_collab.analysis.rank import spectra
-from fairseq_collab.analysis.scores import Attention, attentions, factors, watched
+from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES, Site
 
 #: In place of the number of a head.
 ALL_HEADS = "all"
+#: Site, layer, head, kind and weights of a row.
+Place = tuple[Site, int, str, str, str]
+
+
+def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
+    """The model's inputs for ``number`` sentences, evenly spread over ``subset``, one a batch.
+
+    Those that are longer than the model's positions are left out.
+
+    Raises:
+        UserError: no sentence is short enough.
+        FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
+    """
+    dataset, chosen = opener.spread(loaded, subset, number)
+    return [dataset.collater([dataset[i]])["net_input"] for i in chosen]
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ class Row:
         spectrum: singular values over ``norm``; over sentences, the root of their mean square.
     """
 
-    site: str
+    site: Site
     layer: int
     head: str
     kind: str
@@ -74,14 +93,22 @@ class Row:
     spectrum: tuple[float, ...] = field(repr=False)
 
 
-class Place(NamedTuple):
-    """The first fields of a row: whose matrix, and which."""
+def measure(
+    loaded: Loaded, inputs: list[dict[str, Any]], bin_width: int, tolerance: float | None
+) -> list[Row]:
+    """Rows of all kinds, from the weights and from running the model on ``inputs``.
 
-    site: Site
-    layer: int
-    head: str
-    kind: str
-    weights: str
+    The model is made one of double precision: rounding would pass for rank.
+    """
+    model = loaded.model.double()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        untrained = loaded.task.build_model(loaded.cfg.model).double().eval()
+    rows = weight_rows(model, tolerance) + weight_rows(untrained, tolerance, "untrained")
+    found = LogitRows(model, bin_width, tolerance)
+    for net_input in tqdm(inputs, desc="sentences", disable=None, leave=False):
+        found.add(net_input)
+    return rows + found.rows()
 
 
 @dataclass(frozen=True)
@@ -112,17 +139,13 @@ def weight_rows(model: Any, tolerance: float | None = None, weights: str = "trai
     """Rows of the kinds ``map``, ``sum``, ``stacked_queries`` and ``stacked_keys``.
 
     The singular values of random matrices fall off, too: compare with those of an untrained model.
-
-    Raises:
-        TypeError: see :func:`fairseq_collab.analysis.scores.attentions`.
     """
     rows = []
     with torch.inference_mode():
-        for site, layer, module in attentions(model):
+        for site, layer, module, _ in attentions(model):
             a, b = (factor[:, :-1] for factor in factors(module))  # biases apart
             for head, kind, spectrum in _weight_spectra(module, a, b):
-                place = Place(site, layer, head, kind, weights)
-                rows.append(_row(place, [spectrum], tolerance))
+                rows.append(_row((site, layer, head, kind, weights), [spectrum], tolerance))
     return rows
 
 
@@ -132,22 +155,17 @@ def _weight_spectra(module: Any, a: Tensor, b: Tensor) -> Iterator[tuple[str, st
     widths = spectra.used_width(a, b).tolist()
     for head, s in enumerate(spectra.map_spectrum(a, b)):
         yield str(head), "map", Spectrum(s, (d, d_y), widths[head])
-    queries, keys = _stacked_widths(module, a, b)
+    # Columns of all heads' queries and of all heads' keys; those that heads share count once.
+    once = int((a.any(1) & b.any(1)).any(0).sum())
+    one_query = isinstance(module, CollaborativeAttention)  # A_i = Wq^T diag(m_i)
+    one_key = b.stride(0) == 0  # one matrix, seen as many
+    queries, keys = (once if shared else sum(widths) for shared in (one_query, one_key))
     for kind, s, shape, width in (
         ("sum", spectra.sum_spectrum(a, b), (d, d_y), min(queries, keys)),
         ("stacked_queries", spectra.stacked_spectrum(b, a), (d, heads * d_y), queries),
         ("stacked_keys", spectra.stacked_spectrum(a, b), (heads * d, d_y), keys),
     ):
         yield ALL_HEADS, kind, Spectrum(s, shape, width)
-
-
-def _stacked_widths(module: Any, a: Tensor, b: Tensor) -> tuple[int, int]:
-    """Columns of all heads' queries and of all heads' keys; those that heads share count once."""
-    apart = int(spectra.used_width(a, b).sum())
-    once = int((a.any(1) & b.any(1)).any(0).sum())
-    one_key = b.stride(0) == 0  # one matrix, seen as many
-    one_query = isinstance(module, CollaborativeAttention)  # A_i = Wq^T diag(m_i)
-    return once if one_query else apart, once if one_key else apart
 
 
 class LogitRows:
@@ -164,9 +182,9 @@ class LogitRows:
         self.tolerance = tolerance
         self._found: dict[tuple[Place, int], list[Spectrum]] = defaultdict(list)
         with torch.inference_mode():
-            self._widths: dict[tuple[Site, int], list[int]] = {
-                (site, layer): spectra.used_width(*factors(module)).tolist()
-                for site, layer, module in attentions(model)
+            self._widths: dict[Attention, list[int]] = {
+                attention: spectra.used_width(*factors(attention.module)).tolist()
+                for attention in attentions(model)
             }
 
     def add(self, net_input: dict[str, Any]) -> None:
@@ -176,13 +194,12 @@ class LogitRows:
 
     def _see(self, attention: Attention, logits: Tensor) -> None:
         """Keep the spectra of ``logits (1, H, T, S)``, without and with centring."""
-        site, layer, _ = attention
         shape = (logits.size(2), logits.size(3))
         seen = {"logits": logits[0], "logits_centred": spectra.centre_rows(logits[0])}
         for kind, matrices in seen.items():
             values = torch.linalg.svdvals(matrices)  # (H, min(T, S))
-            for head, width in enumerate(self._widths[site, layer]):
-                place = Place(site, layer, str(head), kind, "trained")
+            for head, width in enumerate(self._widths[attention]):
+                place = (attention.site, attention.layer, str(head), kind, "trained")
                 spectrum = Spectrum(values[head], shape, width, centred=kind != "logits")
                 self._found[place, (min(shape) - 1) // self.bin_width].append(spectrum)
 
@@ -190,8 +207,8 @@ class LogitRows:
         """One row a site, layer, head, kind and bin of lengths, in this order."""
 
         def order(key: tuple[Place, int]) -> tuple[Any, ...]:
-            place, number = key
-            return SITES.index(place.site), place.layer, int(place.head), place.kind, number
+            (site, layer, head, kind, _), number = key
+            return SITES.index(site), layer, int(head), kind, number
 
         rows = []
         for place, number in sorted(self._found, key=order):
@@ -211,9 +228,9 @@ def _row(
     s = torch.stack([pad(one.values, (0, longest - len(one.values))) for one in found])  # (N, r)
     norms = torch.linalg.vector_norm(s, dim=-1)  # (N)
     unit = s / norms.clamp_min(torch.finfo(s.dtype).tiny)[:, None]
-    dims = {share: _mean(spectra.energy_rank(s, share / 100)) for share in (90, 95, 99)}
+    dims90, dims95, dims99 = (_mean(spectra.energy_rank(s, n / 100)) for n in (90, 95, 99))
     return Row(
-        **place._asdict(),
+        *place,
         length_from=lengths[0] if lengths else None,
         length_to=lengths[1] if lengths else None,
         length=_mean([min(one.shape) for one in found]) if lengths else None,
@@ -224,9 +241,9 @@ def _row(
         bound=_mean([one.bound for one in found]),
         rank=_mean([one.rank(tolerance) for one in found]),
         effective_rank=_mean(spectra.effective_rank(s)),
-        dims90=dims[90],
-        dims95=dims[95],
-        dims99=dims[99],
+        dims90=dims90,
+        dims95=dims95,
+        dims99=dims99,
         norm=_mean(norms),
         spectrum=tuple(unit.square().mean(0).sqrt().tolist()),
     )

@@ -1,1 +1,1 @@
-"""The page and the figures of ``fairseq-collab heads``."""
+"""The page, the figures and the summary of ``fairseq-collab heads``."""

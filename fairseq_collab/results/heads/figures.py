@@ -21,18 +21,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from fairseq_collab.results.figure_style import BLUE, SITE_NAMES, VERMILION
-from fairseq_collab.results.heads.page_examples import confident, labels
-from fairseq_collab.results.heads.page_parts import arrows, kind_of, number, numbers_of
-from fairseq_collab.results.heads.page_sections import (
-    Content,
-    best_head,
-    measured,
-    sites_in,
-    with_roles,
-)
-from fairseq_collab.results.heads.page_text import About
-from fairseq_collab.results.heads.palette import NAME, PALETTE, scale_of
-from fairseq_collab.results.page import decimals
+from fairseq_collab.results.heads import shown
 
 DOTS_PER_INCH = 120
 #: Inches of a cell, and of what stands around a panel.
@@ -42,11 +31,13 @@ ROLES = {"positional": "#56b4e9", "syntactic": "#f0c24b", "rare": "#4cc9a0"}
 OTHER, NO_ROLE = "#d9d9d9", "#ffffff"
 
 
-def draw(content: Content) -> dict[str, bytes]:
+def draw(content: shown.Content) -> dict[str, bytes]:
     """All figures that the content has something for, by file name."""
-    pages = {f"heads_{name}.png": measure_figure(about, found)
-             for name, about, found in measured(content)}  # fmt: skip
-    if roles := with_roles(sites_in(content.get("roles"))):
+    pages = {
+        f"heads_{name}.png": measure_figure(about, found)
+        for name, about, found in shown.measured(content)
+    }
+    if roles := shown.with_roles(shown.sites_in(content.get("roles"))):
         pages["heads_roles.png"] = role_figure(roles)
     if relations := (content.get("syntax") or {}).get("relations"):
         pages["heads_syntax.png"] = syntax_figure(relations)
@@ -80,19 +71,19 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
     return page, list(panels)
 
 
-def measure_figure(about: About, found: Mapping[str, Sequence[Sequence[float | None]]]) -> Figure:
+def measure_figure(about: shown.About, found: Mapping[str, Any]) -> Figure:
     """Heat maps of one measure."""
     page, panels = _panels(found, about.title)
-    scale = scale_of([n for layers in found.values() for n in numbers_of(layers)], about.bounded)
-    show = number if about.small else decimals
+    scale = shown.scale_of(found, about.bounded)
+    show = shown.number if about.small else shown.decimals
     for panel, layers in zip(panels, found.values(), strict=True):
-        panel.imshow(_filled(layers), cmap=NAME, vmin=scale.low, vmax=scale.high)
+        panel.imshow(_filled(layers), cmap=shown.COLOURS, vmin=scale.low, vmax=scale.high)
         for i, layer in enumerate(layers):
             for j, value in enumerate(layer):
                 if value is not None:
-                    letters = PALETTE[scale.shade(value)][1]
+                    letters = shown.PALETTE[scale.shade(value)][1]
                     panel.text(j, i, show(value), color=letters, ha="center", va="center", size=7)
-    colours = ScalarMappable(Normalize(scale.low, scale.high), NAME)
+    colours = ScalarMappable(Normalize(scale.low, scale.high), shown.COLOURS)
     page.colorbar(colours, ax=panels, shrink=0.8)
     return page
 
@@ -111,7 +102,7 @@ def role_figure(found: Mapping[str, Sequence[Sequence[Sequence[str]]]]) -> Figur
     for panel, layers in zip(panels, found.values(), strict=True):
         for i, layer in enumerate(layers):
             for j, names in enumerate(layer):
-                _role_cell(panel, i, j, sorted({kind_of(name) for name in names}))
+                _role_cell(panel, i, j, sorted({shown.kind_of(name) for name in names}))
         panel.set_xlim(-0.5, max(map(len, layers)) - 0.5)
         panel.set_ylim(len(layers) - 0.5, -0.5)
         panel.set_aspect("equal")
@@ -133,10 +124,10 @@ def _role_cell(panel: Axes, layer: int, head: int, kinds: Sequence[str]) -> None
 def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Accuracy of the best head and of the best fixed position, by relation and direction."""
     results = [
-        (f"{relation} {arrows(direction)}", best[0], result["baseline"]["accuracy"])
+        (f"{relation} {shown.arrows(direction)}", best[0], result["baseline"]["accuracy"])
         for relation, directions in relations.items()
         for direction, result in directions.items()
-        if (best := best_head(result)) and result.get("baseline")
+        if (best := shown.best_head(result)) and result.get("baseline")
     ]
     page = Figure(figsize=(6.4, 0.35 * len(results) + 1.2), layout="constrained")
     axes = page.add_subplot()
@@ -156,13 +147,13 @@ def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def attention_figure(example: Mapping[str, Any]) -> Figure:
     """Of each site the head that is most confident on the sentence."""
-    found = sites_in(example["weights"])
+    found = shown.sites_in(example["weights"])
     page = Figure(figsize=(4.6 * len(found), 5.2), layout="constrained")
     panels = page.subplots(1, len(found), squeeze=False)[0]
     for panel, (site, layers) in zip(panels, found.items(), strict=True):
-        rows, columns = labels(example, site)
-        layer, head = confident(layers, rows, columns)
-        panel.imshow(np.array(layers[layer][head]), cmap=NAME, vmin=0, vmax=1)
+        rows, columns = shown.labels(example, site)
+        layer, head = shown.confident(layers, rows, columns)
+        panel.imshow(np.array(layers[layer][head]), cmap=shown.COLOURS, vmin=0, vmax=1)
         # A dollar sign would start a formula.
         panel.set_xticks(range(len(columns)), _plain(columns), rotation=90, fontsize=7)
         panel.set_yticks(range(len(rows)), _plain(rows), fontsize=7)

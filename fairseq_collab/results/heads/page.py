@@ -1,41 +1,43 @@
-"""The report of ``fairseq-collab heads``: one HTML file that needs nothing else, and its figures.
+"""What ``fairseq-collab heads`` writes beside ``heads.json``, and what it prints.
 
-OUT/report.html          all that ``heads.json`` holds, for people; opens without a network
-OUT/heads_*.png          figures of it, for a page of results
+report.html     all that ``heads.json`` holds, for people (``templates/heads.html.j2``)
+heads_*.png     figures of it, for a page of results
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2.utils import htmlsafe_json_dumps
+
 from collab_common.files import make_folder, write_content
-from fairseq_collab.results.heads import figures, page_sections, page_text
-from fairseq_collab.results.heads.page_examples import examples
-from fairseq_collab.results.heads.page_sections import Content
-from fairseq_collab.results.markup import Markup
-from fairseq_collab.results.page import document, facts, own
+from fairseq_collab.results import html
+from fairseq_collab.results.figure_style import SITE_NAMES
+from fairseq_collab.results.heads import figures, shown
+from fairseq_collab.results.heads.shown import NOTHING, Content, Number, sites_in
 
 NAME = "report.html"
-#: Anchor, heading and content of each section, in the order of the page.
-SECTIONS: list[tuple[str, str, Callable[[Content], Markup | None]]] = [
-    ("roles", "Roles", page_sections.roles),
-    ("measures", "Measures", page_sections.measures),
-    ("positions", "Positions", page_sections.offsets),
-    ("syntax", "Syntax", page_sections.syntax),
-    ("similarity", "Similarity", page_sections.similarity),
-    ("attention", "Attention on single sentences", examples),
-]
-#: Told in words of their own; all else that is one value is listed as it is.
+#: Anchor and heading of each section, in the order of the page.
+SECTIONS = {
+    "roles": "Roles",
+    "measures": "Measures",
+    "positions": "Positions",
+    "syntax": "Syntax",
+    "similarity": "Similarity",
+    "attention": "Attention on single sentences",
+    "circumstances": "Circumstances",
+}
+#: Shown in sections of their own; all else that is one value is listed as it is.
 PARTS = {
     "version", "heads", "measures", "offsets", "rare", "syntax", "similarity", "roles", "examples",
     "versions",
 }  # fmt: skip
 
 
-def write(content: Mapping[str, Any], out: Path) -> None:
-    """Write the report and the figures, each file whole or not at all.
+def write(content: Content, out: Path) -> None:
+    """Write the page and the figures, each file whole or not at all.
 
     Args:
         content: of ``heads.json``, see :mod:`fairseq_collab.analysis.heads.content`
@@ -52,31 +54,131 @@ def write(content: Mapping[str, Any], out: Path) -> None:
 
 def report(content: Content) -> str:
     """The whole page; the same content gives the same page."""
-    made = [(anchor, title, make(content)) for anchor, title, make in SECTIONS]
-    made.append(("circumstances", "Circumstances", facts(circumstances(content))))
-    shown = [(anchor, title, inside) for anchor, title, inside in made if inside is not None]
-    title = f"What the heads of {content['checkpoint']} do"
-    scripts = [own("fairseq_collab.results.heads", "script.js")] if content.get("examples") else []
-    return document(title, summary(content), shown, scripts=scripts)
-
-
-def summary(content: Content) -> str:
-    """What was analysed, in a sentence, and how to read its numbers."""
-    counts = {site: sum(layers) for site, layers in content["heads"].items()}
-    heads = ", ".join(f"{count} in {site} attention" for site, count in counts.items() if count)
-    return (
-        f"{content['arch']} with {sum(counts.values())} heads ({heads}), on "
-        f"{content['sentences']:,} sentences of {content['data']}, {content['subset']}. "
-        f"{page_text.COUNTING}"
+    similarity = (content.get("similarity") or {}).items()
+    parts: dict[str, Any] = {
+        "roles": sites_in(content.get("roles")),
+        "measures": list(shown.measured(content)),
+        "positions": _positions(content.get("offsets") or {}),
+        "syntax": list(_relations(content)),
+        "similarity": {kind: found for kind, part in similarity if (found := sites_in(part))},
+        "attention": _attention(content.get("examples") or []),
+        "circumstances": list(_circumstances(content)),
+    }
+    return html.render(
+        "heads.html.j2",
+        title=f"What the heads of {content['checkpoint']} do",
+        sections=[(anchor, name) for anchor, name in SECTIONS.items() if parts[anchor]],
+        headings=SECTIONS,
+        site_names=SITE_NAMES,
+        content=content,
+        shown=shown,
+        **parts,
     )
 
 
-def circumstances(content: Content) -> Iterator[tuple[str, str]]:
+def _positions(offsets: Content) -> dict[str, Any] | None:
+    """The share of the best relative position of each head, and which it is."""
+    sites = sites_in(offsets)
+    if not sites:
+        return None
+    names = [shown.signed(offset) for offset in offsets["offsets"]]
+
+    def best(shares: Sequence[Number] | None) -> tuple[Number, str]:
+        most = max(shown.numbers_of(shares), default=None)
+        return most, NOTHING if shares is None or most is None else names[shares.index(most)]
+
+    found = {site: [list(map(best, layer)) for layer in sites[site]] for site in sites}
+    return {"names": names, "best": found, "shares": sites}
+
+
+def _relations(content: Content) -> Iterator[tuple[str, list[str], list[list[Number]]]]:
+    """Of each relation and direction the name, the best head beside the baseline, and all heads."""
+    for relation, directions in ((content.get("syntax") or {}).get("relations") or {}).items():
+        for direction, result in directions.items():
+            best, baseline = shown.best_head(result), result.get("baseline")
+            cells = [f"{result['pairs']:,}", *[NOTHING] * 6]
+            if best and baseline:
+                accuracy, site, layer, head = best
+                base = baseline["accuracy"]
+                role = f"syntactic {relation} {direction}" in content["roles"][site][layer][head]
+                cells[1:] = [
+                    f"{layer}.{head}", shown.decimals(accuracy), shown.decimals(base),
+                    shown.signed(baseline["offset"]),
+                    f"{(accuracy - base) / base:+.0%}" if base else NOTHING,
+                    "yes" if role else "no",
+                ]  # fmt: skip
+            yield f"{relation} {shown.arrows(direction)}", cells, result.get("encoder") or []
+
+
+def _attention(examples: Sequence[Content]) -> dict[str, Any] | None:
+    """Maps of the heads that are most confident, and the data of all for ``script.js``."""
+    if not examples:
+        return None
+    found, data = [], []
+    for place, example in enumerate(examples, start=1):
+        sites = sites_in(example["weights"])
+        tokens = {site: shown.labels(example, site) for site in sites}
+        weights = {site: _thousandths(layers) for site, layers in sites.items()}
+        maps = []
+        for site, layers in sites.items():
+            layer, head = shown.confident(layers, *tokens[site])
+            name = f"{SITE_NAMES[site]}, layer {layer}, head {head}"
+            maps.append((name, weights[site][layer][head], *tokens[site]))
+        found.append({**example, "name": str(example.get("line", place)), "maps": maps})
+        data.append({"labels": tokens, "weights": weights})
+    # No token can end the script: "<" is written as a number.
+    both = {"sites": SITE_NAMES, "examples": data}
+    return {
+        "examples": found,
+        "sites": sites_in(examples[0]["weights"]),
+        "data": htmlsafe_json_dumps(both, ensure_ascii=False, separators=(",", ":")),
+    }
+
+
+def _thousandths(weights: Any) -> Any:
+    """Nested lists of weights as whole thousandths."""
+    return [*map(_thousandths, weights)] if isinstance(weights, list) else round(weights * 1000)
+
+
+def _circumstances(content: Content) -> Iterator[tuple[str, str]]:
     """Where, when and with what the numbers were made."""
     for name, value in content.items():
-        if name in PARTS or value is None or isinstance(value, (dict, list)):
-            continue
-        text = f"{value:,}" if isinstance(value, int) else str(value)
-        yield name.replace("_", " "), text
+        if name not in PARTS and value is not None and not isinstance(value, (dict, list)):
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+            yield name.replace("_", " "), text
     versions = content.get("versions") or {}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def summary(found: Content) -> str:
+    """A line a layer, with the means of its heads and their roles; and a line a relation."""
+    form = "{:8} {:>5} {:>10} {:>10} {:>8}  {}"
+    names = ("confidence", "positional", "entropy")
+    lines = [form.format("site", "layer", *names, "roles")]
+    for site in SITE_NAMES:
+        for layer, named in enumerate(found["roles"][site]):
+            measures = [found["measures"][name][site] for name in names]
+            means = [_mean(layers[layer]) if layers else "-" for layers in measures]
+            roles = [f"{head}: {', '.join(names)}" for head, names in enumerate(named) if names]
+            lines.append(form.format(site, layer, *means, "; ".join(roles) or "-"))
+    for relation, directions in (found["syntax"] or {}).get("relations", {}).items():
+        for direction, scores in directions.items():
+            lines.append(f"{relation} {direction}: {_best(scores)}")
+    return "\n".join(lines)
+
+
+def _mean(heads: Sequence[Number]) -> str:
+    values = shown.numbers_of(heads)
+    return f"{sum(values) / len(values):.2f}" if values else "-"
+
+
+def _best(scores: Content) -> str:
+    """The best head of a relation beside the baseline."""
+    if (best := shown.best_head(scores)) is None:
+        return "no pairs"
+    accuracy, _, layer, head = best
+    baseline = scores["baseline"]
+    return (
+        f"{accuracy:.1%} by head {head} of layer {layer}, {baseline['accuracy']:.1%} at offset "
+        f"{baseline['offset']:+d}, {scores['pairs']:,} pairs"
+    )

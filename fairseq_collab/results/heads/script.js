@@ -50,9 +50,7 @@
       make("th", line, rows[t]).scope = "row";
       row.forEach((weight, s) => {
         const cell = make("td", line, weight < 5 ? "" : String(Math.round(weight / 10)));
-        const [background, letters] = data.palette[Math.round(weight / 10)];
-        cell.style.backgroundColor = background;
-        cell.style.color = letters;
+        cell.className = `s${Math.round(weight / 10)}`;
         cell.title = `${rows[t]} → ${columns[s]}: ${(weight / 1000).toFixed(3)}`;
       });
     });

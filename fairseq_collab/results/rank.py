@@ -1,4 +1,4 @@
-"""The figure of ``fairseq-collab rank``: three rows of panels, a column a site.
+"""The results of ``fairseq-collab rank``: a table, a summary, and a figure, a column a site.
 
 top      energy of each head's map against dimensions
 middle   energy of all heads' maps together (what Cordonnier et al. 2020 call redundancy)
@@ -7,7 +7,12 @@ bottom   rank of the logits against sentence length (the bottleneck of Bhojanapa
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from collab_common.files import write_content, write_file
 from fairseq_collab.analysis.rank.measure import Row
 from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION
 
@@ -25,6 +31,62 @@ STACKS = {
     "stacked_keys": (PURPLE, "--", "maps one above the other (keys)"),
 }
 LEVELS = {"dims99": (VERMILION, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE, "90 %")}
+KINDS = ("map", *STACKS, "logits", "logits_centred")
+
+
+def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
+    """Write ``rank.csv``, ``rank.png`` and ``rank.pdf`` to a folder; their names.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    write_content(out / "rank.csv", to_csv(rows).encode())
+    figure = rank_figure(rows, title)
+    for kind in ("png", "pdf"):
+        write_file(out / f"rank.{kind}", partial(figure.savefig, format=kind))
+    return ["rank.csv", "rank.png", "rank.pdf"]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """A line a row; singular values are joined by spaces, and what does not apply is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in fields(Row)]
+    writer.writerow(names)
+    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return " ".join(f"{number:.4g}" for number in value)
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Means over layers, heads and sentences, a line for each site and kind; and short heads."""
+    columns = ("site", "kind", "bound", "rank", "90 %", "95 %", "99 % of energy", "95 % untrained")
+    lines = ["{:8} {:16} {:>7} {:>7} {:>7} {:>7} {:>15} {:>15}".format(*columns)]
+    for site, kind in ((site, kind) for site in SITE_NAMES for kind in KINDS):
+        chosen = [row for row in rows if (row.site, row.kind) == (site, kind)]
+        trained = [row for row in chosen if row.weights == "trained"]
+        untrained = [row for row in chosen if row.weights == "untrained"]
+        if trained:
+            means = [_mean_of(trained, name) for name in ("bound", "rank", "dims90", "dims95")]
+            line = f"{site:8} {kind:16}" + "".join(f" {mean:7.1f}" for mean in means)
+            line += f" {_mean_of(trained, 'dims99'):15.1f}"
+            lines.append(line + (f" {_mean_of(untrained, 'dims95'):15.1f}" if untrained else ""))
+    # Where a sentence is longer than a head is wide, the head cannot attend at will.
+    logits = [row for row in rows if row.kind == "logits"]
+    longer, total = (sum(getattr(row, name) for row in logits) for name in ("longer", "sentences"))
+    lines.append(f"sentences longer than the head is wide: {longer} of {total}, all heads counted")
+    return "\n".join(lines)
+
+
+def _mean_of(rows: Sequence[Row], name: str) -> float:
+    """Over all matrices of the rows: those of several sentences count for as many."""
+    counts = [row.sentences or 1 for row in rows]
+    return float(np.average([getattr(row, name) for row in rows], weights=counts))
 
 
 def rank_figure(rows: Sequence[Row], title: str) -> Figure:
