@@ -7,13 +7,11 @@ import functools
 import json
 import os
 import random
-import select
-import signal
-import socket
-import struct
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,71 +21,49 @@ USER_DIR = ("--user-dir", REPOSITORY / "fairseq_collab")
 
 
 SETTINGS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-#: Commands that take seconds to start in a new interpreter, nearly all for importing fairseq.
-SLOW_TO_START = {"fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train"}
-SLOW_TO_START |= {"fairseq-interactive", "fairseq-preprocess", "fairseq-train"}
-NUMBER = struct.Struct("q")  # an answer of the fork server
-
-
-class ForkServer:
-    """Runs commands as forks of a process that has imported fairseq: see ``forkserver.py``."""
-
-    def __init__(self) -> None:
-        ours, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
-        handles = [end.fileno() for end in theirs]
-        program = [sys.executable, Path(__file__).with_name("forkserver.py"), USER_DIR[1]]
-        self.process = subprocess.Popen(
-            [str(word) for word in (*program, *handles)],
-            pass_fds=handles,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **SETTINGS},
-        )
-        for end in theirs:
-            end.close()
-        self.fairseq, self.plugin = ours
-        atexit.register(self.stop)
-
-    def stop(self) -> None:
-        """It ends when there is nobody to ask for more."""
-        self.fairseq.close()
-        self.plugin.close()
-        self.process.wait()
-
-    def run(
-        self, command: list[str], timeout: float, cwd: Path | None, stdin: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a script, with the environment of now."""
-        plugin = Path(command[0]).name == "fairseq-collab" or str(USER_DIR[1]) in command
-        server = self.plugin if plugin else self.fairseq
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
-            for file in files:
-                file.write_text(stdin if file.name == "stdin" else "")
-            request = {
-                "command": command,
-                "cwd": str(cwd or Path.cwd()),
-                "environment": {**os.environ, **SETTINGS},
-                "files": [str(file) for file in files],
-            }
-            server.sendall(f"{json.dumps(request)}\n".encode())
-            (pid,) = NUMBER.unpack(server.recv(NUMBER.size))
-            expired = not select.select([server], [], [], timeout)[0]
-            if expired:
-                os.kill(pid, signal.SIGKILL)
-            (status,) = NUMBER.unpack(server.recv(NUMBER.size))
-            output, errors = (file.read_text() for file in files[1:])
-        if expired:
-            raise subprocess.TimeoutExpired(command, timeout, output, errors)
-        return subprocess.CompletedProcess(
-            command, os.waitstatus_to_exitcode(status), output, errors
-        )
+#: What takes seconds to start in a new interpreter, nearly all for importing torch and fairseq.
+SLOW_TO_START = ("fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train")
+SLOW_TO_START += ("fairseq-interactive", "fairseq-preprocess", "fairseq-train", "python")
+CLIENT = Path(__file__).with_name("warm") / "client.py"
+#: Read when an interpreter starts or torch is imported: what has others starts on its own.
+AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
 
 
 @functools.cache
-def fork_server() -> ForkServer:
-    """The one of this process of pytest, started when it is needed."""
-    return ForkServer()
+def warm() -> Path:
+    """Folder of commands that start at once: see ``warm/server.py``, which runs with this process.
+
+    Their children are real processes of the same kind. Not for tests that kill one of several.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    environment = {**os.environ, **SETTINGS}
+    at_start = {name: environment[name] for name in environment if name.startswith(AT_START)}
+    settings: dict[str, Any] = {
+        "bin": str(BIN),
+        "user_dir": str(USER_DIR[1]),
+        "variables": AT_START,
+    }
+    settings["at_start"] = at_start
+    (folder / "settings.json").write_text(json.dumps(settings))
+    for name in SLOW_TO_START:
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
+        (folder / name).chmod(0o755)
+    server = subprocess.Popen(
+        [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environment,
+    )
+
+    def stop() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(stop)
+    while not (folder / "plugin").exists():  # it imports only then
+        assert server.poll() is None, "the server of warm commands has died"
+        time.sleep(0.01)
+    return folder
 
 
 def run_command(
@@ -95,19 +71,18 @@ def run_command(
     timeout: float = 600,
     cwd: Path | None = None,
     stdin: str = "",
+    fresh: bool = False,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run an installed command by name, or ``python`` for this interpreter.
 
-    A slow starter is a fork of a warm process unless its environment is its own: much is read
-    from there when an interpreter starts.
+    Args:
+        fresh: start an interpreter for it, also where a fork of a warm one would do.
     """
     name, *rest = map(str, command)
-    if name in SLOW_TO_START and not environment:
-        return fork_server().run([str(BIN / name), *rest], timeout, cwd, stdin)
-    program = sys.executable if name == "python" else str(BIN / name)
+    place = warm() if name in SLOW_TO_START and not fresh else BIN
     return subprocess.run(
-        [program, *rest],
+        [place / name, *rest],
         capture_output=True,
         text=True,
         input=stdin,

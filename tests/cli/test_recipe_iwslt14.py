@@ -132,13 +132,13 @@ def kill_training(out: Path) -> None:
     """SIGKILL to the whole recipe when the first checkpoint is there."""
     process = subprocess.Popen(
         arguments("iwslt14", out, "--stage", 5, "--stop-stage", 5),
-        env=environment(),
+        env=environment(fresh=True),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     first = out / ".train.unfinished" / "checkpoint1.pt"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not first.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
