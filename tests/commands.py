@@ -48,12 +48,15 @@ def warm() -> Path:
     for name in SLOW_TO_START:
         (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
         (folder / name).chmod(0o755)
-    server = subprocess.Popen(
-        [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        env=environment,
-    )
+    log = folder / "log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
 
     def stop() -> None:
         server.communicate()
@@ -61,7 +64,7 @@ def warm() -> Path:
 
     atexit.register(stop)
     while not (folder / "plugin").exists():  # it imports only then
-        assert server.poll() is None, "the server of warm commands has died"
+        assert server.poll() is None, log.read_text()
         time.sleep(0.01)
     return folder
 

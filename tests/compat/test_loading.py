@@ -21,7 +21,7 @@ assert [next(batches), next(batches)] == [0, 1]
 
 
 def test_the_thread_ends_before_the_interpreter() -> None:
-    assert succeed("python", "-c", SCRIPT, fresh=True).splitlines()[0] == "ended"
+    assert succeed("python", "-c", SCRIPT).splitlines()[0] == "ended"
 
 
 def test_without_the_fix_it_does_not() -> None:
@@ -32,4 +32,4 @@ def test_without_the_fix_it_does_not() -> None:
         "registry.FIXES = tuple(f for f in registry.FIXES if not f.name.startswith('batches'))\n"
         "from fairseq.data.iterators",
     )
-    assert succeed("python", "-c", unpatched, fresh=True).splitlines()[0] == "alive"
+    assert succeed("python", "-c", unpatched).splitlines()[0] == "alive"

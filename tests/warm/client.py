@@ -24,7 +24,6 @@ if name == "python":
     first, second, *_ = [*arguments, "", ""]
     module = second if first == "-m" else ""
     is_warm = module.split(".")[0] in PACKAGES or first.endswith(".py")
-    is_warm = is_warm or (first == "-c" and ("fairseq" in second or "torch" in second))
 variables = tuple(settings["variables"])
 at_start = {key: value for key, value in os.environ.items() if key.startswith(variables)}
 if not is_warm or at_start != settings["at_start"]:
