@@ -25,6 +25,8 @@ from data.recipe_runs import (
 
 from collab_common.files import locked
 
+pytestmark = pytest.mark.slow
+
 STAGES = ("original", "text", "data", "train", "average", "translation", "score")
 
 

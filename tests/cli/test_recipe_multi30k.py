@@ -11,6 +11,8 @@ from data.loopback import serving
 from data.recipe_runs import hypotheses, refuse, succeed
 from data.text_tools import error_line, run
 
+pytestmark = pytest.mark.slow
+
 
 def test_multi30k(shared_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

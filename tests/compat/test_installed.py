@@ -21,6 +21,8 @@ from commands import write_copy_task
 from configs.hydra_runs import TINY, TWO_UPDATES
 from interpreters import Interpreter, pip, succeeded
 
+pytestmark = pytest.mark.slow
+
 PACKAGES = ("fairseq_collab", "fairseq_compat", "data_prep")
 FOLDERS = {*PACKAGES, "configs", "recipes", "results", "tests"}
 FILES = {

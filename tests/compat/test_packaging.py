@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from interpreters import pip
 
+pytestmark = pytest.mark.slow
+
 HOOKED = "import sys; sys.exit('fairseq_compat' not in sys.modules)"
 
 
