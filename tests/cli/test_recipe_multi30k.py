@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from data.corpus_archives import multi30k, opus_tatoeba, served
 from data.loopback import serving
 from data.recipe_runs import hypotheses, refuse, succeed
