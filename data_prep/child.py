@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ def run_module(module: str, arguments: list[str], folder: Path | None = None) ->
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with, os.getpid()),
             check=False,
         ).returncode
         if status == 0:
@@ -36,17 +37,15 @@ def run_module(module: str, arguments: list[str], folder: Path | None = None) ->
     raise UserError(f"{module} failed with status {status}: {' | '.join(last)}")
 
 
-def die_with_parent() -> None:
-    """In a child: be killed when the parent dies, lest it write into a folder given up.
+def die_with(parent: int) -> None:
+    """In a child: be killed when its parent dies, so that it does not write into a folder given up.
 
     Does nothing but on Linux, which alone knows this.
+
+    Args:
+        parent: its process id, taken before the child starts: by now it may be dead.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def die_with(parent: int) -> None:
-    """In a child, if it does not start with `die_with_parent`: the same, for a parent's pid."""
-    die_with_parent()
-    if sys.platform == "linux" and os.getppid() != parent:  # it died before we asked to be told
-        os._exit(1)
+        if os.getppid() != parent:  # it died before we asked for the signal
+            os._exit(1)

@@ -13,6 +13,7 @@ where {} is the folder being made.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shlex
 import shutil
@@ -30,7 +31,7 @@ from collab_common.folder import (
     differences,
     read_finished,
 )
-from data_prep.child import die_with_parent
+from data_prep.child import die_with
 
 PROG = "data_prep.stages"
 #: Beside what a resumable stage has made so far: what it was started with.
@@ -155,7 +156,7 @@ def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
             filled,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with, os.getpid()),
             check=False,
         ).returncode
     except FileNotFoundError:

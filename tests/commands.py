@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +20,79 @@ BIN = Path(sys.executable).parent
 USER_DIR = ("--user-dir", REPOSITORY / "fairseq_collab")
 
 
+SETTINGS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+#: What takes seconds to start in a new interpreter, nearly all for importing torch and fairseq.
+SLOW_TO_START = ("fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train")
+SLOW_TO_START += ("fairseq-interactive", "fairseq-preprocess", "fairseq-train")
+SLOW_TO_START += ("python", "torchrun")
+CLIENT = Path(__file__).with_name("warm") / "client.py"
+#: Read when an interpreter starts or torch is imported: what has others starts on its own.
+AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FORCE")
+
+
+@functools.cache
+def warm() -> Path:
+    """Folder of commands that start at once: see ``warm/server.py``, which runs with this process.
+
+    Their children are real processes of the same kind. Not for tests that kill one of several.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    environment = {**os.environ, **SETTINGS}
+    at_start = {name: environment[name] for name in environment if name.startswith(AT_START)}
+    settings: dict[str, Any] = {
+        "bin": str(BIN),
+        "user_dir": str(USER_DIR[1]),
+        "variables": AT_START,
+    }
+    settings["at_start"] = at_start
+    (folder / "settings.json").write_text(json.dumps(settings))
+    for name in SLOW_TO_START:
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
+        (folder / name).chmod(0o755)
+    log = folder / "log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+    def stop() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(stop)
+    while not (folder / "plugin").exists():  # it imports only then
+        assert server.poll() is None, log.read_text()
+        time.sleep(0.01)
+    return folder
+
+
 def run_command(
     *command: object,
-    timeout: float = 240,
+    timeout: float = 600,
     cwd: Path | None = None,
     stdin: str = "",
+    fresh: bool = False,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run an installed command by name, or ``python`` for this interpreter."""
+    """Run an installed command by name, or ``python`` for this interpreter.
+
+    Args:
+        fresh: start an interpreter for it, also where a fork of a warm one would do.
+    """
     name, *rest = map(str, command)
-    program = sys.executable if name == "python" else str(BIN / name)
-    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment}
+    place = warm() if name in SLOW_TO_START and not fresh else BIN
     return subprocess.run(
-        [program, *rest],
+        [place / name, *rest],
         capture_output=True,
         text=True,
         input=stdin,
         timeout=timeout,
         cwd=cwd,
-        env={**os.environ, **settings},
+        env={**os.environ, **SETTINGS, **environment},
     )
 
 

@@ -11,6 +11,12 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: at the end a worker would wait for the other's last file."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of real corpora (``FAIRSEQ_COLLAB_DATA``, else ``../shared/data``), or skip."""

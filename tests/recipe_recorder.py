@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from commands import BIN, REPOSITORY
+from commands import BIN, REPOSITORY, warm
 from omegaconf import DictConfig
 
 from fairseq_collab.runs import sweep
@@ -49,7 +48,7 @@ class Recorded:
         self, folder: Path, recipe: str, *arguments: str, told_as: str = "", **settings: str
     ):
         for name in NAMES:
-            (folder / name).write_text(RECORDER.replace("{python}", sys.executable))
+            (folder / name).write_text(RECORDER.replace("{python}", str(warm() / "python")))
             (folder / name).chmod(0o755)
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / "manifest.json").write_text('{"origin": "none"}')

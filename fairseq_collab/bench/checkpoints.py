@@ -192,7 +192,7 @@ def fairseq_generate(path: Path, settings: Settings) -> Finished:
     """
     command = [
         str(Path(sys.executable).with_name("fairseq-generate")),
-        *(str(settings.data), "--user-dir", str(Path(__file__).parents[2]), "--path", str(path)),
+        *(str(settings.data), "--user-dir", str(Path(__file__).parents[1]), "--path", str(path)),
         *("--gen-subset", SUBSET, "--beam", str(BEAM), "--batch-size", str(COMMAND_BATCH)),
         *(["--cpu"] * (settings.device == "cpu")),
         *(["--bf16"] * (settings.dtype == "bfloat16")),

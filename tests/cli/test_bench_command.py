@@ -11,6 +11,8 @@ from commands import refuse, succeed
 from fairseq_collab.bench import memory
 from fairseq_collab.bench.models import STOCK
 
+pytestmark = pytest.mark.slow
+
 TINY = ("fairseq-collab", "bench", "--presets", "tiny", "--quick", "--threads", 1)
 
 

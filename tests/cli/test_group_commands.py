@@ -66,7 +66,7 @@ def test_vote_prune_translate_and_tune(
         assert [[sum(row) for row in layer] for layer in layers] == [[votes["batches"]] * 2]
     pruned = tmp_path / "pruned.pt"
     command = [str(trained_in_groups[0]), "--votes", str(voted), "--output", str(pruned)]
-    done = run_command("python", "-c", PRUNE, *command)
+    done = run_command("fairseq-collab", "prune", *command)
     assert done.returncode == 0, done.stderr
     *sites, last = done.stdout.splitlines()[-4:]
     assert [line.partition(":")[0] for line in sites] == ["encoder", "decoder", "cross"]
@@ -80,9 +80,6 @@ def test_vote_prune_translate_and_tune(
     )  # fmt: skip
     assert "loading pretrained model from" in log
     assert len(train_log(log)) == 3
-
-
-PRUNE = "import sys; from fairseq_collab.commands import prune as c; c.main(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import SHORT
-from cli.test_group_commands import PRUNE
 from commands import USER_DIR, run_command, succeed, train_log
 
 from fairseq_collab.commands import prune as command_prune
@@ -57,7 +56,7 @@ def test_vote_prune_evaluate_and_tune(monolingual: Path, grouped: Path, tmp_path
     )
     pruned = tmp_path / "pruned.pt"
     command = [str(grouped), "--votes", str(file), "--output", str(pruned), "--ffn-dim=20"]
-    done = run_command("python", "-c", PRUNE, *command)
+    done = run_command("fairseq-collab", "prune", *command)
     assert done.returncode == 0, done.stderr
     heads, last = done.stdout.splitlines()[-2:]
     assert heads.startswith("decoder: 4 of 8 heads")

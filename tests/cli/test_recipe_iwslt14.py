@@ -25,6 +25,8 @@ from data.recipe_runs import (
 
 from collab_common.files import locked
 
+pytestmark = pytest.mark.slow
+
 STAGES = ("original", "text", "data", "train", "average", "translation", "score")
 
 
@@ -132,13 +134,13 @@ def kill_training(out: Path) -> None:
     """SIGKILL to the whole recipe when the first checkpoint is there."""
     process = subprocess.Popen(
         arguments("iwslt14", out, "--stage", 5, "--stop-stage", 5),
-        env=environment(),
+        env=environment(fresh=True),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     first = out / ".train.unfinished" / "checkpoint1.pt"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not first.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)

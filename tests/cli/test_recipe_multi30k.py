@@ -6,10 +6,13 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from data.corpus_archives import multi30k, opus_tatoeba, served
 from data.loopback import serving
 from data.recipe_runs import hypotheses, refuse, succeed
 from data.text_tools import error_line, run
+
+pytestmark = pytest.mark.slow
 
 
 def test_multi30k(shared_data: Path, tmp_path: Path) -> None:

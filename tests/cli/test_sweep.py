@@ -18,6 +18,8 @@ from commands import BIN, REPOSITORY, refuse, run_command, succeed
 
 from fairseq_collab.results.table_content import as_csv, read_table
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """\
 # @package _global_
 defaults:
@@ -47,7 +49,7 @@ hydra:
 """
 RUNS = ("key_dim-8", "key_dim-16")
 #: What may differ between two sweeps of the same configuration.
-CIRCUMSTANCES = ("train_tokens_per_second", "sentences_per_second", "command", "date")
+CIRCUMSTANCES = ("train_tokens_per_second", "sentences_per_second", "command", "commit", "date")
 
 
 @pytest.fixture(scope="module")

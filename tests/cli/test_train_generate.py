@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, OPTIMISER, SHORT
-from commands import BIN, USER_DIR, succeed, train_log, write_copy_task
+from commands import USER_DIR, succeed, train_log, warm, write_copy_task
+
+pytestmark = pytest.mark.slow
 
 NUM_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
@@ -146,7 +148,7 @@ def test_other_languages_with_separate_dictionaries(tmp_path: Path) -> None:
 def test_torchrun_trains_two_processes(data: Path, tmp_path: Path) -> None:
     """Two processes resume what two processes began."""
     command = ["torchrun", "--standalone", "--nproc-per-node=2", "--no-python"]
-    command += [BIN / "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--batch-size=16"]
+    command += [warm() / "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--batch-size=16"]
     command += ["--distributed-backend=gloo", "--ddp-backend=legacy_ddp", "--disable-validation"]
     command += ["--save-dir", tmp_path]
     first = succeed(*command, "--max-update=3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,15 +58,21 @@ def empty_environment(tmp_path):
     return tmp_path / "env" / "bin" / "python"
 
 
+def without_packages(python, repository, command):
+    """Run a command of the checkout in an environment that has nothing else."""
+    return subprocess.run(
+        [python, "-m", "collab_common.main", command],
+        capture_output=True,
+        text=True,
+        cwd=python.parent,
+        env={**os.environ, "PYTHONPATH": str(repository)},
+    )
+
+
 def test_nothing_installed(tmp_path, repository):
     """Nothing but the two packages on the path: no torch, no fairseq, no .pth file."""
     python = empty_environment(tmp_path)
-    done = subprocess.run(
-        [python, repository / "collab_common.main.py", "doctor"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    done = without_packages(python, repository, "doctor")
     assert done.returncode == 1, done.stderr
     assert "torch          not installed" in done.stdout
     for name, command in {
@@ -80,9 +87,7 @@ def test_nothing_installed(tmp_path, repository):
 
 def test_other_commands_without_fairseq(tmp_path, repository):
     python = empty_environment(tmp_path)
-    done = subprocess.run(
-        [python, repository / "collab_common.main.py", "bench"], capture_output=True, text=True
-    )
+    done = without_packages(python, repository, "bench")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "pip install --no-deps fairseq==0.12.2" in done.stderr

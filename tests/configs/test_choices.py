@@ -144,5 +144,5 @@ def test_an_unknown_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 def test_no_warning_that_the_user_cannot_mend(tmp_path: Path) -> None:
-    done: Any = run_command(*command("multi30k"), "--cfg", "job", cwd=tmp_path)
+    done: Any = run_command(*command("multi30k"), "--cfg", "job", cwd=tmp_path, fresh=True)
     assert "UserWarning" not in done.stderr

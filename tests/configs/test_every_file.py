@@ -39,6 +39,7 @@ def sweep_of(config: str) -> dict[str, str]:
     return settings.get("hydra", {}).get("sweeper", {}).get("params", {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", PRIMARY)
 def test_primary_config_trains(config: str, data: Path, tmp_path: Path) -> None:
     """An experiment with both of its methods, and one small value of all else."""
@@ -52,6 +53,7 @@ def test_primary_config_trains(config: str, data: Path, tmp_path: Path) -> None:
     assert trained_jobs(log) == len(params.get("model", "one").split(","))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
     choices = options(group)

@@ -12,6 +12,8 @@ from hydra_runs import logged, tiny
 
 from fairseq_compat import checkpoints
 
+pytestmark = pytest.mark.slow
+
 # fairseq keeps the best loss, and how long ago it was reached, where the next job finds it.
 VALIDATED = (
     "optimization.max_epoch=3",

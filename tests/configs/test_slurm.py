@@ -10,6 +10,8 @@ import pytest
 from commands import refuse, succeed
 from hydra_runs import TWO_UPDATES, tiny, trained_jobs
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip(
     "hydra_plugins.hydra_submitit_launcher", reason="hydra-submitit-launcher is not installed"
 )

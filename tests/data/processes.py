@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> bool:
     """Whether the condition came true in time."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:

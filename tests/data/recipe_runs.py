@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from commands import BIN, REPOSITORY
+from commands import BIN, REPOSITORY, SETTINGS, warm
 
 from fairseq_collab.models.layers import EncoderLayer
 from fairseq_compat import checkpoints
@@ -44,10 +44,17 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    """As in an activated environment, on one thread, without a GPU."""
-    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "VIRTUAL_ENV": sys.prefix}
-    return {**os.environ, **settings, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **more}
+def environment(fresh: bool = False, **more: str) -> dict[str, str]:
+    """As in an activated environment, whose commands are warm, on one thread, without a GPU.
+
+    Args:
+        fresh: a new interpreter for every command: for recipes killed with all that they started.
+    """
+    places = [str(BIN), os.environ["PATH"]]
+    if not fresh:
+        places.insert(0, str(warm()))
+    path = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix}
+    return {**os.environ, **SETTINGS, **path, **more}
 
 
 def arguments(name: str, out: Path, *options: object, tiny: bool = True) -> list[str]:
@@ -61,7 +68,7 @@ def recipe(name: str, out: Path, *options: object, **more: str) -> Completed:
         arguments(name, out, *options),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=environment(**more),
     )
 
@@ -91,7 +98,7 @@ def killed(folder: Path, name: str, out: Path, *options: object, at: str) -> Non
     settings = environment(KILL_AT=at)
     settings["PATH"] = f"{stand_in.parent}{os.pathsep}{settings['PATH']}"
     done = subprocess.run(
-        arguments(name, out, *options), capture_output=True, text=True, timeout=300, env=settings
+        arguments(name, out, *options), capture_output=True, text=True, timeout=900, env=settings
     )
     assert done.returncode == 128 + 9, done.stdout[-2000:] + done.stderr[-2000:]
 

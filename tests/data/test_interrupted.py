@@ -58,7 +58,7 @@ def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> 
     second = run("prepare", *options(corpus, out))
     assert f"another process (pid {process.pid}) is at work" in error_line(second, "prepare")
     kill(process)
-    outlived = not wait_for(lambda: not is_running(child), seconds=5.0)
+    outlived = not wait_for(lambda: not is_running(child))
     if outlived:
         os.kill(child, signal.SIGKILL)
     assert not outlived, "fairseq-preprocess outlives its parent"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
+from processes import is_running, wait_for
 from text_tools import Completed, command, error_line, manifest, names, run
 
 from collab_common.errors import UserError
@@ -119,18 +120,24 @@ def test_command_does_not_outlive_us(tmp_path: Path) -> None:
     words = command(MODULE, "--out", tmp_path, "--name", "one", "--", "sleep", "60")
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    end = time.monotonic() + 20
-    while not (children := listed.read_text().split()) and time.monotonic() < end:
-        time.sleep(0.01)
+    assert wait_for(lambda: listed.read_text().split())
+    child = int(listed.read_text().split()[0])
     process.kill()
     process.wait()
-    status = Path(f"/proc/{children[0]}/stat")
-    end = time.monotonic() + 5
-    while status.exists() and " Z " not in status.read_text() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not status.exists() or " Z " in status.read_text()
+    assert wait_for(lambda: not is_running(child))
     made(tmp_path, "one", "--", "true")
     assert names(tmp_path) == {"one"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere children outlive their parent")
+def test_a_child_whose_parent_is_dead_already_ends() -> None:
+    """The kernel's signal is for a death to come."""
+    late = "import os; from data_prep.child import die_with; die_with({}); print('alive')"
+    for parent, output in (("os.getppid()", "alive\n"), ("os.getppid() + 1", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", late.format(parent)], capture_output=True, text=True
+        )
+        assert done.stdout == output
 
 
 def test_usage(tmp_path: Path) -> None:

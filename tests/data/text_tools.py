@@ -19,7 +19,7 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
 
 
-def run(module: str, *arguments: object, timeout: float = 60) -> Completed:
+def run(module: str, *arguments: object, timeout: float = 600) -> Completed:
     """One of our commands, as a user starts it."""
     return subprocess.run(
         command(module, *arguments), capture_output=True, text=True, timeout=timeout, check=False

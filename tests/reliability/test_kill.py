@@ -17,6 +17,8 @@ from fairseq_compat import checkpoints
 
 from .conftest import SIZES, TRAINING, Run
 
+pytestmark = pytest.mark.slow
+
 DYING_TRAIN = Path(__file__).parent / "dying_train.py"
 SAVES = ["--save-interval-updates=4"]  # at updates 4, 8, 10 (epoch 1), 12, 16, 20 (epoch 2)
 TIMES = ("wall", "train_wall", "wps", "ups")

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import hydra
 import pytest
-from commands import BIN, REPOSITORY, USER_DIR
+from commands import REPOSITORY, USER_DIR, warm
 
 from fairseq_compat import checkpoints
 
 from .conftest import SIZES, TRAINING, Run
 from .test_kill import assert_same
 
+pytestmark = pytest.mark.slow
+
 TELL_WEIGHTS = Path(__file__).parent / "tell_weights.py"
 TELL_GROUPS = Path(__file__).parent / "tell_groups.py"
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "--no-python")
-TRAIN = (*TORCHRUN, sys.executable, TELL_WEIGHTS)
 # Unbuffered, a print comes in pieces, which mix with those of the other process.
 BUFFERED = {"PYTHONUNBUFFERED": ""}
 GLOO = ["--distributed-backend=gloo", "--ddp-backend=legacy_ddp"]
@@ -43,9 +43,14 @@ def uninterrupted(
     run: Run, train_args: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    done = run(*TRAIN, *NEVER, *train_args, "--save-dir", folder, **BUFFERED)
+    done = run(*train(), *NEVER, *train_args, "--save-dir", folder, **BUFFERED)
     assert done.returncode == 0, done.stderr
     return done, folder
+
+
+def train() -> tuple[object, ...]:
+    """The command of two processes that say what their weights are."""
+    return (*TORCHRUN, warm() / "python", TELL_WEIGHTS)
 
 
 def losses(done: CompletedProcess[str]) -> dict[int, list[str]]:
@@ -78,10 +83,10 @@ def test_killed_and_resumed_is_uninterrupted(
     tmp_path: Path,
 ) -> None:
     whole, folder = uninterrupted
-    killed = run(*TRAIN, *IN_EPOCH_2, *train_args, "--save-dir", tmp_path, **BUFFERED)
+    killed = run(*train(), *IN_EPOCH_2, *train_args, "--save-dir", tmp_path, **BUFFERED)
     assert killed.returncode != 0
     assert losses(killed).keys() <= set(range(8))
-    resumed = run(*TRAIN, *NEVER, *train_args, "--save-dir", tmp_path, **BUFFERED)
+    resumed = run(*train(), *NEVER, *train_args, "--save-dir", tmp_path, **BUFFERED)
     assert resumed.returncode == 0, resumed.stderr
     assert losses(resumed) == {n: pair for n, pair in losses(whole).items() if n >= 5}
     assert weights(resumed) == weights(whole)
@@ -93,7 +98,7 @@ def test_killed_and_resumed_is_uninterrupted(
 @pytest.mark.skipif(hydra.__version__.startswith("1.0."), reason="configs/ needs Hydra 1.1")
 def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_path: Path) -> None:
     command = [
-        *(*TORCHRUN, BIN / "fairseq-hydra-train"),
+        *(*TORCHRUN, warm() / "fairseq-hydra-train"),
         *("--config-dir", REPOSITORY / "configs", "--config-name", "embedded"),
         *(f"task.data={data}", "model.share_all_embeddings=false", "common.cpu=true"),
         "distributed_training.distributed_backend=gloo",
@@ -142,7 +147,7 @@ def grouped(
 ) -> tuple[dict[int, Groups], Path]:
     """What two processes have told, ten sentences each an update, and their folder."""
     folder = tmp_path_factory.mktemp("grouped")
-    launcher = (*TORCHRUN, sys.executable)
+    launcher = (*TORCHRUN, warm() / "python")
     return train_in_groups(run, data, folder, launcher, 10, *GLOO), folder
 
 
