@@ -1,4 +1,4 @@
-"""Writes the JSON beside a page of ``results/`` from run folders, for ``test_results_pages.py``.
+"""Writes the JSON beside a page of ``results/`` from run folders, for its template.
 
     python tests/results_from_runs.py tables results/key_dim_multi30k.json \\
         --x key_dim main=runs/key_dim_multi30k
@@ -20,64 +20,15 @@ import argparse
 import csv
 import json
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
+from fairseq_collab.results.stored import content_of
+from fairseq_collab.results.table_content import read_table
 
-from fairseq_collab.results import against
-from fairseq_collab.results.rows import Finished, rows
-from fairseq_collab.results.table_content import Table, read_table
-from fairseq_collab.runs.record import Record
-
-#: Of ``score.json``: commands and paths say nothing that a table shows.
-LEFT_OUT = ("command", "reference", "hypotheses")
 #: Of ``rank.csv``.
 RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
-P = Callable[[Finished, Finished], float]
-
-
-def content_of(table: Table, x: str, subset: str | None = None) -> dict[str, Any]:
-    """A table as it stands in the JSON; ``subset`` as of ``read_table``."""
-    return {
-        "x": x,
-        **({"gen_subset": subset} if subset else {}),
-        "baseline": table.baseline,
-        "runs": {
-            run.name: {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT}
-            for run in table.finished
-        },
-        "p": {
-            run.name: dict(found.p)[run.facts["seed"]]
-            for found in table.differences
-            for run in found.row.runs
-        },
-    }
-
-
-def table_of(content: dict[str, Any], command: str = "") -> Table:
-    """The table again; only its p values are taken over, all else is computed."""
-    subset = content.get("gen_subset")
-    finished = [
-        Finished(Path(name), Record.of({"version": 1, **facts}, Path(name)), subset)
-        for name, facts in content["runs"].items()
-    ]
-    found, without_x = rows(finished, content["x"])
-    assert not without_x
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(against, "_p", lambda baseline, ours: content["p"][ours.name])
-        differences = against.differences(found, content["baseline"])
-    return Table(
-        x=content["x"],
-        rows=found,
-        finished=finished,
-        unfinished=[],
-        without_x=[],
-        baseline=content["baseline"],
-        differences=differences,
-        command=command,
-    )
 
 
 def tables(
@@ -87,7 +38,7 @@ def tables(
     for name, folders in named.items():
         table = read_table([Path(folder) for folder in folders.split(",")], x, baseline, subset)
         assert not table.unfinished, table.unfinished
-        found[name] = content_of(table, x, subset)
+        found[name] = content_of(table, subset)
     return {"tables": found}
 
 

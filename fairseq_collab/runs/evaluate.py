@@ -37,8 +37,7 @@ from collab_common.errors import UserError
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, score
-from fairseq_collab.metrics.cost import cost
-from fairseq_collab.metrics.multiply_adds import LENGTH, multiply_adds
+from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 from fairseq_collab.metrics.provenance import circumstances
 from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.runs.fairseq_output import (

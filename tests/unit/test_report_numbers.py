@@ -23,9 +23,9 @@ from fairseq_collab.results.report import (
     notes,
     papers,
 )
+from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
-from fairseq_collab.runs.fairseq_output import decoding_speed
 
 SENTENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(60)]
 

@@ -14,10 +14,10 @@ from run_folders import start_run, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import report as command
-from fairseq_collab.runs.translations import read_system
 from fairseq_collab.results.report import bootstrap, page
 from fairseq_collab.results.report.content import Content, collect
 from fairseq_collab.results.report.words import share, signed
+from fairseq_collab.runs.translations import read_system
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 EVIL = "</script><b>&\"'"

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 from documents import RESULTS, Table, name_of, tables
-from results_from_runs import table_of
 
 from data_prep import measure as data_prep_speed
 from data_prep import measure_memory
@@ -31,6 +30,7 @@ from fairseq_collab.results import reparametrized as reparametrized
 from fairseq_collab.results import table as runs_table
 from fairseq_collab.results.report import page as report_page
 from fairseq_collab.results.report import summary
+from fairseq_collab.results.stored import table_of
 from fairseq_collab.results.table_content import as_csv
 
 FOLDER = REPOSITORY / "results"

@@ -14,9 +14,9 @@ import pytest
 from run_folders import start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
+from fairseq_collab.commands import score
 from fairseq_collab.metrics.rouge import f_measures, intervals, rouge, signature
 from fairseq_collab.results import rouge_table
-from fairseq_collab.commands import score
 
 WORDS = [f"w{i}" for i in range(8)]
 
