@@ -38,7 +38,6 @@ ROOMS = (
 #: Imports against the order that are still to be mended.
 KNOWN = {
     ("checkpoints.prune", "results"),
-    ("runs", "results"),
 }
 
 

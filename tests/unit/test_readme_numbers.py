@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 from documents import README
-from results_from_runs import table_of
 
 from fairseq_collab.bench.targets import TARGETS, reached
 from fairseq_collab.checkpoints.prune.curve import free_heads
 from fairseq_collab.checkpoints.prune.curve_results import LOSS
+from fairseq_collab.results.stored import table_of
 
 FOLDER = REPOSITORY / "results"
 
