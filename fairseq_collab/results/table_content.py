@@ -136,8 +136,7 @@ def paper_bleu(table: Table, row: Row) -> float | None:
         return None
     values = there.fact("value_bytes_per_target_token")
     reduction = values / there.fact("key_bytes_per_target_token")
-    found = published.counterpart(row.method.removeprefix("fork_"), reduction)
-    return found.bleu if found else None
+    return published.counterpart(row.method.removeprefix("fork_"), reduction)
 
 
 def mean(values: Sequence[float]) -> float | None:

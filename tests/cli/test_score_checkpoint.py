@@ -25,7 +25,11 @@ LM = [
 ]  # fmt: skip
 
 
-SAID = ["--set", "method=pruned", "--set", "share=half", "--set", "generation.beam=2"]
+#: The task is more than a translation, so that this is tested, too.
+SAID = [
+    *("--set", "method=pruned", "--set", "share=half"),
+    *("--set", "evaluation.task=summarization", "--set", "generation.beam=2"),
+]
 
 
 def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
@@ -60,9 +64,11 @@ def made(corpus: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) 
 def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     record = Record.read(made / "score.json")
     assert (record.task, record.method, record.arch) == (
-        "translation", "pruned", "transformer_collab",
+        "summarization", "pruned", "transformer_collab",
     )  # fmt: skip
-    assert record.overrides == {"method": "pruned", "share": "half", "generation.beam": "2"}
+    assert record.overrides["share"] == "half"
+    assert record.rouge is not None
+    assert record.rouge.keys() == {"R1", "R2", "RL"}
     assert (record.beam, record.sentences, record.key_dim, record.heads) == (2, 50, 8, 4)
     assert record.heads_by_site == {"encoder": [4], "decoder": [4], "cross": [4]}
     assert (record.train_updates, record.epochs, record.train_tokens_per_second) == (0, 0, None)

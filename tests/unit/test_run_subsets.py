@@ -18,9 +18,10 @@ from fairseq_collab.metrics import bleu
 from fairseq_collab.results import table
 from fairseq_collab.results.stored import content_of, table_of
 from fairseq_collab.results.table_content import read_table
-from fairseq_collab.runs.evaluate import averaged_model, check_test_set
+from fairseq_collab.runs.evaluate import check_test_set
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.trained import averaged_model
 from fairseq_collab.runs.translations import read_system
 
 CHECKPOINT = REPOSITORY / "tests" / "stored" / "transformer_collab_1" / "checkpoint.pt"

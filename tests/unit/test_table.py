@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from run_folders import start_run, write_run
+from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.table import main
@@ -219,6 +220,43 @@ def test_other_x(tmp_path: Path) -> None:
         read(tmp_path, "averaged")
 
 
+def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
+    for seed, loss in ((1, 4.0), (2, 5.0)):
+        choices = {"model": "collab", "fit": "root", "common.seed": str(seed)}
+        write_run(tmp_path, "collab", 64, seed, valid_loss=loss, overrides=choices)
+    table = read_table([tmp_path], columns=("valid_loss", "parameters", "fit", "averaged"))
+    head, _, row = split(main_table(table))
+    assert head[3:] == ["valid. loss", "parameters", "fit", "averaged"]
+    assert row[3:] == ["4.50 ± 0.71", "1,064", "root", "checkpoint15.pt, checkpoint16.pt"]
+    assert csv_rows(table)[0]["valid_loss_mean"] == "4.5"
+    assert "--columns valid_loss,parameters,fit,averaged`" in markdown(table)
+    with pytest.raises(UserError, match="--columns: no run has 'depth'; give a field"):
+        markdown(read_table([tmp_path], columns=("depth",)))
+
+
+@pytest.mark.parametrize(
+    ("task", "facts", "score"),
+    [
+        ("language_modeling", {"perplexity": {"test": 80.0, "valid": 90.0}}, ["80.00", "90.00"]),
+        (
+            "summarization",
+            {"rouge": {name: {"mean": 30, "low": 29, "high": 31} for name in ("R1", "R2", "RL")}},
+            ["30.00 (29.00 to 31.00)"] * 3,
+        ),
+    ],
+)
+def test_each_task_has_its_columns(
+    tmp_path: Path, task: str, facts: dict[str, object], score: list[str]
+) -> None:
+    others = facts_of("collab", 64, **facts, version=2, task=task, run="one")
+    (start_run(tmp_path, "one") / "score.json").write_text(json.dumps(others))
+    assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    table = read(tmp_path)
+    assert cells(table)[0][3 : 3 + len(score)] == score
+    assert cells(table)[0][3 + len(score)] == "1,064"
+    assert markdown(table).startswith("# " + {"l": "Perplexity", "s": "ROUGE-1"}[task[0]])
+
+
 def test_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
     folder = grid(tmp_path / "runs")
     runs = sorted(folder.iterdir())
@@ -259,16 +297,10 @@ def test_every_number_has_its_source(tmp_path: Path) -> None:
 
 
 def test_published_numbers() -> None:
-    assert {(row.method, row.key_dim): row.bleu for row in published.ROWS} == {
-        ("concatenated", 512): 27.40,
-        ("collab", 512): 27.58,
-        ("concatenated", 256): 27.10,
-        ("collab", 256): 27.41,
-        ("concatenated", 128): 26.89,
-        ("collab", 128): 27.40,
-        ("concatenated", 64): 26.77,
-        ("collab", 64): 27.31,
-    }
+    bleu = {"concatenated": (27.40, 27.10, 26.89, 26.77), "collab": (27.58, 27.41, 27.40, 27.31)}
+    for method, scores in bleu.items():
+        assert tuple(published.counterpart(method, d) for d in (1, 2, 4, 8)) == scores
+    assert published.counterpart("collab", 16) is None
     assert "2006.16362" in published.SOURCE
 
 
