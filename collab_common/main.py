@@ -36,9 +36,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
     "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
-    "compare": Command("fairseq_collab.results.compare", "significance tests of two runs"),
+    "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs"),
     "configs": Command("", "print the folder of Hydra configurations, for --config-dir", False),
-    "cost": Command("fairseq_collab.metrics.cost", "parameters and cache bytes of a checkpoint"),
+    "cost": Command("fairseq_collab.commands.cost", "parameters and cache bytes of a checkpoint"),
     "data": Command("", "text to a data folder: prepare, validate, a corpus, ...", False),
     "doctor": Command("", "what is installed, what is patched and why, and what is wrong", False),
     "export": Command("fairseq_collab.commands.export", "a model for other engines, exactly"),
@@ -58,7 +58,7 @@ COMMANDS = {
     "report": Command("fairseq_collab.commands.report", "finished runs on one page, with tests"),
     "score": Command("fairseq_collab.commands.score", "BLEU and chrF of a run or a translation"),
     "sweep": Command("fairseq_collab.commands.sweep", "all runs of a Hydra sweep; resumes"),
-    "table": Command("fairseq_collab.results.table", "many runs in a table and a figure"),
+    "table": Command("fairseq_collab.commands.table", "many runs in a table and a figure"),
     "user-dir": Command("", "print the folder to pass to fairseq as --user-dir", False),
     "vote": Command("fairseq_collab.commands.vote", "which heads stand for their groups"),
 }

@@ -287,7 +287,7 @@ MUTANTS = [
     ),
     Mutant(
         "multiply-adds inside fused kernels are counted",
-        "fairseq_collab/metrics/multiply_adds.py",
+        "fairseq_collab/metrics/cost.py",
         "with torch.no_grad(), plain, counter:",
         "with torch.no_grad(), counter:",
         (COUNTS, "-k", "multiply_adds"),
@@ -302,15 +302,15 @@ MUTANTS = [
     Mutant(
         "a finished run is finished",
         RUN,
-        "if self.score_file.exists():",
-        "if not self.score_file:",
+        "scored = self.score_file.exists()",
+        "scored = not self.score_file",
         (RUNS, "-k", "verdicts"),
     ),
     Mutant(
         "diverged trainings are told apart",
         WORKER,
-        'verdict = "diverged" if',
-        'verdict = "failed" if',
+        'Failure("diverged" if',
+        'Failure("failed" if',
         (RUNS, "-k", "why"),
     ),
     Mutant(

@@ -25,8 +25,7 @@ from fairseq_collab.bench.models import (
 )
 from fairseq_collab.bench.settings import BEAM, Settings
 from fairseq_collab.bench.work import random_task
-from fairseq_collab.metrics.cost import cost
-from fairseq_collab.metrics.multiply_adds import LENGTH, multiply_adds
+from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 
 SENTENCES, STEPS = 4, 20
 COPIES = {"copy_", "_to_copy", "clone", "cat", "stack", "index_select", "repeat"}

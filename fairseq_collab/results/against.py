@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collab_common.errors import UserError
-from fairseq_collab.results.compare import paired, seed
+from fairseq_collab.metrics.significance import seed
+from fairseq_collab.results.compare import paired
 from fairseq_collab.results.rows import Finished, Row
+from fairseq_collab.results.tables import grid
 from fairseq_collab.runs.translations import read_system
 
 DEFAULTS = ("concatenated", "fork_concatenated")
@@ -98,24 +100,20 @@ def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
 
 
 def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
-    theirs = {run.facts["seed"]: run for run in baseline.runs} if baseline else {}
-    pairs = {
-        run.facts["seed"]: (theirs[run.facts["seed"]], run)
-        for run in row.runs
-        if run.facts["seed"] in theirs
-    }
+    theirs = {run.record.seed: run for run in baseline.runs} if baseline else {}
+    pairs = [(theirs[run.record.seed], run) for run in row.runs if run.record.seed in theirs]
     if not pairs:
         return Difference(row, reason="no finished baseline run with the same seed")
-    gains = [ours.facts["bleu"] - base.facts["bleu"] for base, ours in pairs.values()]
-    found: dict[int, float | None] = {}
+    gains = [(ours.record.bleu or 0) - (base.record.bleu or 0) for base, ours in pairs]
+    found: list[tuple[int, float | None]] = []
     reason = ""
-    for number, (base, ours) in pairs.items():
+    for base, ours in pairs:
         try:
-            found[number] = p(base, ours)
+            found.append((ours.record.seed, p(base, ours)))
         except UserError as error:
-            found[number] = None
+            found.append((ours.record.seed, None))
             reason = f"not tested: {' '.join(str(error).split())}"
-    return Difference(row, statistics.fmean(gains), t_interval(gains), tuple(found.items()), reason)
+    return Difference(row, statistics.fmean(gains), t_interval(gains), tuple(found), reason)
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -128,7 +126,10 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """The t with ``confidence`` of Student's distribution between -t and t, by bisection."""
+    """The t with ``confidence`` of Student's distribution between -t and t, by bisection.
+
+    Of the packages that are needed anyway, none has it.
+    """
     low, high = 0.0, 1000.0
     while high - low > 1e-9:
         middle = (low + high) / 2
@@ -156,12 +157,11 @@ def markdown(found: Sequence[Difference], baseline: str, noun: str | None) -> li
     x = [noun] if noun else []
     gain = f"BLEU more than {baseline}"
     heads = ["method", *x, "seeds in both", gain, "95 % interval over seeds", "p of each seed"]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 2), "---"]]
-    lines += [_line(difference, bool(x)) for difference in found]
+    table = grid(heads, (_cells(one, bool(x)) for one in found), left=(0, len(heads) - 1))
     return [
         f"## Against {baseline}",
         "",
-        *(f"| {' | '.join(line)} |" for line in lines),
+        *table.split("\n"),
         "",
         f"Differences are between runs of the same seed{f' at the same {noun}' if noun else ''}. "
         "The interval is a "
@@ -174,7 +174,7 @@ def markdown(found: Sequence[Difference], baseline: str, noun: str | None) -> li
     ]
 
 
-def _line(found: Difference, with_x: bool) -> list[str]:
+def _cells(found: Difference, with_x: bool) -> list[str]:
     mean = "-" if found.mean is None else f"{found.mean:+.2f}"
     interval = "-" if found.interval is None else "{:+.2f} to {:+.2f}".format(*found.interval)
     x = [str(found.row.x)] if with_x else []

@@ -8,7 +8,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from collab_common.errors import UserError
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from fairseq_collab.metrics.rouge import Interval
 from fairseq_collab.results.figure_style import COLOURS, SHAPES
 from fairseq_collab.results.rows import Row, X
 
@@ -25,7 +28,9 @@ INSIDE, WIDER = 4, 10.0
 DOTS_PER_INCH = 200
 
 
-def draw(rows: Sequence[Row], noun: str | None, title: str) -> dict[str, bytes]:
+def draw(
+    rows: Sequence[Row], noun: str | None, title: str, score: str = "bleu", name: str = "BLEU"
+) -> dict[str, bytes]:
     """``figure.png`` and ``figure.svg``, the same bytes for the same rows.
 
     Points are means over seeds, error bars their standard deviations, small marks the seeds.
@@ -33,29 +38,22 @@ def draw(rows: Sequence[Row], noun: str | None, title: str) -> dict[str, bytes]:
     Args:
         noun: what the rows' ``x`` is; None where they have none, for BLEU against parameters
         title: a line above the figure; the number of seeds is added
-
-    Raises:
-        UserError: matplotlib is not installed.
+        score, name: the field that is drawn, and what it is called
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(
-            "matplotlib is not installed", where="--out", todo="pip install matplotlib"
-        ) from error
     # The salt makes the SVG's identifiers, else random, the same every time.
     with rc_context({"svg.hashsalt": "fairseq-collab", "font.size": 10}):
         page = Figure(figsize=INCHES, layout="constrained")
         axes = page.add_subplot()
         if noun is None:
-            by_parameters(axes, rows)
+            by_parameters(axes, rows, score)
         else:
             positions = place(rows)
-            _methods(axes, rows, positions)
+            _methods(axes, rows, positions, score)
             axes.set_xticks(list(positions.values()), [str(value) for value in positions])
             axes.set_xlabel(noun)
         _style(axes)
+        detail = " (sacreBLEU, detokenised, cased)" if score == "bleu" else ""
+        axes.set_ylabel(f"{name}{detail}")
         axes.set_title(f"{title}\n{seeds_text(rows)}", fontsize=10, loc="left")
         return {
             "figure.png": _saved(page, "png", {"Software": None}),
@@ -81,7 +79,7 @@ def seeds_text(rows: Sequence[Row]) -> str:
     return f"mean and standard deviation of {count} seeds; small marks: seeds"
 
 
-def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float]) -> None:
+def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: str) -> None:
     labels = list(dict.fromkeys(row.label for row in rows))
     dodge = min(DODGE, ROOM / len(labels))
     for number, label in enumerate(labels):
@@ -91,10 +89,15 @@ def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float]) -> None:
             (row for row in rows if row.label == label), key=lambda row: positions[row.x]
         )
         at = [positions[row.x] + shift for row in chosen]
-        _marks(axes, at, chosen, number, label, dodge * SEED_DODGE)
+        scores = [_numbers(row, score) for row in chosen]
+        _marks(axes, at, scores, number, label, dodge * SEED_DODGE)
 
 
-def by_parameters(axes: Any, rows: Sequence[Row]) -> None:
+def _numbers(row: Row, score: str) -> list[float]:
+    return [one.mean if isinstance(one, Interval) else one for one in row.values(score)]
+
+
+def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
     """One mark a row, with the number that it has in the legend.
 
     Rows with as many parameters stand side by side around their place.
@@ -104,8 +107,8 @@ def by_parameters(axes: Any, rows: Sequence[Row]) -> None:
     for number, (row, size) in enumerate(zip(rows, millions, strict=True)):
         equal = [other for other, there in enumerate(millions) if there == size]
         at = size + step * (equal.index(number) - (len(equal) - 1) / 2)
-        _marks(axes, [at], [row], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
-        scores = row.values("bleu")
+        scores = _numbers(row, score)
+        _marks(axes, [at], [scores], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
         top = statistics.fmean(scores) + (statistics.stdev(scores) if len(scores) > 1 else 0)
         axes.annotate(
             str(number + 1), (at, top), xytext=(0, 5),
@@ -115,11 +118,15 @@ def by_parameters(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def _marks(
-    axes: Any, at: Sequence[float], rows: Sequence[Row], number: int, label: str, seed_shift: float
+    axes: Any,
+    at: Sequence[float],
+    scores: Sequence[Sequence[float]],
+    number: int,
+    label: str,
+    seed_shift: float,
 ) -> None:
     """Means and standard deviations of rows, and their seeds ``seed_shift`` to the right."""
     colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
-    scores = [row.values("bleu") for row in rows]
     axes.errorbar(
         at,
         [statistics.fmean(values) if values else math.nan for values in scores],
@@ -143,7 +150,6 @@ def _marks(
 
 
 def _style(axes: Any) -> None:
-    axes.set_ylabel("BLEU (sacreBLEU, detokenised, cased)")
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -165,11 +165,9 @@ def table(folders: Sequence[Path], baseline: str) -> tuple[dict[str, Any], list[
         "signature": signature(shared["sentences"]),
         "against": baseline,
         "command": shlex.join(["python", "-m", PROG, *where, "--against", baseline]),
-        "commit": distinct(
-            finished, lambda facts: facts.get("trained_at_commit") or facts["commit"]
-        ),
-        "hardware": distinct(finished, lambda facts: facts["hardware"]),
-        "date": distinct(finished, lambda facts: facts["date"]),
+        "commit": distinct(finished, lambda record: record.trained_at_commit or record.commit),
+        "hardware": distinct(finished, lambda record: record.hardware),
+        "date": distinct(finished, lambda record: record.date),
         "unfinished": unfinished,
         "runs": [asdict(line) for line in lines],
     }

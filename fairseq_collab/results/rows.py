@@ -55,7 +55,7 @@ class Finished:
 
     def overridden(self, name: str) -> str | None:
         """What the sweep chose for ``name``: a whole key, or the last part of one."""
-        overrides = self.facts["overrides"]
+        overrides = self.record.overrides
         for key in sorted(overrides):
             if name in (key, key.rsplit(".", 1)[-1]):
                 return overrides[key]
@@ -80,14 +80,14 @@ class Row:
     def label(self) -> str:
         return ", ".join(filter(None, (self.method, self.variant)))
 
-    def values(self, field: str) -> list[float]:
+    def values(self, field: str) -> list[Any]:
         """A field of ``score.json`` for every seed; empty if some have none."""
-        values = [run.facts[field] for run in self.runs]
+        values = [value_of(run, field) for run in self.runs]
         return [] if None in values else values
 
     def fact(self, field: str) -> Any:
         """A field that all seeds share (``SAME_IN_ROW``); None for a row that was not run."""
-        return self.runs[0].facts[field] if self.runs else None
+        return value_of(self.runs[0], field) if self.runs else None
 
 
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
@@ -123,12 +123,23 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     first, *others = runs
     for field in fields:
         for other in others:
-            if other.facts[field] != first.facts[field]:
+            one, another = getattr(first.record, field), getattr(other.record, field)
+            if one != another:
                 raise UserError(
-                    f"{first.folder} and {other.folder} differ in {field}: "
-                    f"{first.facts[field]} and {other.facts[field]}",
+                    f"{first.folder} and {other.folder} differ in {field}: {one} and {another}",
                     todo=todo,
                 )
+
+
+def value_of(run: Finished, name: str) -> Any:
+    """A field of a run's record, ``perplexity.test`` inside one; else a choice of the sweep."""
+    value: Any = run.record
+    for part in name.split("."):
+        inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        if part not in inside:
+            return run.overridden(name)
+        value = inside[part]
+    return value
 
 
 def x_of(run: Finished, name: str) -> X | None:
@@ -139,7 +150,7 @@ def x_of(run: Finished, name: str) -> X | None:
     """
     if name == NO_X:
         return ""
-    value = run.facts[name] if name in run.facts else run.overridden(name)
+    value = value_of(run, name)
     if isinstance(value, (list, dict)):
         raise UserError(f"{name!r} is no single value", where="--x", todo="give another")
     if not isinstance(value, str):
@@ -173,7 +184,7 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
             f"{NO_X}, for a row a method",
         )
     variant = _variants(placed)
-    groups = _grouped(placed, lambda run, value: (run.facts["method"], variant(run), value))
+    groups = _grouped(placed, lambda run, value: (run.record.method, variant(run), value))
     models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
     values = sorted({value for _, _, value in groups}, key=_descending)
     found = [
@@ -187,14 +198,14 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
 def _variants(placed: Sequence[tuple[Finished, X]]) -> Callable[[Finished], str]:
     """Names a run by the choices in which runs of one method and ``x`` differ, seeds apart."""
     keys: set[str] = set()
-    for group in _grouped(placed, lambda run, value: (run.facts["method"], value)).values():
-        choices = [run.facts["overrides"] for run in group]
+    for group in _grouped(placed, lambda run, value: (run.record.method, value)).values():
+        choices = [run.record.overrides for run in group]
         for key in {key for choice in choices for key in choice} - {"common.seed"}:
             if len({choice.get(key) for choice in choices}) > 1:
                 keys.add(key)
 
     def variant(run: Finished) -> str:
-        chosen = run.facts["overrides"]
+        chosen = run.record.overrides
         parts = (f"{key.rsplit('.', 1)[-1]}={chosen[key]}" for key in sorted(keys & chosen.keys()))
         return ", ".join(parts)
 
@@ -217,11 +228,11 @@ def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
     check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
     by_seed: dict[int, Finished] = {}
     for run in runs:
-        twin = by_seed.setdefault(run.facts["seed"], run)
+        twin = by_seed.setdefault(run.record.seed, run)
         if twin is not run:
             raise UserError(
                 f"{twin.folder} and {run.folder} are the same model with the same seed "
-                f"({run.facts['seed']})",
+                f"({run.record.seed})",
                 todo="leave one out",
             )
     return tuple(by_seed[seed] for seed in sorted(by_seed))
@@ -242,27 +253,27 @@ def _descending(value: X) -> tuple[bool, float, str]:
 def warnings(runs: Sequence[Finished]) -> list[str]:
     """What makes a comparison unfair, or its figures doubtful, without forbidding the table."""
     found = []
-    fewest = min(runs, key=lambda run: run.facts["train_updates"])
-    most = max(runs, key=lambda run: run.facts["train_updates"])
-    few, many = fewest.facts["train_updates"], most.facts["train_updates"]
+    fewest = min(runs, key=lambda run: run.record.train_updates)
+    most = max(runs, key=lambda run: run.record.train_updates)
+    few, many = fewest.record.train_updates, most.record.train_updates
     if many > few * (1 + BUDGET_TOLERANCE):
         found.append(
             f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
             f"{few:,} updates ({fewest.name}) to {many:,} ({most.name})"
         )
-    decoding = distinct(runs, lambda facts: f"beam {facts['beam']}, lenpen {facts['lenpen']}")
+    decoding = distinct(runs, lambda record: f"beam {record.beam}, lenpen {record.lenpen}")
     if len(decoding) > 1:
         found.append(f"translated differently: {'; '.join(decoding)}")
-    averaged = distinct(runs, lambda facts: f"{len(facts['averaged'])}")
+    averaged = distinct(runs, lambda record: f"{len(record.averaged)}")
     if len(averaged) > 1:
         found.append(f"different numbers of averaged checkpoints: {', '.join(averaged)}")
-    if len(distinct(runs, lambda facts: facts["hardware"])) > 1:
+    if len(distinct(runs, lambda record: record.hardware)) > 1:
         found.append("training tokens/s come from different hardware and do not compare")
-    if runs[0].facts["data_sha256"] is None:
+    if runs[0].record.data_sha256 is None:
         found.append("the data folder has no manifest: that its files were the same is not checked")
     return found
 
 
-def distinct(runs: Iterable[Finished], value: Callable[[dict[str, Any]], Any]) -> list[str]:
+def distinct(runs: Iterable[Finished], value: Callable[[Record], Any]) -> list[str]:
     """The different values of something over runs, sorted."""
-    return sorted({str(value(run.facts)) for run in runs})
+    return sorted({str(value(run.record)) for run in runs})

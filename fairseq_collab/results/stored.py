@@ -1,6 +1,6 @@
 """Tables of runs as they are kept in JSON beside a page: the runs' facts, and the p of their tests.
 
-What ``fairseq-collab table --json FILE`` writes; pages are rendered from it without the runs.
+Pages are rendered from it without the runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
             for run in table.finished
         },
         "p": {
-            run.name: dict(found.p)[run.facts["seed"]]
+            run.name: dict(found.p)[run.record.seed]
             for found in table.differences
             for run in found.row.runs
         },
@@ -38,24 +38,21 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table again; only its p values are taken over, all else is computed."""
     subset = content.get("gen_subset")
-    finished = [
+    finished = [  # earlier files do not say that they are of version 1
         Finished(Path(name), Record.of({"version": 1, **facts}, Path(name)), subset)
         for name, facts in content["runs"].items()
     ]
     found, without_x = rows(finished, content["x"])
-    p = content["p"]
-    tested = (
-        against.differences(found, content["baseline"], lambda _, ours: p[ours.name])
-        if content["baseline"]
-        else []
-    )
+    baseline, p = content["baseline"], content["p"]
     return Table(
         x=content["x"],
         rows=found,
         finished=[run for run in finished if run not in without_x],
         unfinished=[],
         without_x=without_x,
-        baseline=content["baseline"],
-        differences=tested,
+        baseline=baseline,
+        differences=against.differences(found, baseline, lambda _, ours: p[ours.name])
+        if baseline
+        else [],
         command=command,
     )

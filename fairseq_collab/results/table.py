@@ -1,61 +1,95 @@
-"""``fairseq-collab table``: many runs in one table and one figure, made from run folders only.
+"""A table of runs as Markdown: one row a model, its differences from a baseline, one row a run.
 
-One row a method and key dimension, or whatever ``--x`` names; with ``--x none``, a row a method and
-its choices.  Mean and standard deviation over seeds, costs, and the paper's score beside ours.
-Runs that are not finished are listed, never averaged in.  The same runs give the same bytes, in
-whatever order they are given.
+Columns are fields of the runs' records, ``rouge.R1`` inside one, or choices of a sweep.  Scores and
+speeds are means over seeds, with their standard deviation; what a model costs is the same for all.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from collab_common.files import make_folder, write_content
-from fairseq_collab.results import against, figure, published
-from fairseq_collab.results.rows import NO_X, Row, distinct, warnings
-from fairseq_collab.results.table_content import (
-    Table,
-    as_csv,
-    deviation,
-    has_paper,
-    mean,
-    paper_bleu,
-    read_table,
-)
+from collab_common.errors import UserError
+from fairseq_collab.metrics.rouge import Interval
+from fairseq_collab.results import against, published
+from fairseq_collab.results.rows import Row, distinct, warnings
+from fairseq_collab.results.table_content import Table, deviation, mean, paper_bleu
+from fairseq_collab.results.tables import grid
+from fairseq_collab.runs.record import Record
 
 NOTHING = "-"
+PAPER = "paper"
+COSTS = ("parameters", "key_bytes_per_target_token", "multiply_adds", "train_tokens_per_second")
+#: The columns that a table has where none are chosen, after what the task is measured by.
+COLUMNS = {
+    "translation": ("chrf", "compound_split_bleu", *COSTS, PAPER),
+    "summarization": ("rouge.R2", "rouge.RL", *COSTS),
+    "language_modeling": ("perplexity.valid", *COSTS),
+}
+#: Headings of fields whose names do not say enough.
+HEADINGS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
+    "tokenised_bleu": "BLEU of tokens (not comparable with BLEU)",
+    "key_bytes_per_target_token": "key-cache bytes a target token (all decoder layers)",
+    "train_tokens_per_second": "training tokens/s",
+    "valid_loss": "valid. loss",
+    "valid_nats": "valid. nats/token",
+    "train_updates": "updates",
+    PAPER: published.COLUMN,
+}
 
 
-def columns(table: Table) -> list[tuple[str, Callable[[Row], str]]]:
-    """Heading and content of every column of the Markdown table."""
-    length = table.facts["multiply_adds_length"]
-    found: list[tuple[str, Callable[[Row], str]]] = [
-        ("method", lambda row: row.label),
-        *([(table.noun, lambda row: str(row.x))] if table.noun else []),
-        ("seeds", lambda row: str(len(row.runs))),
-        ("BLEU", lambda row: spread(row.values("bleu")) if row.runs else table.empty),
-        ("chrF", lambda row: spread(row.values("chrf"))),
-        (
-            "tokenised compound-split BLEU (not comparable with BLEU)",
-            lambda row: spread(row.values("compound_split_bleu")),
-        ),
-        ("parameters", lambda row: whole(row.fact("parameters"))),
-        (
-            "key-cache bytes a target token (all decoder layers)",
-            lambda row: whole(row.fact("key_bytes_per_target_token")),
-        ),
-        (
-            f"multiply-adds ({length} source, {length} target tokens)",
-            lambda row: whole(row.fact("multiply_adds")),
-        ),
-        ("training tokens/s", lambda row: whole(mean(row.values("train_tokens_per_second")))),
-    ]
-    if has_paper(table):
-        found.append((published.COLUMN, lambda row: decimals(paper_bleu(table, row))))
-    return found
+def columns_of(table: Table) -> tuple[str, ...]:
+    """The columns that were chosen, or those of the task.
+
+    Raises:
+        UserError: no run has such a field, nor such a choice.
+    """
+    if not table.columns:
+        there = dict.fromkeys((table.score, *COLUMNS[table.finished[0].record.task]))
+        has_paper = any(paper_bleu(table, row) is not None for row in table.rows)
+        return tuple(name for name in there if name != PAPER or has_paper)
+    for name in table.columns:
+        if name != PAPER and not any(row.values(name) for row in table.rows):
+            todo = "give a field of score.json, such as valid_loss, or a choice of the sweep"
+            raise UserError(f"no run has {name!r}", where="--columns", todo=todo)
+    return table.columns
+
+
+def heading(table: Table, name: str) -> str:
+    """What a column is called."""
+    if name == "multiply_adds":
+        length = table.finished[0].record.multiply_adds_length
+        return f"multiply-adds ({length} source, {length} target tokens)"
+    return HEADINGS.get(name) or name.removeprefix("rouge.").replace("_", " ").replace(".", ", ")
+
+
+def cell(table: Table, row: Row, name: str) -> str:
+    """What a column says of a row."""
+    if name == PAPER:
+        return decimals(paper_bleu(table, row))
+    return text_of(row.values(name))
+
+
+def text_of(values: Sequence[Any]) -> str:
+    """Values of the seeds in one cell."""
+    if not values:
+        return NOTHING
+    if isinstance(values[0], Interval):
+        return str(values[0]) if len(values) == 1 else spread([value.mean for value in values])
+    if isinstance(values[0], float):
+        return spread(values)
+    if isinstance(values[0], int):
+        return whole(mean(values))
+    return "; ".join(sorted(set(map(_plain, values))))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}: {_plain(part)}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def spread(values: Sequence[float]) -> str:
@@ -75,12 +109,8 @@ def whole(value: float | None) -> str:
 
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
-    notes = [
-        "BLEU, chrF: sacreBLEU on detokenised, cased text; ±: standard deviation over seeds "
-        "(n - 1). Multiply-adds: one full forward pass of a sentence pair. Caches: single "
-        "precision, one target token of one sentence.",
-    ]
-    lines = [f"# {table.title}", "", *main_table(table), "", *notes, ""]
+    note = NOTES[table.finished[0].record.task]
+    lines = [f"# {table.title}", "", *main_table(table), "", note, ""]
     lines += _section("Warnings", warnings(table.finished))
     lines += _section("Not in the table", left_out(table))
     if table.baseline:
@@ -90,32 +120,52 @@ def markdown(table: Table) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+_COSTS = (
+    "±: standard deviation over seeds (n - 1). Multiply-adds: one full forward pass of a sentence "
+    "pair. Caches: single precision, one target token of one sentence."
+)
+NOTES = {
+    "translation": f"BLEU, chrF: sacreBLEU on detokenised, cased text; {_COSTS}",
+    "summarization": "R1, R2, RL: ROUGE, F-measures, mean over summaries; in brackets the 95 % "
+    f"interval of a bootstrap over summaries. {_COSTS}",
+    "language_modeling": f"Perplexity a word, ends of lines counted as words. {_COSTS}",
+}
+
+
 def main_table(table: Table) -> list[str]:
     """One line a row."""
-    shown = columns(table)
-    lines = [[heading for heading, _ in shown], ["---", *["---:"] * (len(shown) - 1)]]
-    lines += [[content(row) for _, content in shown] for row in table.rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    shown = columns_of(table)
+    x = [table.noun] if table.noun else []
+    lines = []
+    for row in table.rows:
+        cells = [cell(table, row, name) for name in shown]
+        if not row.runs:  # said once, in the place of the score
+            cells[0] = table.empty
+        lines.append([row.label, *([str(row.x)] if x else []), str(len(row.runs)), *cells])
+    heads = ["method", *x, "seeds", *(heading(table, name) for name in shown)]
+    return grid(heads, lines).split("\n")
 
 
 def run_table(table: Table) -> list[str]:
     """One line a run."""
     x = [table.noun] if table.noun else []
-    numbers = [*x, "seed", "BLEU", "valid. loss", "updates", "epochs"]
-    lines = [["run", "method", *numbers, "date", "commit"]]
-    lines += [["---", "---", *["---:"] * len(numbers), "---", "---"]]
+    score = heading(table, table.score)
+    heads = ["run", "method", *x, "seed", score, "valid. loss", "updates", "epochs"]
+    lines = []
     for row in table.rows:
-        for run in row.runs:
-            facts = run.facts
+        for seed, run in enumerate(row.runs):
+            record = run.record
+            values = row.values(table.score)
             lines.append(
                 [
-                    *(run.name, row.label, *([str(row.x)] if x else []), str(facts["seed"])),
-                    *(decimals(facts["bleu"]), f"{facts['valid_loss']:.3f}"),
-                    *(whole(facts["train_updates"]), str(facts["epochs"])),
-                    *(str(facts["date"]), str(facts.get("trained_at_commit") or facts["commit"])),
+                    *(run.name, row.label, *([str(row.x)] if x else []), record.seed),
+                    *(text_of(values[seed : seed + 1]), f"{record.valid_loss:.3f}"),
+                    *(whole(record.train_updates), record.epochs, record.date),
+                    record.trained_at_commit or record.commit,
                 ]
             )
-    return [f"| {' | '.join(line)} |" for line in lines]
+    heads += ["date", "commit"]
+    return grid(heads, lines, left=(0, 1, len(heads) - 2, len(heads) - 1)).split("\n")
 
 
 def left_out(table: Table) -> list[str]:
@@ -125,80 +175,30 @@ def left_out(table: Table) -> list[str]:
 
 def sources(table: Table) -> list[str]:
     """Where every number comes from."""
-    facts = table.facts
-    compound = facts["compound_split_signature"]
-    found = [
-        f"command: `{table.command}`, from the runs' "
-        + ", ".join(f"`{name}`" for name in table.score_files),
-        f"BLEU: `{facts['bleu_signature']}`",
-        f"chrF: `{facts['chrf_signature']}`",
-        *([f"tokenised compound-split BLEU: `{compound}`"] if compound else []),
-        f"data: {facts['data']}, SHA-256 {facts['data_sha256']}",
-    ]
+    first = table.finished[0].record
+    files = ", ".join(f"`{name}`" for name in table.score_files)
+    found = [f"command: `{table.command}`, from the runs' {files}"]
+    for name, signature in (
+        ("BLEU", first.bleu_signature),
+        ("chrF", first.chrf_signature),
+        ("tokenised compound-split BLEU", first.compound_split_signature),
+        ("ROUGE", first.rouge_signature),
+    ):
+        found += [f"{name}: `{signature}`"] if signature else []
+    found.append(f"data: {first.data}, SHA-256 {first.data_sha256}")
     for name, value in (
         ("translated with", _decoding),
-        ("versions", lambda facts: ", ".join(f"{k} {v}" for k, v in facts["versions"].items())),
-        ("hardware", lambda facts: facts["hardware"]),
+        ("versions", lambda record: ", ".join(f"{k} {v}" for k, v in record.versions.items())),
+        ("hardware", lambda record: record.hardware),
     ):
         found.append(f"{name}: {'; '.join(distinct(table.finished, value))}")
-    return found + ([f"paper: {published.SOURCE}"] if has_paper(table) else [])
+    return found + ([f"paper: {published.SOURCE}"] if PAPER in columns_of(table) else [])
 
 
-def _decoding(facts: dict[str, Any]) -> str:
-    averaged = len(facts["averaged"])
-    return f"beam {facts['beam']}, lenpen {facts['lenpen']}, {averaged} checkpoints averaged"
+def _decoding(record: Record) -> str:
+    beam = "" if record.beam is None else f"beam {record.beam}, lenpen {record.lenpen}, "
+    return f"{beam}{len(record.averaged)} checkpoints averaged"
 
 
 def _section(title: str, items: Sequence[str]) -> list[str]:
     return [f"## {title}", "", *(f"- {item}" for item in items), ""] if items else []
-
-
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab table",
-        description="A table (and, with --out, a figure) of runs: one row a method and key "
-        "dimension, or whatever --x says; mean and standard deviation over seeds.",
-    )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
-    parser.add_argument(
-        "--x",
-        default="key_dim",
-        help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
-        f"{NO_X}: a row a method and its choices, and BLEU against parameters in the figure",
-    )
-    parser.add_argument(
-        "--against",
-        metavar="ROW",
-        help="the baseline of the tests: a method, or a row by its name in the table, such as "
-        "'concatenated, layers=2' (default: concatenated heads, if there); "
-        f"{against.NO_TEST}: no tests",
-    )
-    parser.add_argument(
-        "--gen-subset",
-        metavar="SUBSET",
-        help="the scores on this test set, made by fairseq-collab score --gen-subset (default: on "
-        "each run's own, dataset.gen_subset)",
-    )
-    parser.add_argument(
-        "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
-    )
-    args = parser.parse_args(argv)
-    table = read_table(args.runs, args.x, args.against, args.gen_subset)
-    text = markdown(table)
-    if args.out:
-        write(table, text, args.out)
-    print(text, end="")
-    return 0
-
-
-def write(table: Table, text: str, out: Path) -> None:
-    """Write the table and the figure, each file whole or not at all.
-
-    Raises:
-        UserError: the folder cannot be made or written to, or matplotlib is missing.
-    """
-    files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
-    files |= figure.draw(table.rows, table.noun, table.title)
-    make_folder(out)
-    for name, content in files.items():
-        write_content(out / name, content)

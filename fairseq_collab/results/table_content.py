@@ -16,6 +16,17 @@ from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, rows
 from fairseq_collab.runs.run import Run, find_runs
 
 NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
+#: What each task is measured by: a field of the record, and its name.
+SCORE_FIELDS = {
+    "translation": "bleu",
+    "summarization": "rouge.R1",
+    "language_modeling": "perplexity.{subset}",
+}
+SCORE_NAMES = {
+    "translation": "BLEU",
+    "summarization": "ROUGE-1",
+    "language_modeling": "Perplexity",
+}
 #: With a mean and a standard deviation over seeds each.
 SCORES = ("bleu", "chrf", "compound_split_bleu", "train_tokens_per_second")
 #: The same for all seeds.
@@ -40,10 +51,13 @@ class Table:
     baseline: str | None
     differences: list[against.Difference]
     command: str
+    columns: tuple[str, ...] = ()  # those of the task, where none are chosen
 
     @property
-    def facts(self) -> dict[str, Any]:
-        return self.finished[0].facts
+    def score(self) -> str:
+        """The field that the task is measured by."""
+        first = self.finished[0].record
+        return SCORE_FIELDS[first.task].format(subset=first.subset)
 
     @property
     def score_files(self) -> list[str]:
@@ -63,10 +77,11 @@ class Table:
 
     @property
     def title(self) -> str:
-        facts = self.facts
+        first = self.finished[0].record
+        sentences = "" if first.sentences is None else f" ({first.sentences:,} sentences)"
         return (
-            f"BLEU against {self.noun or 'parameters'}: {facts['data']}, {facts['subset']} "
-            f"({facts['sentences']:,} sentences)"
+            f"{SCORE_NAMES[first.task]} against {self.noun or 'parameters'}: "
+            f"{first.data}, {first.subset}{sentences}"
         )
 
 
@@ -75,6 +90,7 @@ def read_table(
     x: str = "key_dim",
     baseline: str | None = None,
     subset: str | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Table:
     """Collect runs, group them by method and ``x``, and test them against the baseline.
 
@@ -83,16 +99,19 @@ def read_table(
         x: a field of ``score.json``, a choice of the sweep, or "none"
         baseline: the method to test against, "none" for no tests; None for concatenated heads
         subset: the test set; None for each run's own
+        columns: fields of the records; none for those of the task
 
     Raises:
         UserError: there are no finished runs, or they cannot stand in one table.
     """
     finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
     found, without_x = rows(finished, x)
-    chosen = against.choose_baseline(found, baseline)
+    translates = finished[0].record.bleu is not None
+    chosen = against.choose_baseline(found, baseline) if translates or baseline else None
     arguments = sorted(str(folder) for folder in folders)
     options = ["--x", x] + (["--against", baseline] if baseline else [])
     options += ["--gen-subset", subset] if subset else []
+    options += ["--columns", ",".join(columns)] if columns else []
     return Table(
         x=x,
         rows=found,
@@ -102,6 +121,7 @@ def read_table(
         baseline=chosen,
         differences=against.differences(found, chosen) if chosen else [],
         command=shlex.join(["fairseq-collab", "table", *arguments, *options]),
+        columns=columns,
     )
 
 
@@ -116,13 +136,7 @@ def paper_bleu(table: Table, row: Row) -> float | None:
         return None
     values = there.fact("value_bytes_per_target_token")
     reduction = values / there.fact("key_bytes_per_target_token")
-    found = published.counterpart(row.method.removeprefix("fork_"), reduction)
-    return found.bleu if found else None
-
-
-def has_paper(table: Table) -> bool:
-    """Whether a row has a published counterpart."""
-    return any(paper_bleu(table, row) is not None for row in table.rows)
+    return published.counterpart(row.method.removeprefix("fork_"), reduction)
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -148,8 +162,10 @@ def as_csv(table: Table) -> str:
 
 def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[str, Any]:
     low, high = (tested and tested.interval) or (None, None)
+    first = table.finished[0].record
     spreads: dict[str, float | None] = {}
-    for field in SCORES:
+    chosen = (name for name in table.columns if name not in (*SCORES, *COSTS))
+    for field in (*SCORES, *filter(lambda name: _is_number(table, name), chosen)):
         name = field.replace("compound", "tokenised_compound")
         spreads[f"{name}_mean"] = mean(row.values(field))
         spreads[f"{name}_sd"] = deviation(row.values(field))
@@ -157,17 +173,21 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
         "method": row.label,
         **({table.x: row.x} if table.noun else {}),
         "status": "finished" if row.runs else table.empty,
-        "seeds": " ".join(str(run.facts["seed"]) for run in row.runs),
+        "seeds": " ".join(str(run.record.seed) for run in row.runs),
         **spreads,
         **{field: row.fact(field) for field in COSTS},
-        "multiply_adds_length": table.facts["multiply_adds_length"],
+        "multiply_adds_length": first.multiply_adds_length,
         "wmt14_paper_bleu_same_ratio": paper_bleu(table, row),
         "baseline": table.baseline if tested else None,
         "bleu_difference": tested.mean if tested else None,
         "bleu_difference_low": low,
         "bleu_difference_high": high,
         "p_of_seeds": against.ps(tested) if tested else None,
-        "data": table.facts["data"],
-        "subset": table.facts["subset"],
-        "bleu_signature": table.facts["bleu_signature"],
+        "data": first.data,
+        "subset": first.subset,
+        "bleu_signature": first.bleu_signature,
     }
+
+
+def _is_number(table: Table, name: str) -> bool:
+    return all(isinstance(value, (int, float)) for row in table.rows for value in row.values(name))

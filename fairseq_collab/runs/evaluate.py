@@ -20,31 +20,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
-import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fairseq import utils
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, score
-from fairseq_collab.metrics.cost import cost
-from fairseq_collab.metrics.multiply_adds import LENGTH, multiply_adds
 from fairseq_collab.metrics.provenance import circumstances
 from fairseq_collab.metrics.rouge import rouge
+from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import (
     decoding_speed,
-    entries,
-    last_line,
     perplexity,
     read_hypotheses,
     read_lines,
@@ -52,6 +42,7 @@ from fairseq_collab.runs.fairseq_output import (
 )
 from fairseq_collab.runs.record import Record, Task
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.trained import averaged_model, model_figures, training_figures
 from fairseq_collab.runs.translations import manifest, readable
 
 Facts = dict[str, Any]
@@ -146,178 +137,6 @@ def check_test_set(run: Run) -> str:
             todo="prepare the data again, with this test set",
         )
     return subset
-
-
-# ---- the model -----------------------------------------------------------------------------------
-
-
-def averaged_model(run: Run, config: DictConfig) -> list[str]:
-    """Make ``average.pt``; the names of the checkpoints that it is the mean of.
-
-    A further test set is measured with the very model that has the run's own scores; a run of an
-    existing checkpoint has got its ``average.pt`` when it was made.
-
-    Raises:
-        UserError: the training has not come to its end.
-    """
-    own = Run(run.folder)
-    if own.verdict() != "finished" and not run.trained_file.exists():
-        raise UserError(
-            f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
-        )
-    checkpoint = run.started().checkpoint
-    if checkpoint is not None:
-        return [Path(checkpoint).name]
-    record = own.score() if run.subset and run.average.exists() else None
-    if record:
-        return record.averaged
-    chosen = choose_checkpoints(run, config)
-    average_checkpoints(chosen, run.average)
-    return [Path(path).name for path in chosen]
-
-
-def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The epochs to average, all where ``max_epoch`` is less; or the best or last checkpoint.
-
-    Raises:
-        UserError: the training has not come to its end.
-    """
-    checkpoint, most = config.checkpoint, config.optimization.max_epoch
-    if checkpoint.keep_last_epochs > 0:
-        kept = checkpoint.keep_last_epochs
-        return last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
-    if checkpoint.keep_interval_updates > 0:
-        return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
-    validates = not OmegaConf.select(config, "dataset.disable_validation")
-    one = run.checkpoints / f"checkpoint_{'best' if validates else 'last'}.pt"
-    if not one.exists():
-        raise UserError(f"has no {one.name}", where=run.checkpoints, todo="train it first")
-    return [str(one)]
-
-
-def model_figures(run: Run, config: DictConfig) -> Facts:
-    """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
-    utils.import_user_module(config.common)
-    model: Any = opener.load(run.average, Path(config.task.data)).model
-    sites = attentions(model)
-    every = [attention for site in sites.values() for attention in site]
-    return {
-        # Queries and keys, all heads together, stock or ours.
-        "key_dim": common_value(attention.q_proj.out_features for attention in every),
-        "heads": common_value(attention.num_heads for attention in every),
-        "heads_by_site": {name: [one.num_heads for one in site] for name, site in sites.items()},
-        **asdict(cost(model)),
-        "multiply_adds": multiply_adds(model),
-        "multiply_adds_length": LENGTH,
-    }
-
-
-def attentions(model: Any) -> dict[str, list[Any]]:
-    """The attentions of each site that a model has, by layer."""
-    encoder = model.encoder.layers if hasattr(model, "encoder") else []
-    decoder = model.decoder.layers
-    sites = {
-        "encoder": [layer.self_attn for layer in encoder],
-        "decoder": [layer.self_attn for layer in decoder],
-        "cross": [layer.encoder_attn for layer in decoder if layer.encoder_attn is not None],
-    }
-    return {name: site for name, site in sites.items() if site}
-
-
-def common_value(values: Iterable[Any]) -> Any:
-    """The value that all have, or None where they differ."""
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
-
-
-# ---- the training --------------------------------------------------------------------------------
-
-
-def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> Facts:
-    """Speed, length and final loss of the training, from fairseq's log.
-
-    The loss is measured now where the training has not validated, or was not in this run.
-
-    Raises:
-        UserError: the log cannot be read, or no epoch has come to its end.
-    """
-    here = run.started().checkpoint is None
-    epochs = entries(run.log, "train")
-    if here and not epochs:
-        raise UserError("no finished epoch in it", where=run.log)
-    validation = (entries(run.log, "valid") or validate(run, config, lock))[-1]
-    nll = validation.get("valid_nll_loss")
-    last = epochs[-1] if epochs else {}
-    return {
-        # The median, since the first epoch after a resumption counts from there.
-        "train_tokens_per_second": round(
-            statistics.median(float(entry["train_wps"]) for entry in epochs)
-        )
-        if epochs
-        else None,
-        "train_updates": int(last.get("train_num_updates", 0)),
-        "epochs": int(last.get("epoch", 0)),
-        "valid_loss": float(validation["valid_loss"]),
-        "valid_nats": None if nll is None else float(nll) * math.log(2),
-    }
-
-
-def validate(run: Run, config: DictConfig, lock: int | None) -> list[Facts]:
-    """What ``fairseq-validate`` logs of the averaged model.
-
-    Raises:
-        UserError: it failed.
-    """
-    log = run.folder / "valid.log"
-    words = ["--path", run.average, "--valid-subset", "valid", "--log-format", "json"]
-    fairseq("validate", run, config, lock, log, ["--task", config.task["_name"], *words])
-    found = entries(log, "valid")
-    if not found:
-        raise UserError("no validation loss in it", where=log)
-    return found
-
-
-# ---- fairseq's commands --------------------------------------------------------------------------
-
-
-def fairseq(
-    name: str, run: Run, config: DictConfig, lock: int | None, output: Path, words: list[Any]
-) -> str:
-    """Run one of fairseq's commands on the run's data, in a process of its own.
-
-    Args:
-        output: what it prints, kept whole or not at all; of ``fairseq-generate`` without its log.
-
-    Returns:
-        its log: where fairseq's logger writes beside a plug-in
-
-    Raises:
-        UserError: it failed; with the last line that it wrote.
-    """
-    tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
-    command = [
-        *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
-        *("--user-dir", config.common.user_dir, *words),
-        *(["--max-tokens", tokens] if tokens else ["--batch-size", config.dataset.batch_size]),
-        *("--num-workers", config.dataset.num_workers),
-        *(["--cpu"] * bool(config.common.cpu)),
-        *(["--fp16"] * bool(config.common.fp16)),
-    ]
-    partial = output.with_name(f"{output.name}.part")
-    with partial.open("w") as file:
-        ended = subprocess.run(
-            list(map(str, command)),
-            stdout=file,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=[] if lock is None else [lock],
-        )
-        if name != "generate":
-            file.write(ended.stderr)
-    if ended.returncode:
-        raise UserError(f"fairseq-{name} failed: {last_line(ended.stderr)}", where=run.folder)
-    os.replace(partial, output)
-    return ended.stderr
 
 
 def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> float | None:

@@ -92,8 +92,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
             config.merge_with_dotlist([f"{name}={text}"])
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
-    text: str = OmegaConf.to_yaml(config)
-    return DictConfig(yaml.safe_load(text))  # as it will be read again
+    whole: str = OmegaConf.to_yaml(config)
+    return DictConfig(yaml.safe_load(whole))  # as it will be read again
 
 
 def subwords_of(data: Path) -> str | None:

@@ -81,8 +81,6 @@ def perplexity(printed: str) -> float | None:
 def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
     """What a log tells of every epoch, or of every validation; [] where there is no log.
 
-    Entries that a kill has cut are left out.
-
     Raises:
         UserError: the log cannot be read.
     """
@@ -92,6 +90,11 @@ def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
         return []
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=log) from error
+    return entries_in(text, kind)
+
+
+def entries_in(text: str, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
+    """The entries in a part of a log; those that a kill has cut are left out."""
     found = []
     for name, entry in _ENTRY.findall(text):
         if name == kind:

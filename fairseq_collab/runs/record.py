@@ -256,5 +256,5 @@ def _typed(value: Any, kind: Any) -> Any:
             raise TypeError from error
     numbers = (int, float) if kind is float else kind
     if origin is None and isinstance(value, numbers) and (kind is bool or type(value) is not bool):
-        return value
+        return float(value) if kind is float else value
     raise TypeError

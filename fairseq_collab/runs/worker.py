@@ -19,14 +19,13 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from collab_common.provenance import commit, today
-from fairseq_collab.runs.fairseq_output import last_line
+from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import Busy, Run
 from fairseq_collab.runs.sweep import Job
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
-_EPOCH = re.compile(r'\| train \| \{"epoch": (\d+)')
 _TAIL = 20_000  # bytes of a log that are looked at
 _POLL = 2.0  # seconds between looks at the logs
 
@@ -170,8 +169,8 @@ def tail(log: Path, start: int = 0) -> str:
 
 def last_epoch(run: Run) -> int:
     """The last epoch that a run has finished."""
-    epochs = _EPOCH.findall(tail(run.log)) if run.log.exists() else []
-    return int(epochs[-1]) if epochs else 0
+    epochs = entries_in(tail(run.log), "train") if run.log.exists() else []
+    return int(epochs[-1]["epoch"]) if epochs else 0
 
 
 def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO) -> int:

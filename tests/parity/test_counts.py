@@ -9,8 +9,7 @@ from __future__ import annotations
 import pytest
 import toy
 
-from fairseq_collab.metrics.cost import cost
-from fairseq_collab.metrics.multiply_adds import multiply_adds
+from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.models.config import PRESET_SIZES
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols

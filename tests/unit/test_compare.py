@@ -10,7 +10,9 @@ import pytest
 from run_folders import start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
-from fairseq_collab.results import compare
+from fairseq_collab.commands.compare import main
+from fairseq_collab.metrics import significance
+from fairseq_collab.runs.translations import read_system
 
 WORDS = [f"Wort{i}" for i in range(15)]
 
@@ -37,7 +39,7 @@ def files(folder: Path, a: list[str], b: list[str]) -> tuple[Path, Path]:
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    assert compare.main([*map(str, arguments), "--json"]) == 0
+    assert main([*map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -81,9 +83,9 @@ def test_few_different_sentences_are_no_evidence(
     tmp_path: Path, reference: Path, number: int, least: float
 ) -> None:
     a, b = files(tmp_path, sentences(), spoilt(sentences()[:number], 3) + sentences()[number:])
-    systems = [compare.read_system(path, reference) for path in (a, b)]
-    assert compare.least_p(*systems) == least
-    for result in compare.paired(*systems, "randomisation", 100):
+    systems = [read_system(path, reference).hypotheses for path in (a, b)]
+    assert significance.least_p(*systems) == least
+    for result in significance.paired(*systems, sentences(), "randomisation", 100):
         assert result.p >= least
 
 
@@ -93,7 +95,7 @@ def test_the_same_seed_gives_the_same_text(
     a, b = files(tmp_path, spoilt(sentences(), 2), spoilt(sentences(30), 1) + sentences()[30:])
     texts = []
     for _ in range(2):
-        assert compare.main([str(a), str(b), "--reference", str(reference), "--samples=50"]) == 0
+        assert main([str(a), str(b), "--reference", str(reference), "--samples=50"]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
     assert f"baseline: {a}\n" in texts[0]
@@ -131,7 +133,7 @@ def two_runs(parent: Path, **facts: object) -> list[str]:
 )
 def test_other_data_is_refused(tmp_path: Path, facts: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as refusal:
-        compare.main(two_runs(tmp_path, **facts))
+        main(two_runs(tmp_path, **facts))
     assert message in str(refusal.value)
 
 
@@ -140,33 +142,33 @@ def test_other_references_are_refused(tmp_path: Path) -> None:
     others = spoilt(sentences(), 1)
     write_translations(Path(runs[1]), sentences(), others)
     with pytest.raises(UserError, match="were scored against different references"):
-        compare.main(runs)
+        main(runs)
     write_translations(Path(runs[1]), sentences(59), sentences(59))
     with pytest.raises(UserError, match=r"60 sentences in .*a_64_1, 59 in .*b_64_1"):
-        compare.main(runs)
+        main(runs)
 
 
 def test_other_numbers_of_sentences_are_refused(tmp_path: Path, reference: Path) -> None:
     a, b = files(tmp_path, sentences(), sentences(59))
     with pytest.raises(UserError, match=r"b\.out: 59 hypotheses, but 60 sentences in "):
-        compare.main([str(a), str(b), "--reference", str(reference)])
+        main([str(a), str(b), "--reference", str(reference)])
 
 
 def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
     good = two_runs(tmp_path)[0]
     waiting = start_run(tmp_path, "waiting")
     with pytest.raises(UserError, match="waiting: not a finished run: incomplete"):
-        compare.main([good, str(waiting)])
+        main([good, str(waiting)])
     lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
     with pytest.raises(UserError, match=r"not a finished run: diverged \(loss is nan\)"):
-        compare.main([good, str(lost)])
+        main([good, str(lost)])
 
 
 def test_translations_changed_after_scoring_are_refused(tmp_path: Path) -> None:
     runs = two_runs(tmp_path)
     write_generation(Path(runs[1]) / "generation.txt", spoilt(sentences(), 1))
     with pytest.raises(UserError, match=r"but the run recorded 100\.00; give the reference"):
-        compare.main(runs)
+        main(runs)
 
 
 def test_translations_in_moses_tokens_are_tested_as_they_were_scored(tmp_path: Path) -> None:
@@ -180,13 +182,13 @@ def test_translations_in_moses_tokens_are_tested_as_they_were_scored(tmp_path: P
     write_translations(run, text, text)
     tokens = ["Hallo , Welt ! Guten Tag .", "Der Hund schläft heute lange ."]
     write_generation(run / "generation.txt", tokens)
-    assert compare.read_system(run).hypotheses == text
+    assert read_system(run).hypotheses == text
 
 
 def test_a_file_needs_a_reference(tmp_path: Path) -> None:
     a, b = files(tmp_path, sentences(), sentences())
     with pytest.raises(UserError, match=r"a\.out: is not a run; give its reference text"):
-        compare.main([str(a), str(b)])
+        main([str(a), str(b)])
 
 
 @pytest.mark.parametrize("value", ["0", "-3", "many", ""])
@@ -196,4 +198,4 @@ def test_a_seed_that_is_none(
     monkeypatch.setenv("SACREBLEU_SEED", value)
     a, b = files(tmp_path, sentences(), sentences())
     with pytest.raises(UserError, match=f"SACREBLEU_SEED: {value!r} is no seed"):
-        compare.main([str(a), str(b), "--reference", str(reference)])
+        main([str(a), str(b), "--reference", str(reference)])

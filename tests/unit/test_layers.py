@@ -36,9 +36,7 @@ ROOMS = (
     "commands",
 )
 #: Imports against the order that are still to be mended.
-KNOWN = {
-    ("runs", "results"),
-}
+KNOWN: set[tuple[str, str]] = set()
 
 
 def imports(source: str, module: str, is_package: bool = False) -> Iterator[str]:

@@ -14,10 +14,11 @@ from run_folders import some_record
 
 from collab_common.errors import UserError
 from collab_common.folder import build_folder
-from fairseq_collab.runs.evaluate import choose_checkpoints, manifest_hash, training_figures
+from fairseq_collab.runs.evaluate import manifest_hash, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Busy, Run, runs_under
 from fairseq_collab.runs.sweep import combinations, plan, run_name
+from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
 from fairseq_collab.runs.worker import why
 
@@ -172,6 +173,29 @@ def test_tokenised_translations_become_readable(tmp_path: Path) -> None:
     form = {"moses": True, "hyphens": None}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
     assert readable(tokens, tmp_path, "de") == ["Hallo, Welt!"]
+
+
+def test_data_in_moses_tokens_have_a_further_score(tmp_path: Path) -> None:
+    """BLEU of tokens, against the reference that fairseq has; and what the recipe says."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "test.de").write_text("Ein Hund schläft, sagt sie.\n")
+    form = {"moses": True, "hyphens": None, "lowercased": False}
+    options = {"corpus": "iwslt14", "variant": "fairseq", "languages": ["en", "de"]}
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": form, "options": options}))
+    generation = tmp_path / "generation.txt"
+    tokens = "Ein Hund schläft , sagt sie ."
+    generation.write_text(f"T-0\t{tokens}\nH-0\t-1\t{tokens}\nD-0\t-1\t{tokens}\n")
+    found = translation_scores(generation, tmp_path, "test", {"target_lang": "de"})
+    assert found["bleu"] == found["tokenised_bleu"] == pytest.approx(100)
+    assert "tok:none" in found["tokenised_signature"]
+    assert (found["corpus"], found["lowercased"], found["note"]) == ("iwslt14", False, None)
+
+
+def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
+    with pytest.raises(
+        UserError, match=r"evaluation\.task: no evaluation of 'masked_lm'; give one"
+    ):
+        task_of(OmegaConf.create({"task": {"_name": "masked_lm"}}))
 
 
 def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:

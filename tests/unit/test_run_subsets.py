@@ -12,14 +12,17 @@ from commands import REPOSITORY
 from run_folders import some_record, start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
-from fairseq_collab.commands import score
+from fairseq_collab.commands import compare, score
+from fairseq_collab.commands import table as table_command
 from fairseq_collab.metrics import bleu
-from fairseq_collab.results import compare, table
+from fairseq_collab.results import table
 from fairseq_collab.results.stored import content_of, table_of
 from fairseq_collab.results.table_content import read_table
-from fairseq_collab.runs.evaluate import averaged_model, check_test_set
+from fairseq_collab.runs.evaluate import check_test_set
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.trained import averaged_model
+from fairseq_collab.runs.translations import read_system
 
 CHECKPOINT = REPOSITORY / "tests" / "stored" / "transformer_collab_1" / "checkpoint.pt"
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]
@@ -107,7 +110,7 @@ def test_scores_of_an_earlier_model_do_not_count(tmp_path: Path, later: dict[str
 def test_table_of_a_subset(tmp_path: Path) -> None:
     two_runs(tmp_path)
     own, other = (read_table([tmp_path], subset=subset) for subset in (None, "test1"))
-    assert other.facts["subset"] == "test1"
+    assert other.finished[0].record.subset == "test1"
     gains = [found.differences[0] for found in (own, other)]
     assert gains[0].mean > 0 > gains[1].mean
     (_, p), (_, other_p) = (gain.p[0] for gain in gains)
@@ -121,7 +124,7 @@ def test_table_of_a_subset(tmp_path: Path) -> None:
 
 def test_the_command_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_runs(tmp_path)
-    assert table.main([str(tmp_path), "--gen-subset", "test1"]) == 0
+    assert table_command.main([str(tmp_path), "--gen-subset", "test1"]) == 0
     assert capsys.readouterr().out == table.markdown(read_table([tmp_path], subset="test1"))
 
 
@@ -157,7 +160,7 @@ def test_a_broken_score_of_a_subset_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 2"):
         read_table([tmp_path], subset="test1")
     with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 2"):
-        compare.read_system(folder, subset="test1")
+        read_system(folder, subset="test1")
 
 
 def test_compare_on_a_subset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

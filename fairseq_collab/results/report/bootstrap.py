@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_collab.metrics.significance import METRICS, least_p, seed
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.compare import METRICS, least_p, seed
 from fairseq_collab.runs.translations import System
 
 Scores = NDArray[np.float64]
@@ -81,7 +81,7 @@ def interval(seeds: Sequence[Resampled]) -> Interval:
 
 
 def p_value(baseline: Resampled, system: Resampled, least: float) -> float:
-    """Two-sided p of the difference of two runs, not below ``least`` (:func:`compare.least_p`)."""
+    """Two-sided p of the difference of two runs, not below ``least`` (:func:`least_p`)."""
     gains = np.abs(system.draws - baseline.draws)
     beyond = gains - gains.mean() > abs(system.score - baseline.score)
     return max(float((beyond.sum() + 1) / (len(gains) + 1)), least)
@@ -97,6 +97,5 @@ class Scored:
 
 def paired_p(baseline: Scored, ours: Scored) -> float:
     """p of the BLEU of two runs, as ``fairseq-collab compare`` gives it."""
-    return p_value(
-        baseline.scores["BLEU"], ours.scores["BLEU"], least_p(baseline.system, ours.system)
-    )
+    least = least_p(baseline.system.hypotheses, ours.system.hypotheses)
+    return p_value(baseline.scores["BLEU"], ours.scores["BLEU"], least)

@@ -27,8 +27,8 @@ from omegaconf import OmegaConf
 
 from collab_common.provenance import commit, versions
 from fairseq_collab.metrics.provenance import PACKAGES
+from fairseq_collab.metrics.significance import METRICS, seed
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.compare import METRICS, seed
 from fairseq_collab.results.report import budget, curves, matrix, notes, papers
 from fairseq_collab.results.report.bootstrap import (
     Interval,

@@ -1,0 +1,46 @@
+"""``fairseq-collab compare``: significance tests of two translations of one set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fairseq_collab.metrics.significance import TESTS
+from fairseq_collab.results.compare import as_json, paired, summary
+from fairseq_collab.runs.translations import read_system
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab compare",
+        description="Paired significance tests (sacreBLEU) of two translations of the same set.",
+    )
+    for name in ("baseline", "system"):
+        parser.add_argument(name, type=Path, help="a run's folder, or fairseq-generate's output")
+    parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
+    parser.add_argument(
+        "--gen-subset",
+        metavar="SUBSET",
+        help="compare the runs on this test set (default: their own, dataset.gen_subset)",
+    )
+    parser.add_argument("--test", choices=[*TESTS, "both"], default="bootstrap")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="default: 1000 for bootstrap, 10000 for randomisation",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(argv)
+    if args.samples < 0:
+        parser.error("--samples: give a number above 0")
+    if args.gen_subset and not (args.baseline.is_dir() or args.system.is_dir()):
+        parser.error("argument --gen-subset: only runs have test sets")
+    baseline, system = (
+        read_system(path, args.reference, args.gen_subset) for path in (args.baseline, args.system)
+    )
+    tests = list(TESTS) if args.test == "both" else [args.test]
+    results = [result for test in tests for result in paired(baseline, system, test, args.samples)]
+    print(as_json(baseline, system, results) if args.json else summary(baseline, system, results))
+    return 0

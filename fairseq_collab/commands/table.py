@@ -1,0 +1,78 @@
+"""``fairseq-collab table``: many runs in one table and one figure, made from run folders only.
+
+One row a method and key dimension, or whatever ``--x`` names; with ``--x none``, a row a method and
+its choices.  Mean and standard deviation over seeds, costs, and the paper's score beside ours.
+Runs that are not finished are listed, never averaged in.  The same runs give the same bytes, in
+whatever order they are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from collab_common.files import make_folder, write_content
+from fairseq_collab.results import against, figure
+from fairseq_collab.results.rows import NO_X
+from fairseq_collab.results.table import heading, markdown
+from fairseq_collab.results.table_content import Table, as_csv, read_table
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-collab table",
+        description="A table (and, with --out, a figure) of runs: one row a method and key "
+        "dimension, or whatever --x says; mean and standard deviation over seeds.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
+    parser.add_argument(
+        "--x",
+        default="key_dim",
+        help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
+        f"{NO_X}: a row a method and its choices, and BLEU against parameters in the figure",
+    )
+    parser.add_argument(
+        "--columns",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        metavar="A,B,...",
+        help="fields of score.json, such as bleu,rouge.R1,perplexity.test,valid_loss,parameters, "
+        "or choices of the sweep (default: scores and costs of the task)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="ROW",
+        help="the baseline of the tests: a method, or a row by its name in the table, such as "
+        "'concatenated, layers=2' (default: concatenated heads, if there); "
+        f"{against.NO_TEST}: no tests",
+    )
+    parser.add_argument(
+        "--gen-subset",
+        metavar="SUBSET",
+        help="the scores on this test set, made by fairseq-collab score --gen-subset (default: on "
+        "each run's own, dataset.gen_subset)",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
+    )
+    args = parser.parse_args(argv)
+    table = read_table(args.runs, args.x, args.against, args.gen_subset, args.columns)
+    text = markdown(table)
+    if args.out:
+        write(table, text, args.out)
+    print(text, end="")
+    return 0
+
+
+def write(table: Table, text: str, out: Path) -> None:
+    """Write the table and the figure, each file whole or not at all.
+
+    Raises:
+        UserError: the folder cannot be made or written to.
+    """
+    files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
+    score = table.score
+    files |= figure.draw(table.rows, table.noun, table.title, score, heading(table, score))
+    make_folder(out)
+    for name, content in files.items():
+        write_content(out / name, content)

@@ -1,0 +1,115 @@
+"""Is the difference between two translations of one set chance?
+
+Tests are sacreBLEU's (``sacrebleu.significance.PairedTest``): paired bootstrap resampling (Koehn
+2004) and paired approximate randomisation (Riezler and Maxwell 2005), two-sided, seeded by
+SACREBLEU_SEED (12345 if unset).  They ask how the scores would change with other sentences, not
+with another training: a small p says that these two models differ, not that their methods do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from collab_common.errors import UserError
+
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step
+
+SEED_VARIABLE = "SACREBLEU_SEED"
+#: Our names of the tests, sacreBLEU's, and its default numbers of samples.
+TESTS = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10000)}
+METRICS = {"BLEU": BLEU, "chrF": CHRF}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric (0 to 100) under one test; ``ci`` is half of a 95 % bootstrap interval."""
+
+    test: str
+    metric: str
+    baseline: float
+    baseline_ci: float
+    system: float
+    system_ci: float
+    difference: float
+    p: float
+    signature: str
+
+
+def paired(
+    baseline: list[str],
+    system: list[str],
+    references: list[str],
+    test: str,
+    samples: int = 0,
+    metrics: Sequence[str] = tuple(METRICS),
+) -> list[Result]:
+    """Run one of ``TESTS`` with ``samples`` samples (0: sacreBLEU's default), one result a metric.
+
+    Raises:
+        UserError: SACREBLEU_SEED is not a seed.
+    """
+    seed()
+    short, default = TESTS[test]
+    signatures, scores = PairedTest(
+        [("baseline", baseline), ("system", system)],
+        {name: METRICS[name]() for name in metrics},
+        [references],
+        test_type=short,
+        n_samples=samples or default,
+        # Randomisation has no intervals of its own: 1,000 bootstrap samples, sacreBLEU's default.
+        n_ar_confidence=0 if short == "ar" else -1,
+    )()
+    least = least_p(baseline, system)
+    found = []
+    for name, key in zip(metrics, signatures, strict=True):
+        theirs, ours = cast(list[Any], scores[key])
+        result = Result(
+            test=test,
+            metric=name,
+            baseline=float(theirs.score),
+            baseline_ci=float(theirs.ci),
+            system=float(ours.score),
+            system_ci=float(ours.ci),
+            difference=float(ours.score - theirs.score),
+            p=max(float(ours.p_value), least),
+            signature=str(signatures[key]),
+        )
+        found.append(result)
+    return found
+
+
+def different(baseline: list[str], system: list[str]) -> int:
+    """The number of sentences that the two translate differently."""
+    return sum(a != b for a, b in zip(baseline, system, strict=True))
+
+
+def least_p(baseline: list[str], system: list[str]) -> float:
+    """The smallest two-sided p that n differing sentences can give: 2 of their 2^n exchanges.
+
+    sacreBLEU counts samples that differ by *more* than the two systems do, which none does if they
+    are identical: it then reports 1/(samples + 1), its smallest p.
+    """
+    return min(1.0, 2.0 ** (1 - different(baseline, system)))
+
+
+def seed() -> int | None:
+    """The seed of the tests, by the environment; None for a new one every time.
+
+    Raises:
+        UserError: it is not a seed.  (0 would be printed in signatures, but not used.)
+    """
+    text = os.environ.get(SEED_VARIABLE, "12345")
+    if text.lower() == "none":
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise UserError(
+            f"{text!r} is no seed", where=SEED_VARIABLE, todo="set a whole number above 0, or unset"
+        )
+    return int(text)

@@ -1,0 +1,94 @@
+"""The typed record of a run: written, read, read from version 1, refused where it is faulty."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import facts_of, some_record
+
+from collab_common.errors import UserError
+from fairseq_collab.metrics.rouge import Interval
+from fairseq_collab.runs.record import Failure, Record, Started, read
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    record = replace(
+        some_record(),
+        task="summarization",
+        rouge={name: Interval(30.0, 29.0, 31.0) for name in ("R1", "R2", "RL")},
+        heads_by_site={"encoder": [4, 2]},
+        key_dim=None,
+    )
+    record.write(tmp_path / "score.json")
+    assert Record.read(tmp_path / "score.json") == record
+    content = json.loads((tmp_path / "score.json").read_text())
+    assert (content["version"], content["rouge"]["R1"]["mean"]) == (2, 30.0)
+
+
+def test_version_1_is_read(tmp_path: Path) -> None:
+    """Its names are kept, what it lacks has its default, and what nobody knows is left out."""
+    facts = facts_of("collab", 64, seed=3, bleu=41, unknown="field")
+    path = tmp_path / "key_dim-64" / "score.json"
+    record = Record.of(facts, path)
+    assert (record.version, record.task, record.run) == (2, "translation", "key_dim-64")
+    assert (record.bleu, record.seed, record.rouge, record.command) == (41.0, 3, None, None)
+    assert {
+        name: getattr(record, name) for name in facts if name not in ("version", "unknown")
+    } == {name: fact for name, fact in facts.items() if name not in ("version", "unknown")}
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"seed": "1"}, "seed is '1', not int; score the run again"),
+        ({"seed": True}, "seed is True, not int"),
+        ({"heads": 2.5}, "heads is 2.5, not int | None"),
+        ({"overrides": {"model": 1}}, "overrides is {'model': 1}, not dict[str, str]"),
+        ({"averaged": "last"}, "averaged is 'last', not list[str]"),
+        (
+            {"rouge": {"R1": {"mean": 1.0}}},
+            "rouge is {'R1': {'mean': 1.0}}, not dict[str, Interval",
+        ),
+        ({"bleu": None}, "lacks bleu"),
+        ({"version": 3}, "version 3, not 2; score the run again"),
+    ],
+)
+def test_faulty_fields_are_named(facts: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        Record.of(facts_of("collab", 64, **facts), Path("run/score.json"))
+    assert str(refused.value).startswith(f"run/score.json: {message}")
+
+
+@pytest.mark.parametrize("content", ["[]", "1", "null"])
+def test_what_is_no_record(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "score.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"score\.json: version None, not 2"):
+        Record.read(path)
+
+
+def test_each_task_has_its_scores() -> None:
+    whole = json.loads(json.dumps(some_record().__dict__))
+    for task, missing in (("summarization", "rouge"), ("language_modeling", "perplexity")):
+        with pytest.raises(UserError, match=f"score.json: lacks {missing}; score the run again"):
+            Record.of({**whole, "task": task}, Path("run/score.json"))
+    with pytest.raises(UserError, match="task is 'parsing', not Task"):
+        Record.of({**whole, "task": "parsing"}, Path("run/score.json"))
+    perplexity = {"valid": 90.5, "test": 88.0}
+    of_words = {**whole, "task": "language_modeling", "bleu": None, "perplexity": perplexity}
+    assert Record.of(of_words, Path("run/score.json")).perplexity == perplexity
+
+
+def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    assert read(Started, path) is None
+    path.write_text('{"overrides": {"model.key_dim": "8"}, "date": "2026-11-21"}')
+    started = read(Started, path)
+    assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
+    path.write_text('{"verdict": "lost", "reason": ""}')
+    with pytest.raises(UserError, match=r"file\.json: verdict is 'lost', not Verdict"):
+        read(Failure, path)
