@@ -22,18 +22,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.concatenated import (
-    INITS,
-    SCALES,
-    check_choice,
-    check_positive,
-    even_head_size,
-    init_output,
-    init_projection,
-    numbered,
-    scaling,
-)
-from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
+from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.heads import KIND, HeadAttention, linear, numbered, split_heads
+from fairseq_collab.attention.init import INITS, init_output, init_projection
+from fairseq_collab.attention.scores import SCALES, scaling
 
 #: Biases: in both projections (the authors' fork), per-head content vectors (their library), none.
 BIASES = ("projection", "content", "none")

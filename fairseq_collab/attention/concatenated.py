@@ -9,17 +9,12 @@ stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` 
 
 from __future__ import annotations
 
-import math
+from torch import Tensor
 
-from torch import Tensor, nn
-
-from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
-
-#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
-SCALES = ("key", "embed")
-#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
-#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
-INITS = ("constant", "fork")
+from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.heads import KIND, HeadAttention, linear, numbered, split_heads
+from fairseq_collab.attention.init import INITS, init_output, init_projection
+from fairseq_collab.attention.scores import SCALES, scaling
 
 
 class ConcatenatedAttention(HeadAttention):
@@ -108,48 +103,3 @@ class ConcatenatedAttention(HeadAttention):
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.head_dim
-
-
-def init_projection(projection: nn.Linear, same_dims: bool) -> None:
-    """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
-    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
-
-
-def init_output(projection: nn.Linear) -> None:
-    """Initialise an output projection as fairseq does: Xavier, bias zero."""
-    nn.init.xavier_uniform_(projection.weight)
-    nn.init.zeros_(projection.bias)
-
-
-def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
-    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
-    check_choice("attention scale", scale, SCALES)
-    return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5
-
-
-def even_head_size(embed_dim: int, num_heads: int) -> int:
-    """``d/H``, which must be whole."""
-    if embed_dim % num_heads:
-        raise ValueError(
-            f"the model size {embed_dim} does not divide by {num_heads} heads: "
-            "change one of them, or give the head sizes"
-        )
-    return embed_dim // num_heads
-
-
-def check_positive(**sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError, with the choices, for an unknown one."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
-
-
-def numbered(choices: tuple[str, ...]) -> str:
-    """``(0 a, 1 b)``: how a choice reads in a signature."""
-    return f"({', '.join(f'{i} {choice}' for i, choice in enumerate(choices))})"

@@ -29,11 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.concatenated import (
-    ConcatenatedAttention,
-    check_choice,
-    check_positive,
-)
+from fairseq_collab.attention.checks import check_choice, check_positive
+from fairseq_collab.attention.concatenated import ConcatenatedAttention
 from fairseq_collab.attention.heads import KIND
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)

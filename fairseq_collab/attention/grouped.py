@@ -14,13 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.attention.concatenated import (
-    ConcatenatedAttention,
-    check_choice,
-    check_positive,
-    numbered,
-)
-from fairseq_collab.attention.heads import KIND, split_heads
+from fairseq_collab.attention.checks import check_choice, check_positive
+from fairseq_collab.attention.concatenated import ConcatenatedAttention
+from fairseq_collab.attention.heads import KIND, numbered, split_heads
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
 FEATURES = ("value", "attention", "output")

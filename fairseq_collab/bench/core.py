@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.beams import (
-    IncrementalState,
     fold_beams,
     start_beam_history,
     unfold_beams,
 )
+from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.bench import authors
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 from fairseq_collab.bench.settings import (

@@ -16,12 +16,16 @@ from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import AttentionBuilder, Encoder
 from fairseq_collab.models.signature import check_weights
 
-#: Options of fairseq's transformer that reach inside its own attention.
+#: Options of fairseq's transformer that do not work with our attention, and why.
+_QUANTISES = "quantises fairseq's own attention modules; this model has its own"
+_XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
 _UNSUPPORTED = {
-    "quant_noise_pq": "--quant-noise-pq quantises fairseq's own attention modules",
-    "quant_noise_scalar": "--quant-noise-scalar quantises fairseq's own attention modules",
-    "encoder_xformers_att_config": "xFormers replaces fairseq's own attention",
-    "decoder_xformers_att_config": "xFormers replaces fairseq's own attention",
+    "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
+    "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
+    "encoder_xformers_att_config": _XFORMERS,
+    "decoder_xformers_att_config": _XFORMERS,
+    "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
+    "the beams of a sentence share their cache",
 }
 
 
@@ -42,14 +46,14 @@ class CheckedModel(BaseFairseqModel):
 
 
 def refuse_unsupported(options: Mapping[Any, Any]) -> None:
-    """Refuse options that reach inside fairseq's own attention.
+    """Refuse options that do not work with our attention.
 
     Raises:
         UserError: names the first that is set.
     """
     for option, why in _UNSUPPORTED.items():
         if options.get(option):
-            raise UserError(f"{why}; this model has its own: leave the option out")
+            raise UserError(f"{why}: leave the option out")
 
 
 class HeadTransformer(CheckedModel, TransformerModelBase):
@@ -97,8 +101,7 @@ class HeadTransformer(CheckedModel, TransformerModelBase):
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
-        # Cross+self-attention concatenates the output with every beam's own states.
-        self.encoder.beams_share_output = beam_size > 1 and not self.cfg.cross_self_attention
+        self.encoder.beams_share_output = beam_size > 1
 
 
 def register_presets(arch: str, model: type[HeadTransformer], options: type) -> None:

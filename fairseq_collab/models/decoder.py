@@ -5,7 +5,7 @@ Shapes:
     S  source length    d  model size    H  heads
 
 Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
-a sentence are then what query positions are in training, and no attention has to fold them.
+a sentence are then what query positions are in training, and no attention knows of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.beams import (
     BeamHistory,
-    IncrementalState,
     beam_history,
     fold_beams,
+    has_beam_history,
     start_beam_history,
     unfold_beams,
 )
+from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.attention.linear import Linear
 from fairseq_collab.models.layers import DecoderLayer, wrap_layer
 from fairseq_collab.models.signature import register_dictionary_signature
@@ -87,8 +88,7 @@ class Decoder(TransformerDecoderBase):
         if alignment_layer is None:
             wanted = self.need_attn and not self.training
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
-        # Cross+self-attention has keys of the encoder among those of the steps.
-        if incremental_state is not None and not self.cross_self_attention:
+        if incremental_state is not None:
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
             )
@@ -151,11 +151,10 @@ class Decoder(TransformerDecoderBase):
         self, last: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
     ) -> BeamHistory:
         """Say once, for the self-attentions of all layers, who sees what of this step."""
-        history = beam_history(state)
-        if history is None:
+        if not has_beam_history(state):
             rows = last.size(0)
-            sentences = rows if source is None else source.size(1)
-            history = start_beam_history(state, sentences, rows, like)
+            start_beam_history(state, rows if source is None else source.size(1), rows, like)
+        history = beam_history(state)
         padding = last.eq(self.padding_idx)  # (rows, 1)
         history.extend(padding if padding.any() else None)
         return history
@@ -164,6 +163,5 @@ class Decoder(TransformerDecoderBase):
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
         """Called by fairseq before that of the layers' attentions."""
-        history = beam_history(incremental_state)
-        if history is not None:
-            history.reorder(new_order)
+        if has_beam_history(incremental_state):
+            beam_history(incremental_state).reorder(new_order)

@@ -116,7 +116,7 @@ class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
             self.layer,
             embed_dim,
             cfg.decoder.attention_heads,
-            self_attention=not cfg.cross_self_attention,
+            self_attention=True,
         )
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:

@@ -38,6 +38,11 @@ def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, su
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
         ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
         (
+            {"cross_self_attention": True, "no_cross_attention": True},
+            "--cross-self-attention caches the encoder's states once a beam; here the beams of a "
+            "sentence share their cache: leave the option out",
+        ),
+        (
             {"share_all_embeddings": True, "encoder_embed_dim": 8},
             "--share-all-embeddings requires --encoder-embed-dim to match",
         ),

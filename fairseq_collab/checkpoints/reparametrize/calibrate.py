@@ -24,7 +24,7 @@ from fairseq import utils
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.concatenated import check_choice
+from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.reparametrize.source import Place, Source
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the

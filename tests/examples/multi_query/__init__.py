@@ -21,8 +21,9 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.concatenated import even_head_size, init_output, init_projection
+from fairseq_collab.attention.checks import even_head_size
 from fairseq_collab.attention.heads import KIND, linear, split_heads
+from fairseq_collab.attention.init import init_output, init_projection
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.layers import AttentionBuilder, Site
