@@ -62,7 +62,9 @@ COMMANDS = {
 DATA = {
     "demo-data": Command("data_prep.demo_data", "the corpus of recipes/demo.sh", False),
     "dialogsum": Command("data_prep.dialogsum", "DialogSum, from a folder", False),
-    "embedded": Command("data_prep.embedded.__main__", "generated pairs with trees", False),
+    "embedded": Command(
+        "data_prep.embedded.__main__", "generated pairs with trees", False
+    ),
     "iwslt14": Command("data_prep.iwslt14", "a stage of recipes/iwslt14.sh", False),
     "multi30k": Command("data_prep.multi30k", "Multi30k, from download to data folder", False),
     "prepare": Command("data_prep.prepare", "text to a data folder", False),

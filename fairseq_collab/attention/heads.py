@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.beams import beam_history
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState
-from fairseq_collab.attention.linear import Linear
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
@@ -43,21 +42,17 @@ SIGNATURE_VERSION = 1
 KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated)"
 
 
-class ZeroBiasLinear(Linear):
-    """A linear map without bias, for callers that read ``.bias.shape`` (fairseq's encoder layer).
-
-    The bias is a constant zero: neither a parameter nor part of the state dict.
-    """
-
-    def __init__(self, in_features: int, out_features: int):
-        super().__init__(in_features, out_features, bias=False)
-        del self.bias
-        self.register_buffer("bias", torch.zeros(out_features), persistent=False)
-
-
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
-    """A linear map with a trained bias, or with one that stays zero."""
-    return (Linear if bias else ZeroBiasLinear)(in_features, out_features)
+    """A linear map with a trained bias, or with a constant zero in place of it.
+
+    The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
+    parameter nor part of the state dict.
+    """
+    projection = nn.Linear(in_features, out_features, bias=bias)
+    if not bias:
+        del projection.bias
+        projection.register_buffer("bias", torch.zeros(out_features), persistent=False)
+    return projection
 
 
 class HeadAttention(nn.Module):

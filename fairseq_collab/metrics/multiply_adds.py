@@ -18,24 +18,17 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_collab.attention.linear import ONEDNN_LINEAR
+from fairseq_collab.kernels.onednn import restore_linear
 
 #: Source and target length that costs are stated at, as in the paper above.
 LENGTH = 30
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
 
 
-def _linear_flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
-    return 2 * x.numel() * weight[0]
-
-
-#: The product of oneDNN that our linear maps may use; torch has no formula for it.
-_ONEDNN = {} if ONEDNN_LINEAR is None else {ONEDNN_LINEAR: _linear_flops}
-
-
 def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
     """Multiply-adds of an encoder-decoder transformer, stock or ours, on one sentence pair."""
     model = copy.deepcopy(model).eval()
+    restore_linear(model)  # torch has no count of oneDNN's products
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             module.can_use_fastpath = False  # a fused kernel, which the counter cannot see into
@@ -43,7 +36,7 @@ def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = 
     target = torch.full((1, target_length), _SOME_WORD)
     # Plain products in place of fused kernels, which the counter cannot see into either.
     plain = sdpa_kernel(SDPBackend.MATH)
-    counter = FlopCounterMode(display=False, custom_mapping=_ONEDNN)
+    counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:
         model(source, torch.tensor([source_length]), target)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -1,7 +1,8 @@
-"""What all our encoder-decoder models share: building, loading with checks, beams."""
+"""What all our models share: building and loading, with checks; and encoder-decoder models."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from omegaconf import DictConfig
 from torch import nn
 
 from collab_common.errors import UserError
-from fairseq_collab.models.config import PRESET_SIZES, nested, preset
+from fairseq_collab.kernels.onednn import swap_linear
+from fairseq_collab.models.config import PRESET_SIZES, plain_options, preset
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import AttentionBuilder, Encoder
 from fairseq_collab.models.signature import check_weights
@@ -24,13 +26,43 @@ _UNSUPPORTED = {
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
     "encoder_xformers_att_config": _XFORMERS,
     "decoder_xformers_att_config": _XFORMERS,
+    "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
     "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
     "the beams of a sentence share their cache",
 }
 
 
-class CheckedModel(BaseFairseqModel):
-    """A model whose weights are compared with its signatures before any of them is loaded."""
+class HeadModel(BaseFairseqModel):
+    """A model whose attention is one of ours.
+
+    It is built from flat options, and its weights are compared with its signatures before any of
+    them is loaded.
+    """
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        given = plain_options(cfg)
+        refuse_unsupported(given)
+        try:
+            model = cls.build(given, task)
+            swap_linear(model)
+        except ValueError as error:
+            raise UserError(f"cannot build the model: {error}") from error
+        return model
+
+    @classmethod
+    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+        """What :meth:`build_model` builds, from plain options.
+
+        Raises:
+            ValueError: an option's value makes no sense; the message names it.
+        """
+        raise NotImplementedError
 
     def _load_from_state_dict(
         self,
@@ -45,7 +77,7 @@ class CheckedModel(BaseFairseqModel):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
 
 
-def refuse_unsupported(options: Mapping[Any, Any]) -> None:
+def refuse_unsupported(options: Mapping[str, Any]) -> None:
     """Refuse options that do not work with our attention.
 
     Raises:
@@ -56,7 +88,7 @@ def refuse_unsupported(options: Mapping[Any, Any]) -> None:
             raise UserError(f"{why}: leave the option out")
 
 
-class HeadTransformer(CheckedModel, TransformerModelBase):
+class HeadTransformer(HeadModel, TransformerModelBase):
     """An encoder-decoder transformer whose attention is one of ours.
 
     A variant defines :meth:`attention_builder`.
@@ -77,19 +109,13 @@ class HeadTransformer(CheckedModel, TransformerModelBase):
         raise NotImplementedError
 
     @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        refuse_unsupported(cfg)
-        config = nested(cfg)
-        try:
-            config.attention_builder = cls.attention_builder(config)
-            return super().build_model(config, task)
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
+    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if given[name] is None:
+                given[name] = given["decoder_embed_dim"]
+        config = TransformerConfig.from_namespace(Namespace(**given))
+        config.attention_builder = cls.attention_builder(config)
+        return super(HeadModel, cls).build_model(config, task)  # fairseq's, from nested options
 
     @classmethod
     def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:

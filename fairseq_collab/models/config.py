@@ -13,7 +13,6 @@ defaults, and hold on the command line and under Hydra alike (fairseq applies ar
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
 # no other spelling.
 # ruff: noqa: UP045
-from argparse import Namespace
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from typing import Any, Optional
 
@@ -93,17 +92,11 @@ PRESET_SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def nested(options: DictConfig) -> TransformerConfig:
-    """fairseq's nested configuration with the values of our flat ``options``.
-
-    Options that fairseq does not know become attributes of the result as they are.
-    """
-    values = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
+def plain_options(cfg: DictConfig) -> dict[str, Any]:
+    """The options as plain values, interpolations resolved."""
+    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(values, dict)
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if values[name] is None:
-            values[name] = values["decoder_embed_dim"]
-    return TransformerConfig.from_namespace(Namespace(**{str(k): v for k, v in values.items()}))
+    return {str(name): value for name, value in values.items()}
 
 
 def _key_dim_in(site: str) -> Any:

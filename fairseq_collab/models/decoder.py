@@ -24,7 +24,6 @@ from fairseq_collab.attention.beams import (
     unfold_beams,
 )
 from fairseq_collab.attention.cache import IncrementalState
-from fairseq_collab.attention.linear import Linear
 from fairseq_collab.models.layers import DecoderLayer, wrap_layer
 from fairseq_collab.models.signature import register_dictionary_signature
 
@@ -38,25 +37,12 @@ class Decoder(TransformerDecoderBase):
     layers_built = 0
     #: Whether to return attention weights in evaluation.
     need_attn = True
-    output_projection: nn.Module
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         register_dictionary_signature(self, dictionary)
 
     # ---- building --------------------------------------------------------------------------------
-
-    def build_output_projection(
-        self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding
-    ) -> None:
-        super().build_output_projection(cfg, dictionary, embed_tokens)
-        plain: Any = self.output_projection
-        if type(plain) is nn.Linear:  # not that of an adaptive softmax
-            # On the meta device: no random number is drawn for a weight that is there already.
-            self.output_projection = Linear(
-                plain.in_features, plain.out_features, bias=False, device="meta"
-            )
-            self.output_projection.weight = plain.weight
 
     def build_decoder_layer(
         self, cfg: TransformerConfig, no_encoder_attn: bool = False

@@ -30,15 +30,12 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModelConfig,
 )
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
-from omegaconf import DictConfig
 
-from collab_common.errors import UserError
 from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import CollabOptions, HeadSizeOptions
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.one_stack import (
     VariantModel,
-    plain_options,
     register_variant,
     with_variant,
 )
@@ -110,13 +107,7 @@ class HeadLanguageModel(VariantModel, FairseqLanguageModel):
     """A decoder-only transformer whose attention is one of ours."""
 
     @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadLanguageModel:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        given = plain_options(cfg)
+    def build(cls, given: dict[str, Any], task: Any) -> HeadLanguageModel:
         if given["decoder_layers_to_keep"]:
             given["decoder_layers"] = len(given["decoder_layers_to_keep"].split(","))
         if given["max_target_positions"] is None:
@@ -126,13 +117,10 @@ class HeadLanguageModel(VariantModel, FairseqLanguageModel):
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if given[name] is None:
                 given[name] = given["decoder_embed_dim"]
-        try:
-            check_tied(given)
-            config = cls.transformer_config({**given, "no_cross_attention": True})
-            embedding = input_embedding(given, task.source_dictionary)
-            return cls(Decoder(config, task.target_dictionary, embedding))
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
+        check_tied(given)
+        config = cls.transformer_config({**given, "no_cross_attention": True})
+        embedding = input_embedding(given, task.source_dictionary)
+        return cls(Decoder(config, task.target_dictionary, embedding))
 
 
 def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:

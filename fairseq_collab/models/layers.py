@@ -22,7 +22,6 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.linear import Linear
 from fairseq_collab.models.signature import register_dictionary_signature
 
 Site = Literal["encoder", "decoder", "cross"]
@@ -51,16 +50,7 @@ def build_attention(
     return attention
 
 
-class FeedForward:
-    """fairseq's feed-forward maps, computed by :func:`fairseq_collab.attention.linear.linear`."""
-
-    def build_fc1(self, input_dim: int, output_dim: int, *_quantisation: Any) -> Linear:
-        return Linear(input_dim, output_dim)
-
-    build_fc2 = build_fc1
-
-
-class EncoderLayer(FeedForward, TransformerEncoderLayerBase):
+class EncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
@@ -94,7 +84,7 @@ def is_copy(name: str) -> bool:
     return layer.isdigit() and attribute in EncoderLayer.COPIES
 
 
-class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
+class DecoderLayer(TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
 
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):

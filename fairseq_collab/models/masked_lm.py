@@ -21,7 +21,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
-from omegaconf import DictConfig
 from torch import nn
 
 from collab_common.errors import UserError
@@ -30,7 +29,6 @@ from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, Transfo
 from fairseq_collab.models.layers import Encoder
 from fairseq_collab.models.one_stack import (
     VariantModel,
-    plain_options,
     register_variant,
     with_variant,
 )
@@ -121,13 +119,7 @@ class HeadRoberta(VariantModel, RobertaModel):
     """RoBERTa whose attention is one of ours."""
 
     @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadRoberta:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        given = plain_options(cfg)
+    def build(cls, given: dict[str, Any], task: Any) -> HeadRoberta:
         if given["encoder_layers_to_keep"]:
             given["encoder_layers"] = len(given["encoder_layers_to_keep"].split(","))
         if given["max_positions"] is None:
@@ -138,12 +130,9 @@ class HeadRoberta(VariantModel, RobertaModel):
             "encoder_learned_pos": True,
             "no_scale_embedding": True,
         }
-        try:
-            config = cls.transformer_config({**given, **fixed})
-            arguments = Namespace(**given)
-            return cls(arguments, HeadRobertaEncoder(arguments, task.source_dictionary, config))
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
+        config = cls.transformer_config({**given, **fixed})
+        arguments = Namespace(**given)
+        return cls(arguments, HeadRobertaEncoder(arguments, task.source_dictionary, config))
 
 
 def positions_of(task: Any) -> int:

@@ -15,15 +15,13 @@ from typing import Any, ClassVar
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import DictConfig, OmegaConf
 
-from collab_common.errors import UserError
-from fairseq_collab.models.base import CheckedModel, HeadTransformer, refuse_unsupported
+from fairseq_collab.models.base import HeadModel, HeadTransformer
 from fairseq_collab.models.config import TransformerOptions, preset
 from fairseq_collab.models.layers import Site
 
 
-class VariantModel(CheckedModel):
+class VariantModel(HeadModel):
     """A model with one stack of layers whose attention is that of an encoder-decoder variant."""
 
     #: The encoder-decoder model that builds the attention.
@@ -50,20 +48,6 @@ class VariantModel(CheckedModel):
         config = TransformerConfig.from_namespace(Namespace(**{**left_out, **given}))
         config.attention_builder = cls.variant.attention_builder(config)
         return config
-
-
-def plain_options(cfg: DictConfig) -> dict[str, Any]:
-    """The options as plain values, interpolations resolved.
-
-    Raises:
-        UserError: an option that reaches inside fairseq's own attention.
-    """
-    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    assert isinstance(values, dict)
-    refuse_unsupported(values)
-    if values.get("scale_heads"):
-        raise UserError("--scale-heads wants heads of size (model dimension/heads): leave it out")
-    return {str(name): value for name, value in values.items()}
 
 
 def added_by(variant_options: type) -> list[Any]:
