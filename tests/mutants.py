@@ -241,8 +241,8 @@ MUTANTS = [
     ),
     Mutant(
         "signatures are compared",
-        "fairseq_collab/models/signature.py",
-        "if old != new:",
+        "fairseq_collab/attention/signature.py",
+        "if number != given:",
         "if False:",
         (SIGNATURE,),
     ),

@@ -9,12 +9,25 @@ stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
-from fairseq_collab.attention.heads import KIND, HeadAttention, linear, numbered, split_heads
+from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 from fairseq_collab.attention.init import INITS, init_output, init_projection
 from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.signature import Signature, chosen, labelled
+
+
+@dataclass(frozen=True)
+class ConcatenatedSignature(Signature):
+    kind = 1
+
+    heads: int
+    qk_head_size: int = labelled("query/key head size")
+    v_head_size: int = labelled("value head size")
+    scale: str = chosen("scale", SCALES)
 
 
 class ConcatenatedAttention(HeadAttention):
@@ -92,14 +105,8 @@ class ConcatenatedAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {
-            KIND: 1,
-            "heads": self.num_heads,
-            "query/key head size": self.qk_head_size,
-            "value head size": self.head_dim,
-            f"scale {numbered(SCALES)}": SCALES.index(self.scale),
-        }
+    def describe(self) -> ConcatenatedSignature:
+        return ConcatenatedSignature(self.num_heads, self.qk_head_size, self.head_dim, self.scale)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.head_dim

@@ -8,6 +8,7 @@ head's value.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,11 +16,20 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from fairseq_collab.attention.checks import check_choice, check_positive
-from fairseq_collab.attention.concatenated import ConcatenatedAttention
-from fairseq_collab.attention.heads import KIND, numbered, split_heads
+from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.heads import split_heads
+from fairseq_collab.attention.signature import chosen
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
 FEATURES = ("value", "attention", "output")
+
+
+@dataclass(frozen=True)
+class HeadGroupSignature(ConcatenatedSignature):
+    kind = 3
+
+    groups: int
+    feature: str = chosen("group feature", FEATURES)
 
 
 class GroupedAttention(ConcatenatedAttention):
@@ -61,13 +71,9 @@ class GroupedAttention(ConcatenatedAttention):
         #: ``(B, H, N, e)`` of the last forward that was watched.
         self.features: Tensor | None = None
 
-    def signature_fields(self) -> dict[str, int]:
-        return {
-            **super().signature_fields(),
-            KIND: 3,
-            "groups": self.groups,
-            f"group feature {numbered(FEATURES)}": FEATURES.index(self.feature),
-        }
+    def describe(self) -> HeadGroupSignature:
+        heads = asdict(super().describe())
+        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
 
     def watch(self) -> RemovableHandle:
         """Keep ``features`` of every forward, until the handle is removed."""

@@ -35,11 +35,7 @@ from fairseq_collab.attention.scores import (
     over_keys,
     weighted_values,
 )
-
-#: First number of every signature; raised when the meaning of a field changes.
-SIGNATURE_VERSION = 1
-#: Name of every signature's second number.  A variant of one's own takes a number from 100 on.
-KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated)"
+from fairseq_collab.attention.signature import Signature
 
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
@@ -59,7 +55,7 @@ class HeadAttention(nn.Module):
     """Base of all attention variants.
 
     A variant sets ``num_heads``, ``head_dim`` (size of a head's value), ``out_proj``, and defines
-    ``project_query``, ``project_key``, ``project_value``, ``signature_fields`` and
+    ``project_query``, ``project_key``, ``project_value``, ``describe`` and
     ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
 
     Args:
@@ -107,8 +103,8 @@ class HeadAttention(nn.Module):
         """Values: ``(S, B, d_y) -> (B, G, S, h_v)``."""
         raise NotImplementedError
 
-    def signature_fields(self) -> dict[str, int]:
-        """What no tensor shape shows, by name, as integers (checked when weights are loaded)."""
+    def describe(self) -> Signature:
+        """What no tensor shape shows, to be compared when weights are loaded."""
         raise NotImplementedError
 
     def cached_floats_per_token(self) -> tuple[int, int]:
@@ -119,8 +115,7 @@ class HeadAttention(nn.Module):
 
     def register_signature(self) -> None:
         """Keep the signature in the state dict: checkpoints then say what their shapes do not."""
-        fields = [SIGNATURE_VERSION, *self.signature_fields().values()]
-        self.register_buffer("signature", torch.tensor(fields, dtype=torch.int64))
+        self.register_buffer("signature", self.describe().to_tensor())
 
     def forward(
         self,
@@ -253,8 +248,3 @@ class HeadAttention(nn.Module):
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
-
-
-def numbered(choices: tuple[str, ...]) -> str:
-    """``(0 a, 1 b)``: how a choice reads in a signature."""
-    return f"({', '.join(f'{i} {choice}' for i, choice in enumerate(choices))})"

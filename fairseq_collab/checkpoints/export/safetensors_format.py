@@ -53,7 +53,7 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
         "model": trained.options,
         "task": _plain(trained.state["cfg"].task),
         "attention": {
-            name: module.signature_fields()
+            name: module.describe().numbers()
             for name, module in modules.items()
             if isinstance(module, HeadAttention)
         },

@@ -15,6 +15,7 @@ everything of this package beside it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
@@ -22,11 +23,19 @@ from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.checks import even_head_size
-from fairseq_collab.attention.heads import KIND, linear, split_heads
+from fairseq_collab.attention.heads import linear, split_heads
 from fairseq_collab.attention.init import init_output, init_projection
+from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import HeadTransformer, register_presets
 from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.layers import AttentionBuilder, Site
+
+
+@dataclass(frozen=True)
+class MultiQuerySignature(Signature):
+    kind = 100
+
+    heads: int
 
 
 class MultiQueryAttention(HeadAttention):
@@ -66,8 +75,8 @@ class MultiQueryAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), 1)  # (B, 1, S, h)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {KIND: 100, "heads": self.num_heads}
+    def describe(self) -> Signature:
+        return MultiQuerySignature(self.num_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.head_dim, self.head_dim
