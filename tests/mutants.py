@@ -45,7 +45,8 @@ DECODER = "fairseq_collab/models/decoder.py"
 BEAMS = "fairseq_collab/attention/beams.py"
 CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/init.py"
 LINEAR = "fairseq_collab/kernels/onednn.py"
-HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
+HEADSIZE = "fairseq_collab/models/concatenated.py"
+SITE_OPTIONS = "fairseq_collab/models/site_options.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
 RUN, WORKER = "fairseq_collab/runs/run.py", "fairseq_collab/runs/worker.py"
 RUNS = "tests/unit/test_run.py"
@@ -269,9 +270,9 @@ MUTANTS = [
     ),
     Mutant(
         "head counts are a layer's own",
-        HEADSIZE,
-        "otherwise if chosen is None else chosen[layer]",
-        "otherwise if chosen is None else chosen[0]",
+        SITE_OPTIONS,
+        "None if numbers is None else numbers[layer]",
+        "None if numbers is None else numbers[0]",
         (MODEL_OPTIONS, "-k", "head_counts"),
     ),
     Mutant(

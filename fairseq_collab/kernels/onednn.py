@@ -60,16 +60,18 @@ def swap_linear(model: nn.Module) -> None:
         ValueError: see :func:`matrix_library`.
     """
     if matrix_library() == "onednn":
-        for module in model.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = OneDnnLinear
+        _change_class(model, nn.Linear, OneDnnLinear)
 
 
 def restore_linear(model: nn.Module) -> None:
     """Undo :func:`swap_linear`."""
+    _change_class(model, OneDnnLinear, nn.Linear)
+
+
+def _change_class(model: nn.Module, old: type[nn.Module], new: type[nn.Module]) -> None:
     for module in model.modules():
-        if type(module) is OneDnnLinear:
-            module.__class__ = nn.Linear
+        if type(module) is old:
+            module.__class__ = new
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

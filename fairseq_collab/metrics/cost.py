@@ -26,7 +26,8 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.opener import placeholder
 from fairseq_collab.models.layers import is_copy
-from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE
 
 BYTES_PER_FLOAT = 4
 
@@ -150,7 +151,7 @@ def main(argv: list[str]) -> int:
     for path in args.checkpoints:
         model = load_architecture(path)
         rows.append((str(path), cost(model)))
-        if isinstance(model, CollabTransformer):
+        if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             ordinary = load_architecture(path, collaborative_sites="none")
             rows.append(("the same with concatenated heads", cost(ordinary)))
     print(table(rows))

@@ -1,6 +1,6 @@
 """fairseq's transformer layers and encoder, with attention that a model chooses.
 
-A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the
+A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
 attention of each site and change nothing else.
 """
 
@@ -24,26 +24,34 @@ from torch import Tensor, nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.signature import register_dictionary_signature
 
+#: A site: a place of attention in a model, that is the encoder's self-attention, the decoder's, or
+#: the decoder's attention to the encoder.
 Site = Literal["encoder", "decoder", "cross"]
 SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
 
 
-class AttentionBuilder(Protocol):
+class AttentionFactory(Protocol):
     """Builds the attention of one site in one layer (counted from 0).
 
     Keyword arguments are :class:`HeadAttention`'s.
     """
 
+    __module__: str
+
     def __call__(
-        self, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+        self,
+        cfg: TransformerConfig,
+        site: Site,
+        layer: int,
+        embed_dim: int,
+        num_heads: int,
+        **options: Any,
     ) -> HeadAttention: ...
 
 
-def build_attention(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
-) -> HeadAttention:
+def build_attention(cfg: TransformerConfig, *place: Any, **options: Any) -> HeadAttention:
     """The attention of a site and layer, with fairseq's dropout (for ``--retain-dropout``)."""
-    attention = cfg.attention_builder(site, layer, embed_dim, num_heads, **options)
+    attention = cfg.attention_factory(cfg, *place, **options)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )

@@ -10,7 +10,8 @@ import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from collab_common.errors import UserError
-from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.collaborative import CollabOptions
+from fairseq_collab.models.config import PRESET_SIZES, preset
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.site_options import named_sites
 

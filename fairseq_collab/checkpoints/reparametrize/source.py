@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.checkpoints.opener import check_finite, loaded, read_checkpoint
+from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.masked_lm import HeadRoberta
-from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import CONCATENATED
 
 #: fairseq's classes, exactly: a class derived from one may compute something else.
 _STOCK: dict[type, str] = {
@@ -33,9 +35,9 @@ _STOCK: dict[type, str] = {
     TransformerLanguageModel: "transformer_lm_collab",
     RobertaModel: "roberta_collab",
 }
-#: Our own classes, of which each preset is one.
-_OURS: dict[type, str] = {
-    HeadSizeTransformer: "transformer_collab",
+#: Our own families; of encoder-decoder models those with concatenated heads alone.
+_OURS: dict[type[HeadModel], str] = {
+    HeadTransformer: "transformer_collab",
     HeadLanguageModel: "transformer_lm_collab",
     HeadRoberta: "roberta_collab",
 }
@@ -109,7 +111,9 @@ def target_arch(model: Any, path: Path) -> str:
         todo = "give the model that it was made from, or train with --key-dim"
         raise UserError("its heads are collaborative already", path, todo)
     for ours, arch in _OURS.items():
-        if isinstance(model, ours):
+        if isinstance(model, ours) and (
+            ours is not HeadTransformer or model.variant is CONCATENATED
+        ):
             return arch
     raise UserError(
         f"a {type(model).__name__} is none of the models that can be re-parametrised",

@@ -26,9 +26,9 @@ from fairseq_collab.attention.checks import even_head_size
 from fairseq_collab.attention.heads import linear, split_heads
 from fairseq_collab.attention.init import init_output, init_projection
 from fairseq_collab.attention.signature import Signature
-from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import TransformerOptions
-from fairseq_collab.models.layers import AttentionBuilder, Site
+from fairseq_collab.models.base import Variant, register
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.translation import TRANSLATION
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,11 @@ class MultiQueryAttention(HeadAttention):
         return self.head_dim, self.head_dim
 
 
-class MultiQueryTransformer(HeadTransformer):
-    """A transformer whose heads share keys and values, at all sites and in all layers."""
-
-    @classmethod
-    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        return build_attention
-
-
-def build_attention(
-    site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> HeadAttention:
     """The same for every site and layer."""
     return MultiQueryAttention(embed_dim, num_heads, **options)
 
 
-register_presets("transformer_multi_query", MultiQueryTransformer, TransformerOptions)
+register(Variant("multi_query", attention, families=(TRANSLATION,)))
