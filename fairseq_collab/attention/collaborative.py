@@ -93,7 +93,7 @@ class CollaborativeAttention(HeadAttention):
         check_choice("value init", value_init, INITS)
         self.num_heads = num_heads
         self.key_dim = key_dim
-        self.head_dim = even_head_size(embed_dim, num_heads)
+        self.v_head_size = even_head_size(embed_dim, num_heads)
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
         self.bias = bias
@@ -136,7 +136,7 @@ class CollaborativeAttention(HeadAttention):
 
     def describe(self) -> CollaborativeSignature:
         return CollaborativeSignature(
-            self.num_heads, self.key_dim, self.head_dim, self.scale, self.bias
+            self.num_heads, self.key_dim, self.v_head_size, self.scale, self.bias
         )
 
     def cached_floats_per_token(self) -> tuple[int, int]:

@@ -78,7 +78,7 @@ class ConcatenatedAttention(HeadAttention):
         check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
         check_choice("key init", key_init, INITS)
         check_choice("value init", value_init, INITS)
-        self.qk_head_size, self.head_dim = qk_head_size, v_head_size
+        self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
         # In fairseq's order, so that one seed gives both the same weights.
@@ -106,7 +106,9 @@ class ConcatenatedAttention(HeadAttention):
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
 
     def describe(self) -> ConcatenatedSignature:
-        return ConcatenatedSignature(self.num_heads, self.qk_head_size, self.head_dim, self.scale)
+        return ConcatenatedSignature(
+            self.num_heads, self.qk_head_size, self.v_head_size, self.scale
+        )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        return self.num_heads * self.qk_head_size, self.num_heads * self.head_dim
+        return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

@@ -142,7 +142,7 @@ class GatedAttention(ConcatenatedAttention):
             self.embed_dim,
             self.num_heads,
             qk_head_size=self.qk_head_size,
-            v_head_size=self.head_dim,
+            v_head_size=self.v_head_size,
             kdim=self.k_proj.in_features,
             vdim=self.v_proj.in_features,
             scale=self.scale,
@@ -151,7 +151,7 @@ class GatedAttention(ConcatenatedAttention):
         ).to(self.out_proj.weight)
         own = plain.state_dict().keys()
         weights = {name: weight for name, weight in self.state_dict().items() if name in own}
-        columns = gates.to(self.out_proj.weight).repeat_interleave(self.head_dim)  # (H h_v,)
+        columns = gates.to(self.out_proj.weight).repeat_interleave(self.v_head_size)  # (H h_v,)
         weights["out_proj.weight"] = self.out_proj.weight.detach() * columns
         weights["signature"] = plain.signature
         plain.load_state_dict(weights)

@@ -54,7 +54,7 @@ def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
 class HeadAttention(nn.Module):
     """Base of all attention variants.
 
-    A variant sets ``num_heads``, ``head_dim`` (size of a head's value), ``out_proj``, and defines
+    A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
     ``project_query``, ``project_key``, ``project_value``, ``describe`` and
     ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
 
@@ -67,7 +67,7 @@ class HeadAttention(nn.Module):
     """
 
     num_heads: int
-    head_dim: int
+    v_head_size: int
     out_proj: nn.Linear
     signature: Tensor
     #: False while someone watches the attention weights.
@@ -112,6 +112,11 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     # ---- what all variants share -----------------------------------------------------------------
+
+    @property
+    def head_dim(self) -> int:
+        """The size of a head's output, under the name by which fairseq's decoder layer asks."""
+        return self.v_head_size
 
     def register_signature(self) -> None:
         """Keep the signature in the state dict: checkpoints then say what their shapes do not."""

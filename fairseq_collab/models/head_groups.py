@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
 
-from fairseq_collab.attention.grouped import GroupedAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 from fairseq_collab.models.concatenated import ConcatenatedOptions, head_options
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.site_options import per_site
@@ -43,12 +43,12 @@ class HeadGroupOptions(ConcatenatedOptions):
 
 def attention(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
-) -> GroupedAttention:
+) -> HeadGroupAttention:
     """The heads of one site in one layer; a group for every four of them by default."""
     heads, sizes = head_options(cfg, site, layer, num_heads)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
         groups = per_site("--head-groups", cfg.head_groups)[site]
-    return GroupedAttention(
+    return HeadGroupAttention(
         embed_dim, heads, groups=groups, feature=cfg.group_feature, site=site, **sizes, **options
     )

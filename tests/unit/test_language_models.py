@@ -96,7 +96,7 @@ def test_sizes_of_heads() -> None:
     assert found == [(5, 6), (3, 6)]
     model = roberta("roberta_headsize_n", v_head_size=7, heads_in_encoder="2")
     stack = model.encoder.sentence_encoder.layers
-    assert [(la.self_attn.num_heads, la.self_attn.head_dim) for la in stack] == [(2, 7), (2, 7)]
+    assert [(la.self_attn.num_heads, la.self_attn.v_head_size) for la in stack] == [(2, 7), (2, 7)]
 
 
 def test_key_dim_is_a_quarter_of_the_model_unless_given() -> None:

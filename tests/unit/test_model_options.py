@@ -96,7 +96,7 @@ def test_head_counts_per_site_and_layer() -> None:
         heads_in_cross="7",
     )
     found = {
-        name: (module.num_heads, module.qk_head_size, module.head_dim)
+        name: (module.num_heads, module.qk_head_size, module.v_head_size)
         for name, module in model.named_modules()
         if name.endswith("_attn")
     }
@@ -114,7 +114,7 @@ def test_key_dim_is_dealt_out_in_every_layer() -> None:
     model = toy.model("transformer_headsize_n", key_dim=12, head_size=5, heads_in_encoder="6,2")
     sizes = [layer.self_attn.qk_head_size for layer in model.encoder.layers]
     assert sizes == [2, 6]
-    assert model.encoder.layers[0].self_attn.head_dim == 5
+    assert model.encoder.layers[0].self_attn.v_head_size == 5
 
 
 def test_sites() -> None:

@@ -14,7 +14,7 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.attention.collaborative import CollaborativeSignature
 from fairseq_collab.attention.concatenated import ConcatenatedSignature
 from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.attention.grouped import GroupedAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 
 OPTIONS: dict[str, Any] = {"key_dim": 8}
 
@@ -128,7 +128,7 @@ def test_collaborative_weights_are_no_concatenated_ones() -> None:
     [
         (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
         (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2]),
-        (GroupedAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
+        (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
         (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
     ],
 )

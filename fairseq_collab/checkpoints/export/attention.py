@@ -82,7 +82,7 @@ def smallest_size(attention: HeadAttention) -> int:
         NotExactError: an attention of unknown kind.
     """
     heads = scoring_heads(known(attention))
-    return max(attention.head_dim, *(needed_size(head) for head in heads))
+    return max(attention.v_head_size, *(needed_size(head) for head in heads))
 
 
 def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
@@ -213,7 +213,7 @@ def values(
     Raises:
         NotExactError: values are larger.
     """
-    heads, own = attention.num_heads, attention.head_dim
+    heads, own = attention.num_heads, attention.v_head_size
     if own > size:
         raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
     missing = size - own

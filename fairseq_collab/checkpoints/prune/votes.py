@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
+from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.checkpoints.opener import epoch
 from fairseq_collab.checkpoints.prune.trained import (
     GROUPED,
@@ -42,7 +42,7 @@ ITERATIONS = 20
 class Ballot:
     """The votes in one attention: ``votes (C, H)``, by group and head."""
 
-    attention: GroupedAttention
+    attention: HeadGroupAttention
     votes: Tensor
     changed: float = 0.0  # sum over batches: share of heads in another group than trained
     shift: float = 0.0  # sum over batches: way of the centres, relative to their length
@@ -83,7 +83,7 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
     Raises:
         UserError: it has none, and ``head_groups`` does not say how many.
     """
-    own = grouped_attentions(trained.model)
+    own = head_group_attentions(trained.model)
     if head_groups is None and not own:
         raise UserError(
             "has no groups of heads", where=trained.path, todo="say how many with --groups"
@@ -93,7 +93,7 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
     options.group_feature = feature or options.group_feature
     model = build(trained, options, weights_of(trained))
     if head_groups is None:
-        for attention, source in zip(grouped_attentions(model), own, strict=True):
+        for attention, source in zip(head_group_attentions(model), own, strict=True):
             attention.membership.copy_(hard(source.membership))
     return model
 
@@ -126,7 +126,7 @@ def count_votes(
     Raises:
         UserError: there is no batch.
     """
-    ballots: dict[GroupedAttention, Ballot] = {}
+    ballots: dict[HeadGroupAttention, Ballot] = {}
     read = 0
     with torch.no_grad(), watched(model) as attentions:
         for attention in attentions:

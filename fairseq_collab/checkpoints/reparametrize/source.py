@@ -168,9 +168,9 @@ def check_attention(place: Place, module: nn.Module, path: Path) -> None:
         UserError: says what is different.
     """
     if isinstance(module, ConcatenatedAttention):
-        if module.head_dim * module.num_heads != module.embed_dim:
+        if module.v_head_size * module.num_heads != module.embed_dim:
             raise UserError(
-                f"{place}: {module.num_heads} heads have values of size {module.head_dim}; "
+                f"{place}: {module.num_heads} heads have values of size {module.v_head_size}; "
                 f"collaborative heads have size {module.embed_dim}/H",
                 path,
                 "heads that were pruned or resized cannot be re-parametrised",

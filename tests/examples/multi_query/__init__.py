@@ -56,10 +56,10 @@ class MultiQueryAttention(HeadAttention):
     ):
         super().__init__(embed_dim, **options)
         self.num_heads = num_heads
-        self.head_dim = even_head_size(embed_dim, num_heads)
+        self.v_head_size = even_head_size(embed_dim, num_heads)
         self.q_proj = linear(embed_dim, embed_dim)
-        self.k_proj = linear(kdim or embed_dim, self.head_dim)
-        self.v_proj = linear(vdim or embed_dim, self.head_dim)
+        self.k_proj = linear(kdim or embed_dim, self.v_head_size)
+        self.v_proj = linear(vdim or embed_dim, self.v_head_size)
         self.out_proj = linear(embed_dim, embed_dim)
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             init_projection(projection, same_dims=True)
@@ -67,7 +67,7 @@ class MultiQueryAttention(HeadAttention):
         self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:
-        return split_heads(self.q_proj(x) * self.head_dim**-0.5, self.num_heads)  # (B, H, T, h)
+        return split_heads(self.q_proj(x) * self.v_head_size**-0.5, self.num_heads)  # (B, H, T, h)
 
     def project_key(self, y: Tensor) -> Tensor:
         return split_heads(self.k_proj(y), 1)  # (B, 1, S, h)
@@ -79,7 +79,7 @@ class MultiQueryAttention(HeadAttention):
         return MultiQuerySignature(self.num_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        return self.head_dim, self.head_dim
+        return self.v_head_size, self.v_head_size
 
 
 def attention(

@@ -32,7 +32,7 @@ class HeadGroupSignature(ConcatenatedSignature):
     feature: str = chosen("group feature", FEATURES)
 
 
-class GroupedAttention(ConcatenatedAttention):
+class HeadGroupAttention(ConcatenatedAttention):
     """Concatenated heads that know their groups, and show their features when watched.
 
     They compute what concatenated heads compute.  The groups are part of the state, as
@@ -97,6 +97,6 @@ class GroupedAttention(ConcatenatedAttention):
         return self.feature == "value"
 
 
-def grouped_attentions(model: nn.Module) -> list[GroupedAttention]:
+def head_group_attentions(model: nn.Module) -> list[HeadGroupAttention]:
     """All attentions of a model whose heads have groups, in its order."""
-    return [module for module in model.modules() if isinstance(module, GroupedAttention)]
+    return [module for module in model.modules() if isinstance(module, HeadGroupAttention)]
