@@ -115,7 +115,7 @@ class GatedAttention(ConcatenatedAttention):
         return self.gate_speed * self.theta.to(precision)
 
     def gates(self) -> Tensor:
-        """``(H,)``: drawn anew in training, the same every time in evaluation."""
+        """``(H,)``: drawn for every forward pass in training, constant in evaluation."""
         return sample(self.log_alpha) if self.training else deterministic(self.log_alpha)
 
     def project_value(self, y: Tensor) -> Tensor:

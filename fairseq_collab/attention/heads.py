@@ -70,7 +70,7 @@ class HeadAttention(nn.Module):
     v_head_size: int
     out_proj: nn.Linear
     signature: Tensor
-    #: False while someone watches the attention weights.
+    #: False where every forward pass has to show its attention weights.
     may_fuse = True
 
     def __init__(
@@ -141,8 +141,8 @@ class HeadAttention(nn.Module):
             query: ``(T, B, d)``; in a step of decoding ``T`` counts the beams of a sentence.
             key: ``(S, B, d_y)``; ignored in self-attention, and once cached with ``static_kv``.
             value: in place of ``key`` for the values, where it is another tensor.
-            key_padding_mask: ``(B, S)``, true at padding; of a step of decoding the decoder's
-                history knows it.
+            key_padding_mask: ``(B, S)``, true at padding; that of earlier steps of decoding is in
+                the decoder's history.
             incremental_state: where keys and values of earlier steps are kept, if decoding.
             need_weights: return the attention weights, averaged over heads.
             static_kv: the cached keys and values are complete.
@@ -213,6 +213,8 @@ class HeadAttention(nn.Module):
         if static_kv:
             incremental_state[self._state_key] = {"cache": Cache(k, v, mask)}
             return Context(k, v, mask)
+        if padding is not None:
+            raise ValueError("padding of a step belongs into the decoder's beam history")
         if cache is None:
             cache = Cache(k, v)
             incremental_state[self._state_key] = {"cache": cache}

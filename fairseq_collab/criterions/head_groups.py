@@ -99,7 +99,7 @@ def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) ->
 
 
 def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Constraint:
-    """Group the heads anew, from the features of a training batch, and measure the groups.
+    """Update the groups of heads from the features of a training batch, and measure them.
 
     Raises:
         UserError: see :func:`gram_matrices`, or the features have no gradient.

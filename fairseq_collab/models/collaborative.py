@@ -19,8 +19,8 @@ def _key_dim_in(site: str) -> Any:
     return field(
         default=None,
         metadata={
-            "help": f"key dimension in {site}: a number, or one a layer, joined by commas; 0 for "
-            "ordinary heads in that layer (default: --key-dim)"
+            "help": f"key dimension in {site}: a number, or one for each layer, joined by commas; "
+            "0 for ordinary heads in that layer (default: --key-dim)"
         },
     )
 

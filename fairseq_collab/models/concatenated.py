@@ -22,7 +22,7 @@ def _heads_in(site: str, default: str) -> Any:
     return field(
         default=None,
         metadata={
-            "help": f"heads in {site}: a number, or one a layer, joined by commas "
+            "help": f"heads in {site}: a number, or one for each layer, joined by commas "
             f"(default: {default})"
         },
     )

@@ -66,7 +66,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, but without attention weights that nobody has asked for.
+        """As fairseq's, but without attention weights that no caller asks for.
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, as long as :meth:`make_generation_fast_` has not called them off.

@@ -118,8 +118,8 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
     logger.warning(
-        "weights of a plain fairseq transformer: nothing in them tells their number of heads and "
-        "their dictionary, which are taken to be those of this model"
+        "weights of a plain fairseq transformer: they do not show their number of heads and "
+        "their dictionary: both are taken to be those of this model"
     )
     for name in [name for name in weights if is_copy(name)]:
         del weights[name]

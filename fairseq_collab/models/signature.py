@@ -66,7 +66,7 @@ def _differences(
             yield from (f"{name}: {difference}" for difference in module.describe().diff(saved))
         saved = state.get(f"{prefix}{name}.dictionary_signature")
         given = own.get(f"{name}.dictionary_signature")
-        # A model of another kind may keep it elsewhere; what does not fit then is told below.
+        # A model of another kind may keep it elsewhere; the shapes below show what does not fit.
         if saved is not None and given is not None and not torch.equal(saved, given.cpu()):
             yield _dictionary_difference(name, saved, given)
     for name, tensor in own.items():

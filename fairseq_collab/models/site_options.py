@@ -44,7 +44,7 @@ def per_site(option: str, text: str) -> dict[Site, int]:
 
 
 def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
-    """Parse a number for all layers, or one a layer, joined by commas; None stays None.
+    """Parse a number for all layers, or one for each, joined by commas; None stays None.
 
     Args:
         option: how the option is called, for messages.
@@ -63,8 +63,8 @@ def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[
         numbers *= layers
     if len(numbers) != layers or min(numbers, default=least) < least:
         raise ValueError(
-            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
-            "a layer) joined by commas"
+            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them "
+            "(one for each layer) joined by commas"
         )
     return numbers
 

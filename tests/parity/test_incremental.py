@@ -124,6 +124,9 @@ def test_several_steps_of_beams_fold_and_unfold() -> None:
 
 def test_no_step_without_the_decoders_history(variant) -> None:
     attention, x = variant(self_attention=True), torch.randn(1, B, D)
+    padding = torch.zeros(B, 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match="padding of a step belongs into the decoder's beam"):
+        attention(x, x, x, key_padding_mask=padding, incremental_state={})
     with pytest.raises(ValueError, match="keeps no beam history: it must start one before a step"):
         attention(x, x, x, incremental_state={})
 
