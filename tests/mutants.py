@@ -43,8 +43,10 @@ CONCATENATED = "fairseq_collab/attention/concatenated.py"
 LAYERS = "fairseq_collab/models/layers.py"
 DECODER = "fairseq_collab/models/decoder.py"
 BEAMS = "fairseq_collab/attention/beams.py"
-LINEAR = "fairseq_collab/attention/linear.py"
-HEADSIZE = "fairseq_collab/models/transformer_headsize_n.py"
+CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/init.py"
+LINEAR = "fairseq_collab/kernels/onednn.py"
+HEADSIZE = "fairseq_collab/models/concatenated.py"
+SITE_OPTIONS = "fairseq_collab/models/site_options.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
 RUN, WORKER = "fairseq_collab/runs/run.py", "fairseq_collab/runs/worker.py"
 RUNS = "tests/unit/test_run.py"
@@ -90,14 +92,14 @@ MUTANTS = [
     ),
     Mutant(
         "initial weights are fairseq's",
-        CONCATENATED,
+        INIT,
         "gain=1 / math.sqrt(2) if same_dims else 1.0",
         "gain=1.0",
         (PARITY, "-k", "initial_weights"),
     ),
     Mutant(
         "formula of the fork (scale)",
-        CONCATENATED,
+        SCORES,
         'scored_size if scale == "key" else embed_dim / num_heads',
         "scored_size",
         (PARITY, "-k", "fork"),
@@ -131,9 +133,9 @@ MUTANTS = [
         (INCREMENTAL, "-k", "one_key"),
     ),
     Mutant(
-        "self-attention cache follows its rows",
+        "self-attention cache follows its sentences",
         HEADS,
-        "moved = own.moved",
+        "moved = beam_history(incremental_state).moved",
         "moved = None",
         (INCREMENTAL, "-k", "self_attention"),
     ),
@@ -142,14 +144,14 @@ MUTANTS = [
         BEAMS,
         "rows = self._mask.flatten(0, 1).index_select(0, new_order)",
         "rows = self._mask.flatten(0, 1)[: len(new_order)]",
-        (INCREMENTAL, "-k", "in_common"),
+        (INCREMENTAL, "-k", "self_attention"),
     ),
     Mutant(
         "sentences may change places",
         BEAMS,
         "return None if torch.equal(before, stay) else before",
         "return None if len(before) == sentences else before",
-        (INCREMENTAL, "-k", "in_common"),
+        (INCREMENTAL, "-k", "self_attention"),
     ),
     Mutant(
         "beams stay in their sentence",
@@ -160,10 +162,10 @@ MUTANTS = [
     ),
     Mutant(
         "a cache that grows keeps what it has",
-        BEAMS,
+        CACHE,
         "larger[:, :, : self._filled] = self.filled",
         "larger.zero_()",
-        (INCREMENTAL, "-k", "in_common"),
+        (INCREMENTAL, "-k", "self_attention"),
     ),
     Mutant(
         "gradients of oneDNN's product",
@@ -195,9 +197,9 @@ MUTANTS = [
     ),
     Mutant(
         "cross-attention cache follows the sentences",
-        HEADS,
-        'moved = moved_sentences(new_order, buffer["beam"], sentences)',
-        "moved = None",
+        CACHE,
+        "self.mask = self.mask.index_select(0, sentences)",
+        "pass",
         (INCREMENTAL, "-k", "cross_attention"),
     ),
     Mutant(
@@ -238,8 +240,8 @@ MUTANTS = [
     ),
     Mutant(
         "signatures are compared",
-        "fairseq_collab/models/signature.py",
-        "if old != new:",
+        "fairseq_collab/attention/signature.py",
+        "if number != given:",
         "if False:",
         (SIGNATURE,),
     ),
@@ -266,9 +268,9 @@ MUTANTS = [
     ),
     Mutant(
         "head counts are a layer's own",
-        HEADSIZE,
-        "otherwise if chosen is None else chosen[layer]",
-        "otherwise if chosen is None else chosen[0]",
+        SITE_OPTIONS,
+        "None if numbers is None else numbers[layer]",
+        "None if numbers is None else numbers[0]",
         (MODEL_OPTIONS, "-k", "head_counts"),
     ),
     Mutant(

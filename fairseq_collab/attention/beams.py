@@ -1,8 +1,11 @@
 """Beams of a sentence share its keys and values; only the table of who sees what is rearranged.
 
+A decoder owns its beams: it keeps one :class:`BeamHistory` for all its attentions, and lays a step
+out so that the beams of a sentence are its query positions (:func:`fold_beams`).
+
 Beam search continues, at every step, some hypotheses several times and others not at all.  Moving
 the cached keys and values along would copy the whole cache at every step.  Here they stay in the
-slot where they were written,
+slot where they were written (:class:`fairseq_collab.attention.cache.Slots`),
 
     slot(t, j) = t * beam + j        what beam j of the sentence computed at step t,
 
@@ -16,16 +19,12 @@ Shapes:
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-IncrementalState = dict[str, dict[str, Any]]
+from fairseq_collab.attention.cache import IncrementalState
 
 _STATE_KEY = "beam_history"
-#: Slots for this many more steps are made at a time, or for half as many as there are, if more.
-_CHUNK = 16
 
 
 class BeamHistory:
@@ -98,10 +97,20 @@ def moved_sentences(new_order: Tensor, beam: int, sentences: int) -> Tensor | No
     return None if torch.equal(before, stay) else before
 
 
-def beam_history(state: IncrementalState | None) -> BeamHistory | None:
-    """The history that a decoder keeps in its incremental state, if it keeps one."""
-    entry = None if state is None else state.get(_STATE_KEY)
-    return None if entry is None else entry["history"]
+def beam_history(state: IncrementalState) -> BeamHistory:
+    """The history that a decoder keeps in its incremental state.
+
+    Raises:
+        ValueError: it keeps none.
+    """
+    if not has_beam_history(state):
+        raise ValueError("the decoder keeps no beam history: it must start one before a step")
+    return state[_STATE_KEY]["history"]
+
+
+def has_beam_history(state: IncrementalState) -> bool:
+    """Whether a decoder has made its first step."""
+    return _STATE_KEY in state
 
 
 def start_beam_history(
@@ -111,35 +120,6 @@ def start_beam_history(
     history = BeamHistory(sentences, rows // sentences, like)
     state[_STATE_KEY] = {"history": history}
     return history
-
-
-class Slots:
-    """Keys or values ``(B, G, slots, e)`` that grow in place."""
-
-    def __init__(self, first: Tensor):
-        self._buffer, self._filled = first, first.size(2)
-
-    @property
-    def filled(self) -> Tensor:
-        """``(B, G, slots, e)``, without a copy."""
-        return self._buffer[:, :, : self._filled]
-
-    def append(self, new: Tensor) -> None:
-        """Write ``new (B, G, n, e)`` behind what is there."""
-        end = self._filled + new.size(2)
-        if end > self._buffer.size(2):
-            spare = max(_CHUNK * new.size(2), self._filled // 2)
-            larger = self._buffer.new_empty(
-                *self._buffer.shape[:2], end + spare, self._buffer.size(3)
-            )
-            larger[:, :, : self._filled] = self.filled
-            self._buffer = larger
-        self._buffer[:, :, self._filled : end] = new
-        self._filled = end
-
-    def select(self, sentences: Tensor) -> None:
-        """Make sentence ``i`` what sentence ``sentences[i]`` is now."""
-        self._buffer = self._buffer.index_select(0, sentences)
 
 
 def fold_beams(x: Tensor, beam: int) -> Tensor:

@@ -19,26 +19,32 @@ which head i's query picks the i-th: they are computed once a key, and cached wi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.concatenated import (
-    INITS,
-    SCALES,
-    check_choice,
-    check_positive,
-    even_head_size,
-    init_output,
-    init_projection,
-    numbered,
-    scaling,
-)
-from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
+from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+from fairseq_collab.attention.init import INITS, init_output, init_projection
+from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 #: Biases: in both projections (the authors' fork), per-head content vectors (their library), none.
 BIASES = ("projection", "content", "none")
 #: Initial mixing: see :func:`init_mixing`.
 MIXING_INITS = ("xavier", "block", "normal", "ones")
+
+
+@dataclass(frozen=True)
+class CollaborativeSignature(Signature):
+    kind = 2
+
+    heads: int
+    key_dim: int = labelled("key dimension")
+    v_head_size: int = labelled("value head size")
+    scale: str = chosen("scale", SCALES)
+    bias: str = chosen("bias", BIASES)
 
 
 class CollaborativeAttention(HeadAttention):
@@ -87,7 +93,7 @@ class CollaborativeAttention(HeadAttention):
         check_choice("value init", value_init, INITS)
         self.num_heads = num_heads
         self.key_dim = key_dim
-        self.head_dim = even_head_size(embed_dim, num_heads)
+        self.v_head_size = even_head_size(embed_dim, num_heads)
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
         self.bias = bias
@@ -128,15 +134,10 @@ class CollaborativeAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, d/H)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {
-            KIND: 2,
-            "heads": self.num_heads,
-            "key dimension": self.key_dim,
-            "value head size": self.head_dim,
-            f"scale {numbered(SCALES)}": SCALES.index(self.scale),
-            f"bias {numbered(BIASES)}": BIASES.index(self.bias),
-        }
+    def describe(self) -> CollaborativeSignature:
+        return CollaborativeSignature(
+            self.num_heads, self.key_dim, self.v_head_size, self.scale, self.bias
+        )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         content = self.num_heads if self.bias == "content" else 0

@@ -9,17 +9,25 @@ stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` 
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from fairseq_collab.attention.heads import KIND, HeadAttention, linear, split_heads
+from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+from fairseq_collab.attention.init import INITS, init_output, init_projection
+from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.signature import Signature, chosen, labelled
 
-#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
-SCALES = ("key", "embed")
-#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
-#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
-INITS = ("constant", "fork")
+
+@dataclass(frozen=True)
+class ConcatenatedSignature(Signature):
+    kind = 1
+
+    heads: int
+    qk_head_size: int = labelled("query/key head size")
+    v_head_size: int = labelled("value head size")
+    scale: str = chosen("scale", SCALES)
 
 
 class ConcatenatedAttention(HeadAttention):
@@ -70,7 +78,7 @@ class ConcatenatedAttention(HeadAttention):
         check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
         check_choice("key init", key_init, INITS)
         check_choice("value init", value_init, INITS)
-        self.qk_head_size, self.head_dim = qk_head_size, v_head_size
+        self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
         # In fairseq's order, so that one seed gives both the same weights.
@@ -97,59 +105,10 @@ class ConcatenatedAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {
-            KIND: 1,
-            "heads": self.num_heads,
-            "query/key head size": self.qk_head_size,
-            "value head size": self.head_dim,
-            f"scale {numbered(SCALES)}": SCALES.index(self.scale),
-        }
+    def describe(self) -> ConcatenatedSignature:
+        return ConcatenatedSignature(
+            self.num_heads, self.qk_head_size, self.v_head_size, self.scale
+        )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        return self.num_heads * self.qk_head_size, self.num_heads * self.head_dim
-
-
-def init_projection(projection: nn.Linear, same_dims: bool) -> None:
-    """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
-    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
-
-
-def init_output(projection: nn.Linear) -> None:
-    """Initialise an output projection as fairseq does: Xavier, bias zero."""
-    nn.init.xavier_uniform_(projection.weight)
-    nn.init.zeros_(projection.bias)
-
-
-def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
-    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
-    check_choice("attention scale", scale, SCALES)
-    return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5
-
-
-def even_head_size(embed_dim: int, num_heads: int) -> int:
-    """``d/H``, which must be whole."""
-    if embed_dim % num_heads:
-        raise ValueError(
-            f"the model size {embed_dim} does not divide by {num_heads} heads: "
-            "change one of them, or give the head sizes"
-        )
-    return embed_dim // num_heads
-
-
-def check_positive(**sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError, with the choices, for an unknown one."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
-
-
-def numbered(choices: tuple[str, ...]) -> str:
-    """``(0 a, 1 b)``: how a choice reads in a signature."""
-    return f"({', '.join(f'{i} {choice}' for i, choice in enumerate(choices))})"
+        return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

@@ -24,17 +24,15 @@ Shapes: ``log_alpha``, gates and probabilities ``(H,)``; values ``(B, H, S, h_v)
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.concatenated import (
-    ConcatenatedAttention,
-    check_choice,
-    check_positive,
-)
-from fairseq_collab.attention.heads import KIND
+from fairseq_collab.attention.checks import check_choice, check_positive
+from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.signature import labelled
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
 TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
@@ -63,6 +61,13 @@ def probability_open(log_alpha: Tensor) -> Tensor:
     """``P(g != 0)``; the sum over heads is their expected L0 norm."""
     z = math.log(-LEFT / RIGHT)  # z(0)
     return torch.sigmoid(log_alpha - TEMPERATURE * z)
+
+
+@dataclass(frozen=True)
+class GatedSignature(ConcatenatedSignature):
+    kind = 4
+
+    gate_speed: int = labelled("gate speed")
 
 
 class GatedAttention(ConcatenatedAttention):
@@ -110,25 +115,23 @@ class GatedAttention(ConcatenatedAttention):
         return self.gate_speed * self.theta.to(precision)
 
     def gates(self) -> Tensor:
-        """``(H,)``: drawn anew in training, the same every time in evaluation."""
+        """``(H,)``: drawn for every forward pass in training, constant in evaluation."""
         return sample(self.log_alpha) if self.training else deterministic(self.log_alpha)
 
     def project_value(self, y: Tensor) -> Tensor:
         value = super().project_value(y)  # (B, H, S, h_v)
         return value * self.gates()[:, None, None].to(value.dtype)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {**super().signature_fields(), KIND: 4, "gate speed": self.gate_speed}
+    def describe(self) -> GatedSignature:
+        return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
     def signature_with_gates(self, saved: Tensor) -> Tensor:
         """The ``saved`` signature of concatenated heads as if they had gates; others unchanged."""
-        fields = list(super().signature_fields().values())
-        if saved.tolist()[1:2] != fields[:1]:
+        try:
+            heads = ConcatenatedSignature.from_tensor(saved)
+        except ValueError:  # to be refused with its reason when the weights are loaded
             return saved
-        kind, *_, speed = self.signature_fields().values()
-        return torch.cat(
-            [saved[:1], saved.new_tensor([kind]), saved[2:], saved.new_tensor([speed])]
-        )
+        return GatedSignature(**asdict(heads), gate_speed=self.gate_speed).to_tensor()
 
     def ungated(self, gates: Tensor) -> ConcatenatedAttention:
         """The same heads without gates: ``gates (H,)`` are multiplied into columns of ``out_proj``.
@@ -139,7 +142,7 @@ class GatedAttention(ConcatenatedAttention):
             self.embed_dim,
             self.num_heads,
             qk_head_size=self.qk_head_size,
-            v_head_size=self.head_dim,
+            v_head_size=self.v_head_size,
             kdim=self.k_proj.in_features,
             vdim=self.v_proj.in_features,
             scale=self.scale,
@@ -148,7 +151,7 @@ class GatedAttention(ConcatenatedAttention):
         ).to(self.out_proj.weight)
         own = plain.state_dict().keys()
         weights = {name: weight for name, weight in self.state_dict().items() if name in own}
-        columns = gates.to(self.out_proj.weight).repeat_interleave(self.head_dim)  # (H h_v,)
+        columns = gates.to(self.out_proj.weight).repeat_interleave(self.v_head_size)  # (H h_v,)
         weights["out_proj.weight"] = self.out_proj.weight.detach() * columns
         weights["signature"] = plain.signature
         plain.load_state_dict(weights)

@@ -96,7 +96,7 @@ def cluster(gram: Tensor, start: Tensor, iterations: int = ITERATIONS) -> Tensor
 
     Args:
         gram: ``(L, H, H)``, without gradient.
-        start: membership ``(L, H, C)`` to begin with; where it is zero, groups are made anew.
+        start: membership ``(L, H, C)`` to begin with; zero for none so far.
 
     Returns:
         membership ``(L, H, C)``

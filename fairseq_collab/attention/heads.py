@@ -1,4 +1,4 @@
-"""What every kind of attention head shares: masks, dropout, weights on request, cache, beams.
+"""What every kind of attention head shares: masks, dropout, weights on request, cache.
 
     head_i = softmax(q_i k_g(i)^T + mask) v_g(i),      output = [head_1, ..., head_H] Wo^T + bo
 
@@ -11,30 +11,21 @@ Shapes:
     H  heads            G  heads of keys, or of values: H, or 1 if all heads share one
     e  size of a scored query/key vector              h_v  size of a head's value
 
-Beams: when the query has ``beam`` rows for each sentence of the key, rows
-``b*beam ... b*beam+beam-1`` belong to sentence ``b``.  They are folded into query positions, so
-that the keys and values of a sentence are computed and cached once, never once a beam, and stay
-where they are when beams change places (:mod:`fairseq_collab.attention.beams`).
+While sentences are decoded, their decoder owns the beams
+(:mod:`fairseq_collab.attention.beams`): the beams of a sentence are its queries here, and the
+decoder's history says which keys each of them sees.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.beams import (
-    BeamHistory,
-    IncrementalState,
-    Slots,
-    beam_history,
-    fold_beams,
-    moved_sentences,
-    unfold_beams,
-)
-from fairseq_collab.attention.linear import Linear
+from fairseq_collab.attention.beams import beam_history
+from fairseq_collab.attention.cache import Cache, Context, IncrementalState
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
@@ -44,48 +35,27 @@ from fairseq_collab.attention.scores import (
     over_keys,
     weighted_values,
 )
-
-#: First number of every signature; raised when the meaning of a field changes.
-SIGNATURE_VERSION = 1
-#: Name of every signature's second number.  A variant of one's own takes a number from 100 on.
-KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated)"
-
-
-class ZeroBiasLinear(Linear):
-    """A linear map without bias, for callers that read ``.bias.shape`` (fairseq's encoder layer).
-
-    The bias is a constant zero: neither a parameter nor part of the state dict.
-    """
-
-    def __init__(self, in_features: int, out_features: int):
-        super().__init__(in_features, out_features, bias=False)
-        del self.bias
-        self.register_buffer("bias", torch.zeros(out_features), persistent=False)
+from fairseq_collab.attention.signature import Signature
 
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
-    """A linear map with a trained bias, or with one that stays zero."""
-    return (Linear if bias else ZeroBiasLinear)(in_features, out_features)
+    """A linear map with a trained bias, or with a constant zero in place of it.
 
-
-class Context(NamedTuple):
-    """What queries attend to."""
-
-    #: ``(B, G, S, e)``
-    keys: Tensor
-    #: ``(B, G, S, h_v)``
-    values: Tensor
-    #: See :func:`mask_scores`.
-    mask: Tensor | None
-    #: Whose keys these are, if they are those of several beams.
-    history: BeamHistory | None = None
+    The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
+    parameter nor part of the state dict.
+    """
+    projection = nn.Linear(in_features, out_features, bias=bias)
+    if not bias:
+        del projection.bias
+        projection.register_buffer("bias", torch.zeros(out_features), persistent=False)
+    return projection
 
 
 class HeadAttention(nn.Module):
     """Base of all attention variants.
 
-    A variant sets ``num_heads``, ``head_dim`` (size of a head's value), ``out_proj``, and defines
-    ``project_query``, ``project_key``, ``project_value``, ``signature_fields`` and
+    A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
+    ``project_query``, ``project_key``, ``project_value``, ``describe`` and
     ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
 
     Args:
@@ -97,10 +67,10 @@ class HeadAttention(nn.Module):
     """
 
     num_heads: int
-    head_dim: int
+    v_head_size: int
     out_proj: nn.Linear
     signature: Tensor
-    #: False while someone watches the attention weights.
+    #: False where every forward pass has to show its attention weights.
     may_fuse = True
 
     def __init__(
@@ -133,8 +103,8 @@ class HeadAttention(nn.Module):
         """Values: ``(S, B, d_y) -> (B, G, S, h_v)``."""
         raise NotImplementedError
 
-    def signature_fields(self) -> dict[str, int]:
-        """What no tensor shape shows, by name, as integers (checked when weights are loaded)."""
+    def describe(self) -> Signature:
+        """What no tensor shape shows, to be compared when weights are loaded."""
         raise NotImplementedError
 
     def cached_floats_per_token(self) -> tuple[int, int]:
@@ -143,10 +113,14 @@ class HeadAttention(nn.Module):
 
     # ---- what all variants share -----------------------------------------------------------------
 
+    @property
+    def head_dim(self) -> int:
+        """The size of a head's output, under the name by which fairseq's decoder layer asks."""
+        return self.v_head_size
+
     def register_signature(self) -> None:
         """Keep the signature in the state dict: checkpoints then say what their shapes do not."""
-        fields = [SIGNATURE_VERSION, *self.signature_fields().values()]
-        self.register_buffer("signature", torch.tensor(fields, dtype=torch.int64))
+        self.register_buffer("signature", self.describe().to_tensor())
 
     def forward(
         self,
@@ -164,10 +138,11 @@ class HeadAttention(nn.Module):
         """Attend from every query to all keys.
 
         Args:
-            query: ``(T, B, d)``, or ``(T, B * beam, d)`` where the keys have ``B`` sentences.
+            query: ``(T, B, d)``; in a step of decoding ``T`` counts the beams of a sentence.
             key: ``(S, B, d_y)``; ignored in self-attention, and once cached with ``static_kv``.
             value: in place of ``key`` for the values, where it is another tensor.
-            key_padding_mask: ``(B, S)``, true at padding.
+            key_padding_mask: ``(B, S)``, true at padding; that of earlier steps of decoding is in
+                the decoder's history.
             incremental_state: where keys and values of earlier steps are kept, if decoding.
             need_weights: return the attention weights, averaged over heads.
             static_kv: the cached keys and values are complete.
@@ -178,13 +153,7 @@ class HeadAttention(nn.Module):
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
         """
-        steps = query.size(0)
-        beam = query.size(1) // self._sentences(query, key, incremental_state)
-        if beam > 1:
-            query = fold_beams(query, beam)  # (T * beam, B, d)
-        context = self._context(
-            query, key, value, key_padding_mask, incremental_state, static_kv, beam
-        )
+        context = self._context(query, key, value, key_padding_mask, incremental_state, static_kv)
         q = self.project_query(query)  # (B, H, T, e)
         if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):
             heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
@@ -198,14 +167,10 @@ class HeadAttention(nn.Module):
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
-        if beam > 1:
-            output = unfold_beams(output, steps)
         if weights is None or not (need_weights or need_head_weights):
             return output, None
-        if context.history:
-            weights = context.history.per_step(weights)
-        if beam > 1:  # (B, H, T * beam, S) -> (B * beam, H, T, S)
-            weights = weights.unflatten(2, (steps, beam)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+        if incremental_state is not None and not static_kv:
+            weights = beam_history(incremental_state).per_step(weights)
         per_head = weights.transpose(0, 1)  # (H, B, T, S)
         return output, per_head if need_head_weights else per_head.mean(dim=0)
 
@@ -223,20 +188,6 @@ class HeadAttention(nn.Module):
 
     # ---- keys and values, new or cached ----------------------------------------------------------
 
-    def _sentences(
-        self, query: Tensor, key: Tensor | None, incremental_state: IncrementalState | None
-    ) -> int:
-        """``B``: for how many sentences there are keys, whatever the beams of the query."""
-        if self.self_attention:
-            history = beam_history(incremental_state)
-            return history.sentences if history else query.size(1)
-        cached = self._get_input_buffer(incremental_state)
-        if cached:
-            return cached["prev_key"].filled.size(0)
-        if key is None:
-            raise ValueError("no key was given, and none is cached from an earlier step")
-        return key.size(1)
-
     def _context(
         self,
         query: Tensor,
@@ -245,91 +196,60 @@ class HeadAttention(nn.Module):
         padding: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-        beam: int,
     ) -> Context:
-        """What the query ``(T * beam, B, d)`` attends to."""
-        cached = self._get_input_buffer(incremental_state)
-        if static_kv and cached:
-            return Context(cached["prev_key"].filled, cached["prev_value"].filled, cached["mask"])
+        """What the query ``(T, B, d)`` attends to."""
+        cache = self._cache(incremental_state)
+        if static_kv and cache is not None:
+            return cache.context(cache.mask)
         source = query if self.self_attention else key
-        assert source is not None  # _sentences has seen to it
+        if source is None:
+            raise ValueError("no key was given, and none is cached from an earlier step")
         if value is None or self.self_attention or self.encoder_decoder_attention:
             value = source
         k, v = self.project_key(source), self.project_value(value)
-        if incremental_state is not None and not static_kv:
-            return self._grow(incremental_state, k, v, padding)
         mask = over_keys(padding)
-        if incremental_state is not None:
-            entry = {"prev_key": Slots(k), "prev_value": Slots(v), "mask": mask}
-            self._set_input_buffer(incremental_state, {**entry, "beam": beam})
-        return Context(k, v, mask)
-
-    def _grow(
-        self, incremental_state: IncrementalState, k: Tensor, v: Tensor, padding: Tensor | None
-    ) -> Context:
-        """Keys and values of all steps so far, of which ``k`` and ``v`` are the last."""
-        buffer = self._get_input_buffer(incremental_state)
-        if buffer:
-            buffer["prev_key"].append(k)
-            buffer["prev_value"].append(v)
+        if incremental_state is None:
+            return Context(k, v, mask)
+        if static_kv:
+            incremental_state[self._state_key] = {"cache": Cache(k, v, mask)}
+            return Context(k, v, mask)
+        if padding is not None:
+            raise ValueError("padding of a step belongs into the decoder's beam history")
+        if cache is None:
+            cache = Cache(k, v)
+            incremental_state[self._state_key] = {"cache": cache}
         else:
-            buffer = {"prev_key": Slots(k), "prev_value": Slots(v), "history": None}
-            self._set_input_buffer(incremental_state, buffer)
-        history = beam_history(incremental_state) if self.self_attention else None
-        if history is None:  # the decoder keeps none: every row is a sentence of its own
-            history = buffer["history"] = buffer["history"] or BeamHistory(k.size(0), 1, k)
-            history.extend(padding, steps=k.size(2))
-        return Context(
-            buffer["prev_key"].filled, buffer["prev_value"].filled, history.mask, history
-        )
+            cache.append(k, v)
+        return cache.context(beam_history(incremental_state).mask)
 
-    # ---- cache -----------------------------------------------------------------------------------
+    def _cache(self, incremental_state: IncrementalState | None) -> Cache | None:
+        return self._get_input_buffer(incremental_state).get("cache")
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Any]:
-        """This module's part of the incremental state; empty before the first step."""
+        """This module's part of the incremental state, under the name by which fairseq asks."""
         return {} if incremental_state is None else incremental_state.get(self._state_key, {})
-
-    def _set_input_buffer(
-        self, incremental_state: IncrementalState, buffer: dict[str, Any]
-    ) -> IncrementalState:
-        incremental_state[self._state_key] = buffer
-        return incremental_state
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Make row ``i`` of the cache what row ``new_order[i]`` is now (beam search).
+        """Follow the decoder's beam history, which ``new_order`` has reordered already.
 
         The beams of a sentence share its keys and values.  So these move only where sentences do,
         as when one is finished and leaves the batch.
         """
-        buffer = self._get_input_buffer(incremental_state)
-        if not buffer:
-            return incremental_state
-        own, shared = buffer.get("history"), beam_history(incremental_state)
-        if own:
-            own.reorder(new_order)
-            moved = own.moved
-        elif shared:  # reordered already, by the decoder
-            moved = shared.moved
-        else:
-            sentences = buffer["prev_key"].filled.size(0)
-            moved = moved_sentences(new_order, buffer["beam"], sentences)
-        if moved is not None:
-            buffer["prev_key"].select(moved)
-            buffer["prev_value"].select(moved)
-            if buffer.get("mask") is not None:
-                buffer["mask"] = buffer["mask"].index_select(0, moved)
+        cache = self._cache(incremental_state)
+        if cache is not None:
+            moved = beam_history(incremental_state).moved
+            if moved is not None:
+                cache.select(moved)
         return incremental_state
 
     def cache_bytes(self, incremental_state: IncrementalState) -> dict[str, int]:
         """Bytes that this module's keys and values take in ``incremental_state``."""
-        buffer = self._get_input_buffer(incremental_state)
-        names = {"keys": "prev_key", "values": "prev_value"}
-        return {
-            what: buffer[name].filled.numel() * buffer[name].filled.element_size() if buffer else 0
-            for what, name in names.items()
-        }
+        cache = self._cache(incremental_state)
+        if cache is None:
+            return {"keys": 0, "values": 0}
+        return {"keys": cache.keys.filled.nbytes, "values": cache.values.filled.nbytes}
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

@@ -14,8 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_collab.attention.checks import check_choice
+
 #: From so many queries, and on a CPU so many keys, on, torch's fused kernel is used.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
+#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
+SCALES = ("key", "embed")
 
 
 def head_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -63,3 +67,9 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 def over_keys(padding: Tensor | None) -> Tensor | None:
     """A padding mask ``(B, S)`` as one of scores, ``(B, 1, 1, S)``."""
     return None if padding is None else padding[:, None, None, :].to(torch.bool)
+
+
+def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
+    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
+    check_choice("attention scale", scale, SCALES)
+    return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairseq_collab.attention.linear import Linear
 from fairseq_collab.bench import checkpoints
 from fairseq_collab.bench.generate import (
     TIE,
@@ -29,6 +28,7 @@ from fairseq_collab.bench.settings import (
 )
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import random_task, real_task
+from fairseq_collab.kernels.onednn import OneDnnLinear
 
 
 def separate_beams(model: Any) -> None:
@@ -44,7 +44,7 @@ def show_weights(model: Any) -> None:
 def unpack(model: Any) -> None:
     """Multiply by weights as they are stored, not as oneDNN likes them."""
     for module in model.modules():
-        if isinstance(module, Linear):
+        if isinstance(module, OneDnnLinear):
             module.packed = None
 
 

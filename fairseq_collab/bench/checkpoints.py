@@ -32,7 +32,8 @@ from fairseq_collab.bench.models import (
 )
 from fairseq_collab.bench.settings import BEAM, Settings
 from fairseq_collab.bench.timing import compare
-from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_compat import checkpoints as files
 
 #: fairseq-generate's own last words.
@@ -90,7 +91,7 @@ def trained_pairs(settings: Settings) -> Iterator[TrainedPair]:
     if settings.collab_checkpoint:
         path = Path(settings.collab_checkpoint)
         (ours,), cfg, task = load_model_ensemble_and_task([str(path)], arg_overrides=data)
-        if not isinstance(ours, CollabTransformer):
+        if not isinstance(ours, HeadTransformer) or ours.variant is not COLLABORATIVE:
             wanted = "give one of transformer_collab"
             raise UserError(f"is the checkpoint of a {type(ours).__name__}", path, wanted)
         options = flat(cfg.model)

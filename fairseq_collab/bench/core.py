@@ -20,13 +20,13 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.beams import (
-    IncrementalState,
     fold_beams,
     start_beam_history,
     unfold_beams,
 )
+from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.bench import authors
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 from fairseq_collab.bench.settings import (
@@ -38,6 +38,7 @@ from fairseq_collab.bench.settings import (
     length_cases,
 )
 from fairseq_collab.bench.timing import compare, in_turn
+from fairseq_collab.kernels.onednn import swap_linear
 
 DIM, HEADS = 512, 8
 #: d/K of the collaborative heads, and those that the authors' form is timed at, too.
@@ -68,6 +69,9 @@ def build(settings: Settings) -> Core:
             state = ours.state_dict()
             theirs.load_state_dict({name: state[name] for name in theirs.state_dict()})
             cores[authors_name(reduction)] = theirs
+    for core in cores.values():
+        if isinstance(core, HeadAttention):
+            swap_linear(core)  # as in a model of ours
     dtype = getattr(torch, settings.dtype)
     return {name: core.to(settings.device, dtype) for name, core in cores.items()}
 

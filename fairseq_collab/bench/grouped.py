@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fairseq_collab.attention.grouped import grouped_attentions
+from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.bench import generate, train
 from fairseq_collab.bench.generate import Translator, check_alike
 from fairseq_collab.bench.models import (
@@ -90,7 +90,7 @@ def constrained(preset: str, settings: Settings) -> Iterator[Record]:
         train.check_losses([reference, other], train.TOLERANCE[settings.dtype])
     budget = constraint_budget(preset, settings.quick)
     times = train.updates(trainers, batches, budget, settings)
-    attentions = grouped_attentions(ours)
+    attentions = head_group_attentions(ours)
     assert all(attention.membership.any() for attention in attentions), "no groups were made"
     common = {
         "measure": "update",

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.bench.settings import PRESETS
-from fairseq_collab.models.base import HeadTransformer
-from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE
 
 STOCK = "transformer"
 COLLAB = "transformer_collab"
@@ -112,7 +112,7 @@ def random_pair(variant: Variant, preset: str, task: Any, seed: int) -> tuple[An
     torch.manual_seed(seed)
     options = preset_options(preset)
     ours, stock = build_variant(variant, options, task), build_stock(options, task)
-    if isinstance(ours, CollabTransformer):
+    if ours.variant is COLLABORATIVE:
         enliven(ours)
         for module in ours.modules():
             if isinstance(module, CollaborativeAttention):

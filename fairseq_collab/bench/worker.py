@@ -16,7 +16,6 @@ import torch
 
 import fairseq_collab  # noqa: F401  (registers the architectures)
 from collab_common.errors import UserError
-from fairseq_collab.attention.linear import matrix_library
 from fairseq_collab.bench import (
     alone,
     checkpoints,
@@ -28,6 +27,7 @@ from fairseq_collab.bench import (
     train,
 )
 from fairseq_collab.bench.settings import Settings
+from fairseq_collab.kernels.onednn import matrix_library
 
 
 def say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 Each part runs in processes of its own (``worker.py``), the timed ones twice: with the matrix
 library that our linear maps choose on this processor, and with torch's own, which fairseq's model
-uses (``FAIRSEQ_COLLAB_MATMUL``, see :mod:`fairseq_collab.attention.linear`).
+uses (``FAIRSEQ_COLLAB_MATMUL``, see :mod:`fairseq_collab.kernels.onednn`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tqdm import tqdm
 from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.files import write_atomic, write_json
-from fairseq_collab.attention.linear import LIBRARIES, VARIABLE
 from fairseq_collab.bench import memory, report
 from fairseq_collab.bench.figure import draw
 from fairseq_collab.bench.settings import (
@@ -38,6 +37,7 @@ from fairseq_collab.bench.settings import (
     Settings,
 )
 from fairseq_collab.checkpoints.opener import check_data
+from fairseq_collab.kernels.onednn import LIBRARIES, VARIABLE
 from fairseq_collab.metrics.provenance import circumstances
 
 #: Parts that are timed with each matrix library.  Head groups are measured mainly against our own

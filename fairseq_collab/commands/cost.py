@@ -9,7 +9,8 @@ from pathlib import Path
 from fairseq import utils
 
 from fairseq_collab.metrics.cost import cost, load_architecture
-from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.results.tables import grid
 
 COLUMNS = (
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
     for path in args.checkpoints:
         model = load_architecture(path)
         found.append((str(path), cost(model)))
-        if isinstance(model, CollabTransformer):
+        if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             ordinary = load_architecture(path, collaborative_sites="none")
             found.append(("the same with concatenated heads", cost(ordinary)))
     rows = [[name, *(f"{number:,}" for number in astuple(one))] for name, one in found]

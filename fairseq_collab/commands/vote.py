@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
-from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.checkpoints.opener import epoch
 from fairseq_collab.checkpoints.prune.choices import without_gates
 from fairseq_collab.checkpoints.prune.surgery import load
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,
         "subset": args.subset,
-        "feature": grouped_attentions(model)[0].feature,
+        "feature": head_group_attentions(model)[0].feature,
         "rule": args.rule,
         "batches": count.batches,
         "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
+from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 
 
 class Padding(NamedTuple):
@@ -34,7 +34,7 @@ class Padding(NamedTuple):
     source: Tensor
     target: Tensor
 
-    def of(self, attention: GroupedAttention) -> Tensor:
+    def of(self, attention: HeadGroupAttention) -> Tensor:
         """The padding along the positions of an attention's features."""
         if attention.site == "encoder":
             return self.source
@@ -60,13 +60,13 @@ def padding_of(net_input: dict[str, Any], symbol: int) -> Padding:
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[list[GroupedAttention]]:
+def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
     """While it lasts, the attentions of ``model`` keep the features of their heads.
 
     Raises:
         UserError: the model has no heads in groups.
     """
-    attentions = grouped_attentions(model)
+    attentions = head_group_attentions(model)
     if not attentions:
         raise UserError(
             "the criterion needs a model whose heads have groups",
@@ -80,7 +80,7 @@ def watched(model: nn.Module) -> Iterator[list[GroupedAttention]]:
             handle.remove()
 
 
-def gram_matrices(attentions: Sequence[GroupedAttention], padding: Padding) -> list[Tensor]:
+def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) -> list[Tensor]:
     """The Gram matrix ``(H, H)`` of each attention, which forgets its features.
 
     Raises:
@@ -98,8 +98,8 @@ def gram_matrices(attentions: Sequence[GroupedAttention], padding: Padding) -> l
     return found
 
 
-def constrain(attentions: Sequence[GroupedAttention], padding: Padding) -> Constraint:
-    """Group the heads anew, from the features of a training batch, and measure the groups.
+def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Constraint:
+    """Update the groups of heads from the features of a training batch, and measure them.
 
     Raises:
         UserError: see :func:`gram_matrices`, or the features have no gradient.
@@ -122,7 +122,9 @@ def constrain(attentions: Sequence[GroupedAttention], padding: Padding) -> Const
     return Constraint(within, between, changed, shift, len(attentions))
 
 
-def regroup(attentions: Sequence[GroupedAttention], gram: Tensor) -> tuple[Tensor, groups.Movement]:
+def regroup(
+    attentions: Sequence[HeadGroupAttention], gram: Tensor
+) -> tuple[Tensor, groups.Movement]:
     """Move on with k-means from the attentions' groups, and keep the result in them.
 
     All processes of a training take the mean of their Gram matrices, and so have the same groups.
@@ -142,7 +144,7 @@ def regroup(attentions: Sequence[GroupedAttention], gram: Tensor) -> tuple[Tenso
     return after, groups.movement(gram, before, after)
 
 
-def _alike(attentions: Sequence[GroupedAttention]) -> list[list[int]]:
+def _alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
     """Places of attentions with as many heads and groups, which are computed at once."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, attention in enumerate(attentions):

@@ -48,7 +48,7 @@ class HeadGatesOptions(FairseqDataclass):
 
     gate_penalty: float = field(
         default=0.01,
-        metadata={"help": "lambda: what an open gate costs; to be found anew for each model"},
+        metadata={"help": "lambda: what an open gate costs; each model needs its own"},
     )
     gate_normalisation: str = field(
         default="paper",

@@ -34,22 +34,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.linear import ONEDNN_LINEAR
 from fairseq_collab.checkpoints.opener import placeholder
+from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
 
 BYTES_PER_FLOAT = 4
 #: Source and target length that costs are stated at, as in the paper above.
 LENGTH = 30
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
-
-
-def _linear_flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
-    return 2 * x.numel() * weight[0]
-
-
-#: The product of oneDNN that our linear maps may use; torch has no formula for it.
-_ONEDNN = {} if ONEDNN_LINEAR is None else {ONEDNN_LINEAR: _linear_flops}
 
 
 @dataclass(frozen=True)
@@ -151,6 +143,7 @@ def multiply_adds(
     if getattr(model.decoder, "adaptive_softmax", None) is not None:
         return None
     model = copy.deepcopy(model).eval()
+    restore_linear(model)  # torch has no count of oneDNN's products
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             module.can_use_fastpath = False  # a fused kernel, which the counter cannot see into
@@ -159,7 +152,7 @@ def multiply_adds(
     sides = (source, torch.tensor([source_length])) if hasattr(model, "encoder") else ()
     # Plain products in place of fused kernels, which the counter cannot see into either.
     plain = sdpa_kernel(SDPBackend.MATH)
-    counter = FlopCounterMode(display=False, custom_mapping=_ONEDNN)
+    counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:
         model(*sides, target)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -1,19 +1,11 @@
-"""The fairseq seams: importing this package registers our architectures."""
+"""The fairseq seams: importing this package registers our architectures.
 
-from fairseq_collab.models import (
-    language_models,
-    masked_lm,
-    transformer_collab,
-    transformer_gated_heads,
-    transformer_grouped_heads,
-    transformer_headsize_n,
-)
+A *variant* is a kind of heads, a *family* a kind of fairseq's models that can have them, a *site* a
+place of attention in a model; :mod:`fairseq_collab.models.variants` is the table of variants and
+families.  A variant costs six files: its attention, its options and factory here, a row of the
+table, a file in ``configs/model``, a test, and a row in the documentation.
+"""
 
-__all__ = [
-    "language_models",
-    "masked_lm",
-    "transformer_collab",
-    "transformer_gated_heads",
-    "transformer_grouped_heads",
-    "transformer_headsize_n",
-]
+from fairseq_collab.models import variants
+
+__all__ = ["variants"]

@@ -1,32 +1,103 @@
-"""What all our encoder-decoder models share: building, loading with checks, beams."""
+"""What all our models share: how they are described, registered, built, and loaded with checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, make_dataclass
+from typing import Any, ClassVar
 
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel, register_model
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.models.config import PRESET_SIZES, nested, preset
-from fairseq_collab.models.decoder import Decoder
-from fairseq_collab.models.layers import AttentionBuilder, Encoder
+from fairseq_collab.kernels.onednn import swap_linear
+from fairseq_collab.models.config import copied, plain_options, preset
+from fairseq_collab.models.layers import AttentionFactory, Site
 from fairseq_collab.models.signature import check_weights
 
-#: Options of fairseq's transformer that reach inside its own attention.
+#: Options of fairseq's transformer that do not work with our attention, and why.
+_QUANTISES = "quantises fairseq's own attention modules; this model has its own"
+_XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
 _UNSUPPORTED = {
-    "quant_noise_pq": "--quant-noise-pq quantises fairseq's own attention modules",
-    "quant_noise_scalar": "--quant-noise-scalar quantises fairseq's own attention modules",
-    "encoder_xformers_att_config": "xFormers replaces fairseq's own attention",
-    "decoder_xformers_att_config": "xFormers replaces fairseq's own attention",
+    "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
+    "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
+    "encoder_xformers_att_config": _XFORMERS,
+    "decoder_xformers_att_config": _XFORMERS,
+    "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
+    "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
+    "the beams of a sentence share their cache",
 }
 
 
-class CheckedModel(BaseFairseqModel):
-    """A model whose weights are compared with its signatures before any of them is loaded."""
+class HeadModel(BaseFairseqModel):
+    """A model whose attention is one of ours.
+
+    It is built from flat options, and its weights are compared with its signatures before any of
+    them is loaded.
+    """
+
+    #: What was registered: the kind of heads, and all options, without the values of a preset.
+    variant: ClassVar[Variant]
+    options: ClassVar[type]
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        # Without the preset's values: fairseq makes a flag whose default is true one that switches
+        # it off, and --decoder-normalize-before would do so.
+        gen_parser_from_dataclass(parser, cls.options(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option's value makes no sense, or is not supported.
+        """
+        given = plain_options(cfg)
+        refuse_unsupported(given)
+        try:
+            model = cls.build(given, task)
+            swap_linear(model)
+        except ValueError as error:
+            raise UserError(f"cannot build the model: {error}") from error
+        if cls.variant.finish is not None:
+            cls.variant.finish(model, given)
+        return model
+
+    @classmethod
+    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+        """What :meth:`build_model` builds, from plain options.
+
+        Raises:
+            ValueError: an option's value makes no sense; the message names it.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def nested(cls, given: Mapping[str, Any]) -> TransformerConfig:
+        """fairseq's nested configuration from flat options, with what builds the attention.
+
+        Options that fairseq does not know become attributes of the result as they are; those of the
+        variant that the family leaves out have their defaults.
+        """
+        defaults = {option.name: option.default for option in fields(cls.variant.options)}
+        config = TransformerConfig.from_namespace(Namespace(**{**defaults, **given}))
+        config.attention_factory = cls.variant.attention
+        # As given: fairseq counts those that --encoder-layers-to-keep names.
+        encoder, decoder = config.encoder.layers, config.decoder.layers
+        config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
+        return config
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Called by fairseq before it loads weights."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.variant.upgrade is not None:
+            self.variant.upgrade(self, state_dict)
 
     def _load_from_state_dict(
         self,
@@ -41,72 +112,77 @@ class CheckedModel(BaseFairseqModel):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
 
 
-def refuse_unsupported(options: Mapping[Any, Any]) -> None:
-    """Refuse options that reach inside fairseq's own attention.
+def refuse_unsupported(options: Mapping[str, Any]) -> None:
+    """Refuse options that do not work with our attention.
 
     Raises:
         UserError: names the first that is set.
     """
     for option, why in _UNSUPPORTED.items():
         if options.get(option):
-            raise UserError(f"{why}; this model has its own: leave the option out")
+            raise UserError(f"{why}: leave the option out")
 
 
-class HeadTransformer(CheckedModel, TransformerModelBase):
-    """An encoder-decoder transformer whose attention is one of ours.
+@dataclass(frozen=True)
+class Family:
+    """One of fairseq's kinds of models, with attention of ours in it.
 
-    A variant defines :meth:`attention_builder`.
+    Args:
+        prefix: of the architectures' names.
+        model: builds it.
+        options: of fairseq's own model.
+        presets: other defaults of these options, by the ending of the architecture's name.
+        absent: sites that the model lacks; a variant's options for them alone are left out.
+        without: a variant's options that would have no effect, left out, too.
     """
 
-    @classmethod
-    def add_args(cls, parser: Any) -> None:
-        # TransformerModelBase adds its nested options; ours are flat, and come from the dataclass.
-        super(TransformerModelBase, cls).add_args(parser)
-
-    @classmethod
-    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        """What builds the attention of each site, from the model's options.
-
-        Raises:
-            ValueError: an option's value makes no sense; the message names it.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        refuse_unsupported(cfg)
-        config = nested(cfg)
-        try:
-            config.attention_builder = cls.attention_builder(config)
-            return super().build_model(config, task)
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
-
-    @classmethod
-    def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed)
-
-    @classmethod
-    def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
-        return Decoder(cfg, tgt_dict, embed)
-
-    def set_beam_size(self, beam_size: int) -> None:
-        """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
-        # Cross+self-attention concatenates the output with every beam's own states.
-        self.encoder.beams_share_output = beam_size > 1 and not self.cfg.cross_self_attention
+    prefix: str
+    model: type[HeadModel]
+    options: type
+    presets: Mapping[str, Mapping[str, Any]]
+    absent: tuple[Site, ...] = ()
+    without: tuple[str, ...] = ()
 
 
-def register_presets(arch: str, model: type[HeadTransformer], options: type) -> None:
-    """Register ``model`` once for each of :data:`PRESET_SIZES`, with defaults of these sizes.
+@dataclass(frozen=True)
+class Variant:
+    """A kind of heads, and all that models with them need.
 
-    The names (``arch``, ``arch_iwslt_de_en``, ...) work for ``--arch`` and as ``model._name``.
+    Args:
+        name: in the architectures' names, between a family's prefix and a preset's ending.
+        attention: builds the attention of one site in one layer.
+        options: a dataclass of what it adds to the options of fairseq's models.
+        families: the models that have it.
+        finish: is called with a model that was built, and its options.
+        upgrade: is called with a model and a checkpoint's weights before these are loaded, and may
+            complete them in place.
     """
-    for suffix, sizes in PRESET_SIZES.items():
-        dataclass = preset(options, f"{options.__name__}{suffix}", **sizes)
-        variant = type(f"{model.__name__}{suffix}", (model,), {"__module__": model.__module__})
-        register_model(f"{arch}{suffix}", dataclass=dataclass)(variant)
+
+    name: str
+    attention: AttentionFactory
+    options: type = FairseqDataclass
+    families: tuple[Family, ...] = ()
+    finish: Callable[[nn.Module, dict[str, Any]], None] | None = None
+    upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
+
+
+def register(variant: Variant) -> None:
+    """Register a variant's architectures: one for each of its families and their presets.
+
+    The names work for ``--arch`` and as ``model._name``.
+    """
+    for family in variant.families:
+        endings = tuple(f"_in_{site}" for site in family.absent)
+        own = [
+            copied(option)
+            for option in fields(variant.options)
+            if option.name not in ("_name", *family.without) and not option.name.endswith(endings)
+        ]
+        name = f"{family.prefix}{variant.name}"
+        options = make_dataclass(f"{name}_options", own, bases=(family.options,))
+        members = {"variant": variant, "options": options}
+        members["__module__"] = variant.attention.__module__  # of a plug-in, perhaps
+        for ending, values in family.presets.items():
+            arch = f"{name}{ending}"
+            dataclass_ = preset(options, f"{arch}_options", **values)
+            register_model(arch, dataclass=dataclass_)(type(arch, (family.model,), members))

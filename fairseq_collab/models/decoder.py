@@ -5,7 +5,7 @@ Shapes:
     S  source length    d  model size    H  heads
 
 Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
-a sentence are then what query positions are in training, and no attention has to fold them.
+a sentence are then what query positions are in training, and no attention knows of them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.beams import (
     BeamHistory,
-    IncrementalState,
     beam_history,
     fold_beams,
+    has_beam_history,
     start_beam_history,
     unfold_beams,
 )
-from fairseq_collab.attention.linear import Linear
+from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.models.layers import DecoderLayer, wrap_layer
 from fairseq_collab.models.signature import register_dictionary_signature
 
@@ -37,25 +37,12 @@ class Decoder(TransformerDecoderBase):
     layers_built = 0
     #: Whether to return attention weights in evaluation.
     need_attn = True
-    output_projection: nn.Module
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         register_dictionary_signature(self, dictionary)
 
     # ---- building --------------------------------------------------------------------------------
-
-    def build_output_projection(
-        self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding
-    ) -> None:
-        super().build_output_projection(cfg, dictionary, embed_tokens)
-        plain: Any = self.output_projection
-        if type(plain) is nn.Linear:  # not that of an adaptive softmax
-            # On the meta device: no random number is drawn for a weight that is there already.
-            self.output_projection = Linear(
-                plain.in_features, plain.out_features, bias=False, device="meta"
-            )
-            self.output_projection.weight = plain.weight
 
     def build_decoder_layer(
         self, cfg: TransformerConfig, no_encoder_attn: bool = False
@@ -79,7 +66,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, but without attention weights that nobody has asked for.
+        """As fairseq's, but without attention weights that no caller asks for.
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, as long as :meth:`make_generation_fast_` has not called them off.
@@ -87,8 +74,7 @@ class Decoder(TransformerDecoderBase):
         if alignment_layer is None:
             wanted = self.need_attn and not self.training
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
-        # Cross+self-attention has keys of the encoder among those of the steps.
-        if incremental_state is not None and not self.cross_self_attention:
+        if incremental_state is not None:
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
             )
@@ -151,11 +137,10 @@ class Decoder(TransformerDecoderBase):
         self, last: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
     ) -> BeamHistory:
         """Say once, for the self-attentions of all layers, who sees what of this step."""
-        history = beam_history(state)
-        if history is None:
+        if not has_beam_history(state):
             rows = last.size(0)
-            sentences = rows if source is None else source.size(1)
-            history = start_beam_history(state, sentences, rows, like)
+            start_beam_history(state, rows if source is None else source.size(1), rows, like)
+        history = beam_history(state)
         padding = last.eq(self.padding_idx)  # (rows, 1)
         history.extend(padding if padding.any() else None)
         return history
@@ -164,6 +149,5 @@ class Decoder(TransformerDecoderBase):
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
         """Called by fairseq before that of the layers' attentions."""
-        history = beam_history(incremental_state)
-        if history is not None:
-            history.reorder(new_order)
+        if has_beam_history(incremental_state):
+            beam_history(incremental_state).reorder(new_order)

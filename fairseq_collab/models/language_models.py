@@ -1,16 +1,7 @@
 """Decoder-only language models with our heads, each beside fairseq's ``transformer_lm``.
 
-``transformer_lm_collab`` has collaborative heads (arXiv 2006.16362), ``transformer_lm_headsize_n``
-heads of any size and number (arXiv 2002.07028), ``transformer_lm_grouped_heads`` such heads in
-groups (arXiv 2305.14380), made by ``--criterion adaptive_loss_with_head_groups`` or, without
-adaptive softmax, ``label_smoothed_cross_entropy_with_head_groups``.  Presets, as fairseq's of the
-same ending: ``_big``, ``_wiki103``, ``_gbw``, ``_gpt``, ``_gpt2_tiny``, ``_gpt2_small``,
-``_gpt2_medium``.
-
-The options are those of fairseq's ``TransformerLanguageModelConfig`` and those that the variant's
-encoder-decoder model adds to fairseq's transformer; a language model has no encoder, so what
-speaks of the encoder or of cross-attention is left out.  One more variant takes one call of
-:func:`register_language_models`.
+The options are those of fairseq's ``TransformerLanguageModelConfig`` and what the variant adds; a
+language model has no encoder, so what speaks of the encoder or of cross-attention is left out.
 """
 
 # Optional: fairseq reads the fields' types, and knows no other spelling.
@@ -30,24 +21,9 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModelConfig,
 )
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
-from omegaconf import DictConfig
 
-from collab_common.errors import UserError
-from fairseq_collab.models.base import HeadTransformer
-from fairseq_collab.models.config import CollabOptions, HeadSizeOptions
+from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.decoder import Decoder
-from fairseq_collab.models.one_stack import (
-    VariantModel,
-    plain_options,
-    register_variant,
-    with_variant,
-)
-from fairseq_collab.models.transformer_collab import CollabTransformer
-from fairseq_collab.models.transformer_grouped_heads import (
-    GroupedHeadsOptions,
-    GroupedHeadsTransformer,
-)
-from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 
 
 def _sizes(layers: int, dim: int, inner: int, heads: int, **others: Any) -> dict[str, Any]:
@@ -106,17 +82,11 @@ LanguageModelOptions = make_dataclass(
 )
 
 
-class HeadLanguageModel(VariantModel, FairseqLanguageModel):
+class HeadLanguageModel(HeadModel, FairseqLanguageModel):
     """A decoder-only transformer whose attention is one of ours."""
 
     @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadLanguageModel:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        given = plain_options(cfg)
+    def build(cls, given: dict[str, Any], task: Any) -> HeadLanguageModel:
         if given["decoder_layers_to_keep"]:
             given["decoder_layers"] = len(given["decoder_layers_to_keep"].split(","))
         if given["max_target_positions"] is None:
@@ -126,13 +96,10 @@ class HeadLanguageModel(VariantModel, FairseqLanguageModel):
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if given[name] is None:
                 given[name] = given["decoder_embed_dim"]
-        try:
-            check_tied(given)
-            config = cls.transformer_config({**given, "no_cross_attention": True})
-            embedding = input_embedding(given, task.source_dictionary)
-            return cls(Decoder(config, task.target_dictionary, embedding))
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
+        check_tied(given)
+        config = cls.nested({**given, "no_cross_attention": True})
+        embedding = input_embedding(given, task.source_dictionary)
+        return cls(Decoder(config, task.target_dictionary, embedding))
 
 
 def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
@@ -183,18 +150,11 @@ def check_tied(given: Mapping[str, Any]) -> None:
             )
 
 
-def register_language_models(
-    arch: str, variant: type[HeadTransformer], variant_options: type
-) -> None:
-    """Register language models with the attention of ``variant``, one a preset, under ``arch``."""
-    options = with_variant(LanguageModelOptions, variant_options, absent=("encoder", "cross"))
-    register_variant(
-        arch, HeadLanguageModel, variant, variant_options, options, LANGUAGE_MODEL_SIZES
-    )
-
-
-register_language_models("transformer_lm_collab", CollabTransformer, CollabOptions)
-register_language_models("transformer_lm_headsize_n", HeadSizeTransformer, HeadSizeOptions)
-register_language_models(
-    "transformer_lm_grouped_heads", GroupedHeadsTransformer, GroupedHeadsOptions
+LANGUAGE_MODEL = Family(
+    "transformer_lm_",
+    HeadLanguageModel,
+    LanguageModelOptions,
+    LANGUAGE_MODEL_SIZES,
+    absent=("encoder", "cross"),
+    without=("collaborative_sites",),  # there is one
 )

@@ -1,6 +1,6 @@
 """fairseq's transformer layers and encoder, with attention that a model chooses.
 
-A model puts an :class:`AttentionBuilder` into its configuration; the layers ask it for the
+A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
 attention of each site and change nothing else.
 """
 
@@ -22,45 +22,43 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.linear import Linear
 from fairseq_collab.models.signature import register_dictionary_signature
 
+#: A site: a place of attention in a model, that is the encoder's self-attention, the decoder's, or
+#: the decoder's attention to the encoder.
 Site = Literal["encoder", "decoder", "cross"]
 SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
 
 
-class AttentionBuilder(Protocol):
+class AttentionFactory(Protocol):
     """Builds the attention of one site in one layer (counted from 0).
 
     Keyword arguments are :class:`HeadAttention`'s.
     """
 
+    __module__: str
+
     def __call__(
-        self, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+        self,
+        cfg: TransformerConfig,
+        site: Site,
+        layer: int,
+        embed_dim: int,
+        num_heads: int,
+        **options: Any,
     ) -> HeadAttention: ...
 
 
-def build_attention(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
-) -> HeadAttention:
+def build_attention(cfg: TransformerConfig, *place: Any, **options: Any) -> HeadAttention:
     """The attention of a site and layer, with fairseq's dropout (for ``--retain-dropout``)."""
-    attention = cfg.attention_builder(site, layer, embed_dim, num_heads, **options)
+    attention = cfg.attention_factory(cfg, *place, **options)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
     return attention
 
 
-class FeedForward:
-    """fairseq's feed-forward maps, computed by :func:`fairseq_collab.attention.linear.linear`."""
-
-    def build_fc1(self, input_dim: int, output_dim: int, *_quantisation: Any) -> Linear:
-        return Linear(input_dim, output_dim)
-
-    build_fc2 = build_fc1
-
-
-class EncoderLayer(FeedForward, TransformerEncoderLayerBase):
+class EncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
@@ -94,7 +92,7 @@ def is_copy(name: str) -> bool:
     return layer.isdigit() and attribute in EncoderLayer.COPIES
 
 
-class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
+class DecoderLayer(TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
 
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
@@ -116,7 +114,7 @@ class DecoderLayer(FeedForward, TransformerDecoderLayerBase):
             self.layer,
             embed_dim,
             cfg.decoder.attention_heads,
-            self_attention=not cfg.cross_self_attention,
+            self_attention=True,
         )
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:

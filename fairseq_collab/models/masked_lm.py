@@ -1,12 +1,7 @@
 """Encoder-only masked language models with our heads, each beside fairseq's ``roberta``.
 
-``roberta_collab`` has collaborative heads (arXiv 2006.16362), ``roberta_headsize_n`` heads of any
-size and number (arXiv 2002.07028).  Presets, as fairseq's of the same ending: ``_base``,
-``_prenorm``, ``_large``.
-
-BERT's initialisation (all projections normal with standard deviation 0.02) replaces the
-variants' own, so ``--value-init`` and ``--key-init`` are left out; ``--mixing-init`` holds.  One
-more variant takes one call of :func:`register_masked_language_models`.
+BERT's initialisation (all projections normal with standard deviation 0.02) replaces the variants'
+own, so ``--value-init`` and ``--key-init`` are left out; ``--mixing-init`` holds.
 """
 
 # Optional: fairseq reads the fields' types, and knows no other spelling.
@@ -21,21 +16,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
-from omegaconf import DictConfig
 from torch import nn
 
 from collab_common.errors import UserError
-from fairseq_collab.models.base import HeadTransformer
-from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, TransformerOptions
+from fairseq_collab.models.base import Family, HeadModel
+from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.layers import Encoder
-from fairseq_collab.models.one_stack import (
-    VariantModel,
-    plain_options,
-    register_variant,
-    with_variant,
-)
-from fairseq_collab.models.transformer_collab import CollabTransformer
-from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
 
 #: Options that fairseq's RoBERTa has in common with its transformer, and RoBERTa's base values.
 _SHARED: dict[str, Any] = {
@@ -117,17 +103,11 @@ class HeadRobertaEncoder(RobertaEncoder):
         return encoder
 
 
-class HeadRoberta(VariantModel, RobertaModel):
+class HeadRoberta(HeadModel, RobertaModel):
     """RoBERTa whose attention is one of ours."""
 
     @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadRoberta:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        given = plain_options(cfg)
+    def build(cls, given: dict[str, Any], task: Any) -> HeadRoberta:
         if given["encoder_layers_to_keep"]:
             given["encoder_layers"] = len(given["encoder_layers_to_keep"].split(","))
         if given["max_positions"] is None:
@@ -138,12 +118,9 @@ class HeadRoberta(VariantModel, RobertaModel):
             "encoder_learned_pos": True,
             "no_scale_embedding": True,
         }
-        try:
-            config = cls.transformer_config({**given, **fixed})
-            arguments = Namespace(**given)
-            return cls(arguments, HeadRobertaEncoder(arguments, task.source_dictionary, config))
-        except ValueError as error:
-            raise UserError(f"cannot build the model: {error}") from error
+        config = cls.nested({**given, **fixed})
+        arguments = Namespace(**given)
+        return cls(arguments, HeadRobertaEncoder(arguments, task.source_dictionary, config))
 
 
 def positions_of(task: Any) -> int:
@@ -159,20 +136,11 @@ def positions_of(task: Any) -> int:
     raise UserError("the task says no length of its samples", todo="give --max-positions")
 
 
-def register_masked_language_models(
-    arch: str, variant: type[HeadTransformer], variant_options: type
-) -> None:
-    """Register RoBERTa with the attention of ``variant``, one a preset, under ``arch``."""
-    options = with_variant(
-        MaskedLanguageModelOptions,
-        variant_options,
-        absent=("decoder", "cross"),
-        replaced=("value_init", "key_init"),
-    )
-    register_variant(
-        arch, HeadRoberta, variant, variant_options, options, MASKED_LANGUAGE_MODEL_SIZES
-    )
-
-
-register_masked_language_models("roberta_collab", CollabTransformer, CollabOptions)
-register_masked_language_models("roberta_headsize_n", HeadSizeTransformer, HeadSizeOptions)
+MASKED_LANGUAGE_MODEL = Family(
+    "roberta_",
+    HeadRoberta,
+    MaskedLanguageModelOptions,
+    MASKED_LANGUAGE_MODEL_SIZES,
+    absent=("decoder", "cross"),
+    without=("collaborative_sites", "value_init", "key_init"),  # there is one; see above
+)

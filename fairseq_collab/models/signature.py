@@ -63,10 +63,10 @@ def _differences(
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
         if isinstance(module, HeadAttention) and saved is not None:
-            yield from _attention_differences(name, module, saved)
+            yield from (f"{name}: {difference}" for difference in module.describe().diff(saved))
         saved = state.get(f"{prefix}{name}.dictionary_signature")
         given = own.get(f"{name}.dictionary_signature")
-        # A model of another kind may keep it elsewhere; what does not fit then is told below.
+        # A model of another kind may keep it elsewhere; the shapes below show what does not fit.
         if saved is not None and given is not None and not torch.equal(saved, given.cpu()):
             yield _dictionary_difference(name, saved, given)
     for name, tensor in own.items():
@@ -80,21 +80,6 @@ def _differences(
         for name in state:
             if name.startswith(prefix) and name[len(prefix) :] not in own:
                 yield f"{name} is not in this model"
-
-
-def _attention_differences(name: str, attention: HeadAttention, saved: Tensor) -> Iterator[str]:
-    fields = attention.signature_fields()
-    version, *values = saved.tolist()
-    given_version, *given = attention.signature.tolist()
-    if version != given_version:
-        yield f"{name}: signature version is {version} in it, {given_version} here"
-    elif values[0] != given[0] or len(values) != len(given):
-        kind = next(iter(fields))
-        yield f"{name}: {kind} is {values[0]} in it, {given[0]} here"
-    else:
-        for field, old, new in zip(fields, values, given, strict=True):
-            if old != new:
-                yield f"{name}: {field} is {old} in it, {new} here"
 
 
 def _dictionary_difference(name: str, saved: Tensor, own: Tensor) -> str:

@@ -44,7 +44,7 @@ def per_site(option: str, text: str) -> dict[Site, int]:
 
 
 def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
-    """Parse a number for all layers, or one a layer, joined by commas; None stays None.
+    """Parse a number for all layers, or one for each, joined by commas; None stays None.
 
     Args:
         option: how the option is called, for messages.
@@ -63,14 +63,14 @@ def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[
         numbers *= layers
     if len(numbers) != layers or min(numbers, default=least) < least:
         raise ValueError(
-            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
-            "a layer) joined by commas"
+            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them "
+            "(one for each layer) joined by commas"
         )
     return numbers
 
 
-def by_layer(cfg: TransformerConfig, name: str, least: int) -> dict[Site, list[int] | None]:
-    """``--NAME-in-SITE`` of all sites: one number a layer, or None where it is not given.
+def at_layer(cfg: TransformerConfig, name: str, site: Site, layer: int, least: int) -> int | None:
+    """What ``--NAME-in-SITE`` says of one layer (counted from 0); None where it is not given.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder`` and its like.
@@ -79,10 +79,7 @@ def by_layer(cfg: TransformerConfig, name: str, least: int) -> dict[Site, list[i
     Raises:
         ValueError: not numbers, or as many as neither one nor the layers.
     """
-    layers = {"encoder": cfg.encoder.layers, "decoder": cfg.decoder.layers}
-    layers["cross"] = cfg.decoder.layers
-    option = f"--{name.replace('_', '-')}-in-"
-    return {
-        site: one_a_layer(f"{option}{site}", getattr(cfg, f"{name}_in_{site}"), layers[site], least)
-        for site in SITES
-    }
+    text = getattr(cfg, f"{name}_in_{site}")
+    option = f"--{name.replace('_', '-')}-in-{site}"
+    numbers = one_a_layer(option, text, cfg.layers_at[site], least)
+    return None if numbers is None else numbers[layer]

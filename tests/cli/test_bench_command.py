@@ -84,4 +84,4 @@ def test_a_checkpoint_of_another_kind(data: Path, trained: Path, tmp_path: Path)
     """The worker's refusal becomes the command's."""
     options = ("--only", "generate", "--data", data, "--checkpoint", trained)
     message = refuse(*TINY, *options, cwd=tmp_path)
-    assert "is the checkpoint of a CollabTransformer; give one of fairseq's transformer" in message
+    assert "is the checkpoint of a transformer_collab; give one of fairseq's transformer" in message

@@ -11,7 +11,7 @@ from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.grouped import FEATURES
+from fairseq_collab.attention.head_groups import FEATURES
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED

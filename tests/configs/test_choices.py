@@ -14,7 +14,9 @@ from hydra import compose, initialize_config_dir
 from hydra_runs import CONFIGS, TWO_UPDATES, command, logged, tiny
 from omegaconf import DictConfig
 
-from fairseq_collab.models.config import CollabOptions, HeadSizeOptions, TransformerOptions
+from fairseq_collab.models.collaborative import CollabOptions
+from fairseq_collab.models.concatenated import ConcatenatedOptions
+from fairseq_collab.models.config import TransformerOptions
 
 Compose = Callable[..., DictConfig]
 
@@ -62,7 +64,7 @@ def test_method_and_size_are_chosen_apart(size: str, model: str, composed: Compo
 def test_all_options_of_a_method_can_be_overridden(name: str) -> None:
     """Without a plus sign, since the file lists them."""
     listed = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
-    options = CollabOptions if "collab" in name else HeadSizeOptions
+    options = CollabOptions if "collab" in name else ConcatenatedOptions
     added = {f.name for f in fields(options)} - {f.name for f in fields(TransformerOptions)}
     assert listed.keys() == added | {"_name"}
 

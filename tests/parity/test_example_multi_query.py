@@ -15,7 +15,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention import heads as shared_code
-from fairseq_collab.attention.beams import start_beam_history
+from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
 from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
@@ -133,11 +133,13 @@ def test_step_by_step_under_beam_reorders() -> None:
         x = torch.randn(1, past.size(1), D)
         past = torch.cat([past, x])
         history.extend()
-        output, weights = attention(x, x, x, incremental_state=state)
+        query = fold_beams(x, BEAM)
+        output, weights = attention(query, query, query, incremental_state=state)
+        output, weights = unfold_beams(output, 1), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
         causal = torch.ones(step, step, dtype=torch.bool).triu(1)
         whole, whole_weights = attention(past, past, past, attn_mask=causal)
         torch.testing.assert_close(output[-1], whole[-1], rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(weights[:, -1], whole_weights[:, -1], rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(weights, whole_weights[:, -1], rtol=0, atol=TOLERANCE)
         sentences = torch.arange(past.size(1) // BEAM)
         if step == 10:
             sentences = sentences[1:].flip(0)  # one is finished, the others change places
@@ -153,7 +155,9 @@ def test_beams_share_the_cache_of_their_source() -> None:
     state: dict = {}
     for _ in range(3):
         x = torch.randn(1, rows, D)
-        output, _ = attention(x, source, source, incremental_state=state, static_kv=True)
+        query = fold_beams(x, BEAM)
+        output, _ = attention(query, source, source, incremental_state=state, static_kv=True)
+        output = unfold_beams(output, 1)
         tiled = source.repeat_interleave(BEAM, dim=1)
         expected, _ = attention(x, tiled, tiled)
         torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
@@ -164,6 +168,7 @@ def test_beams_share_the_cache_of_their_source() -> None:
 def test_cached_numbers_a_token_are_those_reported() -> None:
     attention = variant(self_attention=True)
     x, state = torch.randn(1, 1, D), {}
+    start_beam_history(state, 1, 1, x).extend()
     attention(x, x, x, incremental_state=state)
     assert attention.cached_floats_per_token() == (h, h)
     assert attention.cache_bytes(state) == {"keys": h * 8, "values": h * 8}

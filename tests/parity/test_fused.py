@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention import heads as module
-from fairseq_collab.attention.grouped import GroupedAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -63,7 +63,7 @@ def test_where_it_is_not_used(fused: list[int], monkeypatch: pytest.MonkeyPatch)
     x = torch.randn(T, B, D)
     plain = VARIANTS["concatenated"](self_attention=True)
     dropping = VARIANTS["concatenated"](self_attention=True, dropout=0.5)
-    watched = GroupedAttention(D, H, groups=1, feature="attention", self_attention=True)
+    watched = HeadGroupAttention(D, H, groups=1, feature="attention", self_attention=True)
     for attention in (dropping, watched):
         attention(x, x, x, need_weights=False)
     plain(x[:1], x, x, need_weights=False)  # as in a step of decoding

@@ -10,6 +10,7 @@ import toy
 from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
 
+from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import (
@@ -124,7 +125,10 @@ def test_step_by_step_and_fused_gates_equal_shown_ones() -> None:
     shown = attention(x, x, x, attn_mask=future)[0]
     fused = attention(x, x, x, attn_mask=future, need_weights=False)[0]
     state: dict[str, Any] = {}
-    steps = [attention(x[i : i + 1], None, None, incremental_state=state)[0] for i in range(80)]
+    history, steps = start_beam_history(state, 2, 2, x), []
+    for i in range(80):
+        history.extend()
+        steps.append(attention(x[i : i + 1], None, None, incremental_state=state)[0])
     torch.testing.assert_close(fused, shown, rtol=0, atol=1e-10)
     torch.testing.assert_close(torch.cat(steps), shown, rtol=0, atol=1e-10)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,7 +22,7 @@ def test_same_seed_same_model(feature: str, training: bool) -> None:
     ):
         torch.manual_seed(3)
         model = toy.model(arch, **options).train(training)
-        handles = [attention.watch() for attention in grouped_attentions(model)]
+        handles = [attention.watch() for attention in head_group_attentions(model)]
         torch.manual_seed(4)
         logits = model(**toy.batch())[0]
         logits.square().sum().backward()

@@ -33,41 +33,20 @@ def randomise(attention: HeadAttention) -> HeadAttention:
     return attention.eval()
 
 
-def random_order(rows: int) -> Tensor:
-    """Beam search's reorder at its worst: any row may be dropped, copied, or moved."""
-    return torch.randint(rows, (rows,))
+def within_sentences(sentences: Tensor, beam: int) -> Tensor:
+    """An order of rows: sentences that stay or move, each with any of its own beams."""
+    beams = torch.randint(beam, (len(sentences), beam))
+    return (sentences[:, None] * beam + beams).flatten()
 
 
-def test_self_attention_under_random_reorders(variant) -> None:
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_self_attention_under_random_reorders(variant, beam: int) -> None:
+    """Keys and values stay where they are while beams descend from each other and sentences end.
+
+    With one beam every row is a sentence, and any row may be dropped, copied, or moved.
+    """
     attention = randomise(variant(self_attention=True))
-    rows = B * BEAM
-    history = torch.empty(0, rows, D)
-    padding = torch.zeros(rows, 0, dtype=torch.bool)
-    state: dict = {}
-    for step in range(STEPS):
-        x = torch.randn(1, rows, D)
-        pad = torch.rand(rows, 1) < 0.3 if step else torch.zeros(rows, 1, dtype=torch.bool)
-        history, padding = torch.cat([history, x]), torch.cat([padding, pad], dim=1)
-        # fairseq passes no mask at a step where no row is padding
-        mask = pad if pad.any() else None
-        output, weights = attention(x, x, x, key_padding_mask=mask, incremental_state=state)
-        causal = torch.full((step + 1, step + 1), float("-inf")).triu(1)
-        # only the last query: an earlier one may see nothing but padding
-        whole, whole_weights = attention(
-            history, history, history, key_padding_mask=padding, attn_mask=causal
-        )
-        torch.testing.assert_close(output[0], whole[-1], rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(weights[:, 0], whole_weights[:, -1], rtol=0, atol=TOLERANCE)
-        order = random_order(rows)
-        attention.reorder_incremental_state(state, order)
-        history, padding = history[:, order], padding[order]
-
-
-@pytest.mark.parametrize("folded", [False, True], ids=["rows", "folded"])
-def test_beams_share_what_they_have_in_common(variant, folded: bool) -> None:
-    """Keys and values stay where they are while beams descend from each other and sentences end."""
-    attention = randomise(variant(self_attention=True))
-    sentences, rows = B, B * BEAM
+    sentences, rows = B, B * beam
     past, padding = torch.empty(0, rows, D), torch.zeros(rows, 0, dtype=torch.bool)
     state: dict = {}
     history = start_beam_history(state, B, rows, past)
@@ -76,28 +55,24 @@ def test_beams_share_what_they_have_in_common(variant, folded: bool) -> None:
         pad = (torch.rand(rows, 1) < 0.2) & (step % 3 == 1)
         past, padding = torch.cat([past, x]), torch.cat([padding, pad], dim=1)
         history.extend(pad if pad.any() else None)
-        if folded:
-            query = fold_beams(x, BEAM)
-            output, _ = attention(query, query, query, incremental_state=state, need_weights=False)
-            output, weights = unfold_beams(output, 1), None
-        else:
-            output, weights = attention(x, x, x, incremental_state=state)
+        query = fold_beams(x, beam)
+        output, weights = attention(query, query, query, incremental_state=state)
+        output, weights = unfold_beams(output, 1), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
         causal = torch.full((step + 1, step + 1), float("-inf")).triu(1)
         whole, whole_weights = attention(
             past, past, past, key_padding_mask=padding, attn_mask=causal
         )
         seen = ~pad[:, 0]  # a query that is padding may see nothing at all
         torch.testing.assert_close(output[0, seen], whole[-1, seen], rtol=0, atol=TOLERANCE)
-        if weights is not None:
-            torch.testing.assert_close(
-                weights[seen, 0], whole_weights[seen, -1], rtol=0, atol=TOLERANCE
-            )
+        torch.testing.assert_close(weights[seen], whole_weights[seen, -1], rtol=0, atol=TOLERANCE)
         kept = torch.arange(sentences)
         if step % 10 == 5 and sentences > 2:
             kept = kept[kept != step // 10]
         elif step % 10 == 8:
             kept = kept.flip(0)  # as many as before, in another order
-        order = (kept[:, None] * BEAM + torch.randint(BEAM, (len(kept), BEAM))).flatten()
+        elif beam == 1:
+            kept = torch.randint(sentences, (sentences,))
+        order = within_sentences(kept, beam)
         history.reorder(order)
         attention.reorder_incremental_state(state, order)
         sentences, rows = len(kept), len(order)
@@ -112,57 +87,58 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
     padding[1, 4:] = padding[3, 2:] = True
     sentences = torch.arange(B)  # sentence of the encoder that each sentence of the cache is
     state: dict = {}
+    history = start_beam_history(state, B, B * BEAM, source)
     for _ in range(STEPS):
-        rows = len(sentences) * BEAM
-        x = torch.randn(1, rows, D)
+        x = torch.randn(1, len(sentences) * BEAM, D)
         output, weights = attention(
-            x, source, source, key_padding_mask=padding, incremental_state=state, static_kv=True,
-            need_head_weights=True,
+            fold_beams(x, BEAM), source, source, key_padding_mask=padding, incremental_state=state,
+            static_kv=True, need_head_weights=True,
         )  # fmt: skip
-        cached = state[attention._state_key]["prev_key"].filled
+        cached = state[attention._state_key]["cache"].keys.filled
         assert cached.size(0) == len(sentences), "one row a sentence, not one a beam"
         tiled = sentences.repeat_interleave(BEAM)
         expected, expected_weights = attention(
             x, source[:, tiled], source[:, tiled], key_padding_mask=padding[tiled],
             need_head_weights=True,
         )  # fmt: skip
-        torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(unfold_beams(output, 1), expected, rtol=0, atol=TOLERANCE)
+        rows = weights.flatten(1, 2).unsqueeze(2)  # (H, B, beam, S) -> (H, rows, 1, S)
+        torch.testing.assert_close(rows, expected_weights, rtol=0, atol=TOLERANCE)
         kept = torch.arange(len(sentences))
         if len(sentences) > 2:
             kept = kept[kept != torch.randint(len(sentences), ()).item()]
         elif len(sentences) == 2:
             kept = kept.flip(0)  # as many sentences as before, in another order
-        beams = torch.randint(BEAM, (len(kept), BEAM))
-        order = (kept[:, None] * BEAM + beams).flatten()
+        order = within_sentences(kept, BEAM)
+        history.reorder(order)
         attention.reorder_incremental_state(state, order)
         sentences = sentences[kept]
 
 
-def test_several_queries_of_beams_at_once(variant) -> None:
-    """A prefix forced at the first step: more than one query a row."""
-    attention = randomise(variant(encoder_decoder_attention=True))
-    source, x = torch.randn(S, B, D), torch.randn(2, B * BEAM, D)
-    output, weights = attention(x, source, source, need_head_weights=True)
-    tiled = source.repeat_interleave(BEAM, dim=1)
-    expected, expected_weights = attention(x, tiled, tiled, need_head_weights=True)
-    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
+def test_several_steps_of_beams_fold_and_unfold() -> None:
+    x = torch.randn(2, B * BEAM, D)
+    folded = fold_beams(x, BEAM)
+    assert torch.equal(folded.view(2, BEAM, B, D)[1, 2, 3], x[1, 3 * BEAM + 2])
+    assert torch.equal(unfold_beams(folded, 2), x)
 
-    state: dict = {}
-    attention(x, source, source, incremental_state=state, static_kv=True)
-    order = torch.arange(B * BEAM).view(B, BEAM)[1:].flip(1).flatten()  # one sentence is over
-    attention.reorder_incremental_state(state, order)
-    output, _ = attention(x[:1, order], None, None, incremental_state=state, static_kv=True)
-    torch.testing.assert_close(output, expected[:1, order], rtol=0, atol=TOLERANCE)
+
+def test_no_step_without_the_decoders_history(variant) -> None:
+    attention, x = variant(self_attention=True), torch.randn(1, B, D)
+    padding = torch.zeros(B, 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match="padding of a step belongs into the decoder's beam"):
+        attention(x, x, x, key_padding_mask=padding, incremental_state={})
+    with pytest.raises(ValueError, match="keeps no beam history: it must start one before a step"):
+        attention(x, x, x, incremental_state={})
 
 
 def test_collaborative_cache_holds_one_key_for_all_heads() -> None:
     attention = CollaborativeAttention(D, H, 5, self_attention=True)
     x, state = torch.randn(1, B, D), {}
+    history = start_beam_history(state, B, B, x)
     for step in range(1, 4):
+        history.extend()
         attention(x, x, x, incremental_state=state)
-        assert state[attention._state_key]["prev_key"].filled.shape == (B, 1, step, 5)
+        assert state[attention._state_key]["cache"].keys.filled.shape == (B, 1, step, 5)
         assert attention.cache_bytes(state) == {
             "keys": B * step * 5 * 8,
             "values": B * step * D * 8,
@@ -175,6 +151,7 @@ def test_collaborative_cache_holds_one_key_for_all_heads() -> None:
 def test_reported_cache_is_the_cache(name: str) -> None:
     attention = VARIANTS[name](self_attention=True)
     x, state = torch.randn(1, 1, D), {}
+    start_beam_history(state, 1, 1, x).extend()
     attention(x, x, x, incremental_state=state)
     keys, values = attention.cached_floats_per_token()
     assert attention.cache_bytes(state) == {"keys": keys * 8, "values": values * 8}

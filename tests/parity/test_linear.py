@@ -7,9 +7,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.nn.functional as F
+import toy
+from torch import nn
+from toy_language_models import language_model, roberta
 
-from fairseq_collab.attention import linear as module
-from fairseq_collab.attention.linear import VARIABLE, Linear, linear, matrix_library
+from collab_common.errors import UserError
+from fairseq_collab.kernels import onednn as module
+from fairseq_collab.kernels.onednn import (
+    VARIABLE,
+    OneDnnLinear,
+    linear,
+    matrix_library,
+    restore_linear,
+)
 
 TOLERANCE = 1e-5
 SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
@@ -72,7 +82,7 @@ def test_other_formats_are_left_to_torch(onednn: list[int], dtype: torch.dtype) 
 
 
 def test_packed_weights_give_the_same(onednn: list[int]) -> None:
-    layer, x = Linear(7, 6), torch.randn(4, 7)
+    layer, x = OneDnnLinear(7, 6), torch.randn(4, 7)
     expected = layer(x).detach()
     state = layer.state_dict().keys()
     layer.make_generation_fast_(name="layer")
@@ -101,3 +111,31 @@ def test_an_unknown_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "blas")
     with pytest.raises(ValueError, match="FAIRSEQ_COLLAB_MATMUL is 'blas'; here it can be"):
         matrix_library()
+
+
+@pytest.mark.parametrize("library", ["torch", "onednn"])
+def test_a_model_is_swapped_as_it_is_built(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """The same weights under the same names; only torch's own class of linear maps changes."""
+    monkeypatch.setenv(VARIABLE, library)
+    models = {
+        "translation": lambda: toy.model("transformer_collab", attention_bias="content"),
+        "language model": lambda: language_model("transformer_lm_headsize_n"),
+        "roberta": lambda: roberta("roberta_collab"),
+    }
+    for build in models.values():
+        torch.manual_seed(3)
+        found = build().eval()
+        swapped = [m for m in found.modules() if isinstance(m, OneDnnLinear)]
+        plain = [m for m in found.modules() if type(m) is nn.Linear]
+        assert bool(swapped) == (library == "onednn")
+        assert bool(plain) == (library == "torch")
+        before = {name: id(p) for name, p in found.named_parameters()}
+        restore_linear(found)
+        assert not [m for m in found.modules() if isinstance(m, OneDnnLinear)]
+        assert {name: id(p) for name, p in found.named_parameters()} == before
+
+
+def test_an_unknown_library_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "blas")
+    with pytest.raises(UserError, match="cannot build the model: FAIRSEQ_COLLAB_MATMUL is 'blas'"):
+        toy.model("transformer_collab")

@@ -38,7 +38,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "embedding norm": {"layernorm_embedding": True},
     "gelu": {"activation_fn": "gelu"},
     "other encoder size": {"encoder_embed_dim": 8, "encoder_attention_heads": 2},
-    "cross+self": {"cross_self_attention": True, "no_cross_attention": True},
     "output size": {"decoder_output_dim": 12, "decoder_input_dim": 8},
     "checkpointing": {"checkpoint_activations": True},
 }
@@ -122,12 +121,11 @@ def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("options", ["plain", "cross+self"])
 @pytest.mark.parametrize("limit", ["collaborative", "ordinary", "head size"])
-def test_beam_search_equals_fairseq(limit: str, options: str, beam: int) -> None:
+def test_beam_search_equals_fairseq(limit: str, beam: int) -> None:
     """The same hypotheses, scores and attention, with shared caches and with fairseq's."""
     symbols = toy.task()
-    ours, stock = (model.eval() for model in pair(limit, **OPTIONS[options]))
+    ours, stock = (model.eval() for model in pair(limit))
     sample = {"net_input": toy.batch(symbols)}
     found, expected = (generator(m, symbols, beam).generate([m], sample) for m in (ours, stock))
     for hypotheses, wanted in zip(found, expected, strict=True):

@@ -19,12 +19,12 @@ step = FairseqTask.train_step
 def train_step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs):
     result = step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs)
     # Imported late: fairseq imports the package as its --user-dir.
-    from fairseq_collab.attention.grouped import grouped_attentions
+    from fairseq_collab.attention.head_groups import head_group_attentions
 
     told = {
         "update": update_num,
         "process": int(os.environ.get("RANK", 0)),
-        "groups": [a.membership.argmax(dim=1).tolist() for a in grouped_attentions(model)],
+        "groups": [a.membership.argmax(dim=1).tolist() for a in head_group_attentions(model)],
     }
     # In one write: the other process prints into the same pipe.
     os.write(1, f"\nGROUPS {json.dumps(told)}\n".encode())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_collab.attention.beams import BeamHistory, Slots, moved_sentences
+from fairseq_collab.attention.beams import BeamHistory, moved_sentences
+from fairseq_collab.attention.cache import Slots
 
 HIDDEN = float("-inf")
 

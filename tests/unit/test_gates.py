@@ -330,7 +330,7 @@ def test_loading_a_plain_transformer_says_what_nothing_can_tell(
     model().load_state_dict(toy.model("transformer_headsize_n").state_dict())
     assert not caplog.records
     model().load_state_dict(toy.model("transformer").state_dict())
-    assert "nothing in them tells their number of heads" in caplog.text
+    assert "they do not show their number of heads" in caplog.text
 
 
 def test_gates_of_a_checkpoint_are_kept() -> None:

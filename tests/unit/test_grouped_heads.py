@@ -15,7 +15,7 @@ from unit.test_groups import naive_loss
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.grouped import FEATURES, GroupedAttention, grouped_attentions
+from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions.head_groups import padding_of, watched
 from fairseq_collab.criterions.with_head_groups import (
     LOGGED,
@@ -82,7 +82,7 @@ def test_training_adds_the_constraint(feature: str, normalisation: str, scale: i
     net.zero_grad()
     expected, expected_size, _ = plain_criterion()(net, sample())
     for attention, flat in zip(
-        grouped_attentions(net), flat_features(net, sample()["net_input"]), strict=True
+        head_group_attentions(net), flat_features(net, sample()["net_input"]), strict=True
     ):
         labels = [attention.membership.argmax(dim=1).tolist()]
         expected = expected + scale / 6 * naive_loss(flat[None], labels, 2, ALPHA, BETA)
@@ -152,14 +152,14 @@ def test_validation_knows_nothing_of_groups(monkeypatch: pytest.MonkeyPatch) -> 
     expected, _, expected_log = plain_criterion()(net, sample())
     assert loss == expected
     assert log.keys() == expected_log.keys()
-    assert all(attention.features is None for attention in grouped_attentions(net))
-    assert not any(attention.membership.any() for attention in grouped_attentions(net))
+    assert all(attention.features is None for attention in head_group_attentions(net))
+    assert not any(attention.membership.any() for attention in head_group_attentions(net))
 
 
 def test_nothing_is_kept_after_an_update() -> None:
     net = model()
     criterion()(net, sample())
-    for attention in grouped_attentions(net):
+    for attention in head_group_attentions(net):
         assert attention.features is None
         assert attention.membership.sum(dim=1).tolist() == [1] * 4
         for module in attention.modules():
@@ -175,7 +175,7 @@ def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.Monkey
     )
     constraint = criterion()
     constraint(net, sample())
-    left = torch.stack([attention.membership.clone() for attention in grouped_attentions(net)])
+    left = torch.stack([attention.membership.clone() for attention in head_group_attentions(net)])
     constraint(net, sample())
     assert not starts[0].any()
     assert torch.equal(starts[1], left)
@@ -201,7 +201,7 @@ def test_sites_may_have_different_numbers_of_heads_and_groups() -> None:
     net = model(head_groups="4,2,1", heads_in_decoder="4,2", head_size=4)
     _, _, log = criterion()(net, sample())
     assert log["group_within"].isfinite()
-    found = [(a.site, a.num_heads, a.groups) for a in grouped_attentions(net)]
+    found = [(a.site, a.num_heads, a.groups) for a in head_group_attentions(net)]
     assert found == [
         *[("encoder", 4, 4)] * 2,
         *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
@@ -282,7 +282,7 @@ def test_concatenated_heads_do_not_load_as_grouped() -> None:
 
 
 def test_default_is_a_quarter_of_the_heads() -> None:
-    found = GroupedAttention(16, 8, groups=2)
+    found = HeadGroupAttention(16, 8, groups=2)
     assert found.groups == 2
     net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
-    assert {a.num_heads: a.groups for a in grouped_attentions(net)} == {8: 2, 2: 1}
+    assert {a.num_heads: a.groups for a in head_group_attentions(net)} == {8: 2, 2: 1}

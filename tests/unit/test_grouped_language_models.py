@@ -14,7 +14,7 @@ from toy_language_models import language_model, task
 from unit.test_groups import naive_loss
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.grouped import FEATURES, grouped_attentions
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.criterions.head_groups import watched
 from fairseq_collab.criterions.with_head_groups import AdaptiveLossWithHeadGroups
 from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES
@@ -47,7 +47,7 @@ def test_presets_are_those_of_ordinary_heads(ending: str) -> None:
 def test_one_number_of_groups_or_the_second_of_three() -> None:
     for text, groups in ((None, 1), ("3", 3), ("1,2,4", 2)):
         net = language_model(GROUPED, head_groups=text)
-        found = [(one.site, one.groups) for one in grouped_attentions(net)]
+        found = [(one.site, one.groups) for one in head_group_attentions(net)]
         assert found == [("decoder", groups)] * 2
     with pytest.raises(UserError, match="5 head groups are more than the 4 heads"):
         language_model(GROUPED, head_groups="5")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ from toy_language_models import language_model, roberta, task
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES, register_language_models
+from fairseq_collab.models.base import register
+from fairseq_collab.models.language_models import LANGUAGE_MODEL, LANGUAGE_MODEL_SIZES
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL_SIZES
-from fairseq_collab.models.transformer_collab import CollabTransformer
+from fairseq_collab.models.variants import COLLABORATIVE
 
 LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
 
@@ -95,7 +96,7 @@ def test_sizes_of_heads() -> None:
     assert found == [(5, 6), (3, 6)]
     model = roberta("roberta_headsize_n", v_head_size=7, heads_in_encoder="2")
     stack = model.encoder.sentence_encoder.layers
-    assert [(la.self_attn.num_heads, la.self_attn.head_dim) for la in stack] == [(2, 7), (2, 7)]
+    assert [(la.self_attn.num_heads, la.self_attn.v_head_size) for la in stack] == [(2, 7), (2, 7)]
 
 
 def test_key_dim_is_a_quarter_of_the_model_unless_given() -> None:
@@ -217,10 +218,8 @@ def test_layers_to_keep_prunes_a_loaded_model() -> None:
     assert torch.equal(short.decoder.layers[0].self_attn.mixing, weight)
 
 
-def test_another_variant_takes_one_call() -> None:
-    from fairseq_collab.models.config import CollabOptions
-
-    register_language_models("transformer_lm_another", CollabTransformer, CollabOptions)
+def test_another_variant_takes_one_row() -> None:
+    register(replace(COLLABORATIVE, name="another", families=(LANGUAGE_MODEL,)))
     model = language_model("transformer_lm_another", key_dim=3)
     assert model.decoder.layers[0].self_attn.key_dim == 3
 

@@ -21,6 +21,7 @@ PACKAGES = ("fairseq_collab", "fairseq_compat", "collab_common", "data_prep")
 #: The rooms of ``fairseq_collab``, each below those that may import it.
 ROOMS = (
     "attention",
+    "kernels",
     "models",
     "criterions",
     "checkpoints",

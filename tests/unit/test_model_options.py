@@ -10,7 +10,8 @@ import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from collab_common.errors import UserError
-from fairseq_collab.models.config import PRESET_SIZES, CollabOptions, preset
+from fairseq_collab.models.collaborative import CollabOptions
+from fairseq_collab.models.config import PRESET_SIZES, preset
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.site_options import named_sites
 
@@ -37,6 +38,11 @@ def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, su
         ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
         ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
+        (
+            {"cross_self_attention": True, "no_cross_attention": True},
+            "--cross-self-attention caches the encoder's states once a beam; here the beams of a "
+            "sentence share their cache: leave the option out",
+        ),
         (
             {"share_all_embeddings": True, "encoder_embed_dim": 8},
             "--share-all-embeddings requires --encoder-embed-dim to match",
@@ -90,7 +96,7 @@ def test_head_counts_per_site_and_layer() -> None:
         heads_in_cross="7",
     )
     found = {
-        name: (module.num_heads, module.qk_head_size, module.head_dim)
+        name: (module.num_heads, module.qk_head_size, module.v_head_size)
         for name, module in model.named_modules()
         if name.endswith("_attn")
     }
@@ -108,7 +114,7 @@ def test_key_dim_is_dealt_out_in_every_layer() -> None:
     model = toy.model("transformer_headsize_n", key_dim=12, head_size=5, heads_in_encoder="6,2")
     sizes = [layer.self_attn.qk_head_size for layer in model.encoder.layers]
     assert sizes == [2, 6]
-    assert model.encoder.layers[0].self_attn.head_dim == 5
+    assert model.encoder.layers[0].self_attn.v_head_size == 5
 
 
 def test_sites() -> None:

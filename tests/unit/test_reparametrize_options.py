@@ -48,7 +48,7 @@ def test_the_same_dimension_twice_said_is_the_same_model() -> None:
     [
         ({"key_dim_in_encoder": "4,2,1"}, "--key-dim-in-encoder is '4,2,1'; it must be a number"),
         ({"key_dim_in_decoder": "-1"}, "--key-dim-in-decoder is '-1'; it must be a number from 0"),
-        ({"key_dim_in_cross": "four"}, "or 2 of them (one a layer) joined by commas"),
+        ({"key_dim_in_cross": "four"}, "or 2 of them (one for each layer) joined by commas"),
         ({"key_dim": 0}, "key_dim is 0; it must be at least 1"),
     ],
 )

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 import toy
 from torch import nn
 
 from collab_common.errors import UserError
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention.collaborative import CollaborativeSignature
+from fairseq_collab.attention.concatenated import ConcatenatedSignature
+from fairseq_collab.attention.gates import GatedAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 
 OPTIONS: dict[str, Any] = {"key_dim": 8}
 
@@ -115,3 +121,31 @@ def test_collaborative_weights_are_no_concatenated_ones() -> None:
     kinds = r"kind \(1 concatenated, 2 collaborative, 3 grouped, 4 gated\) is 2 in it, 1"
     with pytest.raises(UserError, match=kinds):
         load(ours(), toy.model("transformer_headsize_n", key_dim=8))
+
+
+@pytest.mark.parametrize(
+    ("attention", "numbers"),
+    [
+        (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
+        (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2]),
+        (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
+        (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
+    ],
+)
+def test_numbers_in_checkpoints_stay(attention: Any, numbers: list[int]) -> None:
+    """Version, kind, and the fields in their order: checkpoints of earlier versions have these."""
+    assert attention.signature.dtype == torch.int64
+    assert attention.signature.tolist() == numbers
+    described = attention.describe()
+    assert type(described).from_tensor(attention.signature) == described
+    assert not list(described.diff(attention.signature))
+
+
+def test_signatures_of_another_kind_or_version() -> None:
+    found = ConcatenatedSignature(4, 2, 2, "key")
+    with pytest.raises(ValueError, match="is no CollaborativeSignature"):
+        CollaborativeSignature.from_tensor(found.to_tensor())
+    later = found.to_tensor() + torch.tensor([1, 0, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="is no ConcatenatedSignature"):
+        ConcatenatedSignature.from_tensor(later)
+    assert list(found.diff(later)) == ["signature version is 2 in it, 1 here"]

@@ -12,7 +12,7 @@ import toy
 from parity.test_prune_parity import ADAPTIVE, LM, LM_GROUPED, inputs, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.grouped import grouped_attentions
+from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import votes as votes_file
@@ -65,7 +65,7 @@ def test_the_typical_head_of_each_group_is_voted_for(arch: str, options: dict[st
 
 def test_trained_groups_keep_their_numbers() -> None:
     source = known("transformer_grouped_heads")
-    for attention in grouped_attentions(source.model):
+    for attention in head_group_attentions(source.model):
         attention.groups = 2
         attention.membership = torch.tensor([[0.0, 1], [0, 1], [1, 0], [0, 1]])
     source.cfg.model.head_groups = "2"
@@ -77,12 +77,12 @@ def test_trained_groups_keep_their_numbers() -> None:
 def test_an_average_of_groups_votes_by_majority() -> None:
     """Also when one checkpoint of five had a head elsewhere."""
     source = known("transformer_grouped_heads")
-    for attention in grouped_attentions(source.model):
+    for attention in head_group_attentions(source.model):
         attention.membership = torch.tensor([[0.2, 0.8], [0, 1], [1, 0], [0, 1]])
         attention.groups = 2
     source.cfg.model.head_groups = "2"
     model = grouped_model(source, None, None)
-    for attention in grouped_attentions(model):
+    for attention in head_group_attentions(model):
         assert attention.membership.tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
 
 

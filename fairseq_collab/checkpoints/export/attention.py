@@ -77,7 +77,7 @@ def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
 def smallest_size(attention: HeadAttention) -> int:
     """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike."""
     heads = scoring_heads(known(attention))
-    return max(attention.head_dim, *(needed_size(head) for head in heads))
+    return max(attention.v_head_size, *(needed_size(head) for head in heads))
 
 
 def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
@@ -163,7 +163,7 @@ def values(
     attention: CollaborativeAttention | ConcatenatedAttention, size: int
 ) -> dict[str, Tensor]:
     """Values and output projection, with heads filled up to ``size``."""
-    heads, own = attention.num_heads, attention.head_dim
+    heads, own = attention.num_heads, attention.v_head_size
     if own > size:
         raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
     missing = size - own

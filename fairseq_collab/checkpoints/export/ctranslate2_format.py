@@ -133,7 +133,9 @@ def _stack(kind: Any, trained: Trained, side: str) -> Any:
 def head_size(trained: Trained, side: str) -> int:
     """The size that the heads of all layers of a stack take: that of the largest."""
     return max(
-        smallest_size(one.module) if isinstance(one.module, HeadAttention) else one.module.head_dim
+        smallest_size(one.module)
+        if isinstance(one.module, HeadAttention)
+        else one.module.head_dim  # fairseq's own
         for one in attentions(trained.model)
         if one.name.startswith(f"{side}.")
     )

@@ -35,10 +35,10 @@ from fairseq_collab.checkpoints.opener import (
     save,
     without_weights,
 )
-from fairseq_collab.models.base import HeadTransformer
 from fairseq_collab.models.config import TransformerOptions
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.masked_lm import HeadRoberta, MaskedLanguageModelOptions
+from fairseq_collab.models.translation import HeadTransformer
 
 #: fairseq's classes, exactly: a class derived from one may compute something else.
 STOCK = (TransformerModel, TransformerModelBase, TransformerLanguageModel, RobertaModel)

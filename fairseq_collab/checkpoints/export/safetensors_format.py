@@ -48,7 +48,7 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
         "model": trained.options,
         "task": plain_config(trained.cfg.task),
         "attention": {
-            name: module.signature_fields()
+            name: module.describe().numbers()
             for name, module in modules.items()
             if isinstance(module, HeadAttention)
         },

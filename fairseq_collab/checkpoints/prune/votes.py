@@ -33,7 +33,7 @@ from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.files import read_versioned
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.grouped import GroupedAttention, grouped_attentions
+from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import Heads, check_enough, largest
 from fairseq_collab.checkpoints.prune.surgery import (
@@ -59,7 +59,7 @@ Layer = list[list[int]]  # C x H: by group and head
 class Ballot:
     """The votes in one attention: ``votes (C, H)``, by group and head."""
 
-    attention: GroupedAttention
+    attention: HeadGroupAttention
     votes: Tensor
     changed: float = 0.0  # sum over batches: share of heads in another group than trained
     shift: float = 0.0  # sum over batches: way of the centres, relative to their length
@@ -100,7 +100,7 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
     Raises:
         UserError: it has none, and ``head_groups`` does not say how many.
     """
-    own = grouped_attentions(trained.model)
+    own = head_group_attentions(trained.model)
     if head_groups is None and not own:
         raise UserError(
             "has no groups of heads", where=trained.path, todo="say how many with --groups"
@@ -110,7 +110,7 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
     options.group_feature = feature or options.group_feature
     model = rebuilt(trained, options, weights_of(trained)).model
     if head_groups is None:
-        for attention, source in zip(grouped_attentions(model), own, strict=True):
+        for attention, source in zip(head_group_attentions(model), own, strict=True):
             attention.membership.copy_(hard(source.membership))
     return model
 

@@ -24,7 +24,7 @@ from fairseq import utils
 from fairseq.data import data_utils
 from torch import Tensor, nn
 
-from fairseq_collab.attention.concatenated import check_choice
+from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained, spread
 

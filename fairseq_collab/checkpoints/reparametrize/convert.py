@@ -23,7 +23,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_collab.attention.concatenated import scaling
+from fairseq_collab.attention.scores import scaling
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize.factorise import (

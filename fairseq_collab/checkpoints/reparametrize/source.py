@@ -20,9 +20,11 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
+from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.language_models import HeadLanguageModel
 from fairseq_collab.models.masked_lm import HeadRoberta
-from fairseq_collab.models.transformer_headsize_n import HeadSizeTransformer
+from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.variants import CONCATENATED
 
 #: fairseq's classes, exactly (a class derived from one may compute something else), and what
 #: becomes of them.
@@ -32,9 +34,9 @@ _STOCK: dict[type, str] = {
     TransformerLanguageModel: "transformer_lm_collab",
     RobertaModel: "roberta_collab",
 }
-#: Our own classes, of which each preset is one.
-_OURS: dict[type, str] = {
-    HeadSizeTransformer: "transformer_collab",
+#: Our own families; of encoder-decoder models those with concatenated heads alone.
+_OURS: dict[type[HeadModel], str] = {
+    HeadTransformer: "transformer_collab",
     HeadLanguageModel: "transformer_lm_collab",
     HeadRoberta: "roberta_collab",
 }
@@ -73,7 +75,9 @@ def target_arch(trained: Trained) -> str:
         todo = "give the model that it was made from, or train with --key-dim"
         raise UserError("its heads are collaborative already", path, todo)
     for ours, arch in _OURS.items():
-        if isinstance(model, ours):
+        if isinstance(model, ours) and (
+            ours is not HeadTransformer or model.variant is CONCATENATED
+        ):
             return arch
     raise UserError(
         f"a {type(model).__name__} is none of the models that can be re-parametrised",
@@ -102,9 +106,9 @@ def check_attention(one: Attention, path: Path) -> None:
     """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
-        if module.head_dim * module.num_heads != module.embed_dim:
+        if module.v_head_size * module.num_heads != module.embed_dim:
             raise UserError(
-                f"{one}: {module.num_heads} heads have values of size {module.head_dim}; "
+                f"{one}: {module.num_heads} heads have values of size {module.v_head_size}; "
                 f"collaborative heads have size {module.embed_dim}/H",
                 path,
                 "heads that were pruned or resized cannot be re-parametrised",

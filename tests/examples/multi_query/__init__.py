@@ -15,17 +15,27 @@ everything of this package beside it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.concatenated import even_head_size, init_output, init_projection
-from fairseq_collab.attention.heads import KIND, linear, split_heads
-from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import TransformerOptions
-from fairseq_collab.models.layers import AttentionBuilder, Site
+from fairseq_collab.attention.checks import even_head_size
+from fairseq_collab.attention.heads import linear, split_heads
+from fairseq_collab.attention.init import init_output, init_projection
+from fairseq_collab.attention.signature import Signature
+from fairseq_collab.models.base import Variant, register
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.translation import TRANSLATION
+
+
+@dataclass(frozen=True)
+class MultiQuerySignature(Signature):
+    kind = 100
+
+    heads: int
 
 
 class MultiQueryAttention(HeadAttention):
@@ -46,10 +56,10 @@ class MultiQueryAttention(HeadAttention):
     ):
         super().__init__(embed_dim, **options)
         self.num_heads = num_heads
-        self.head_dim = even_head_size(embed_dim, num_heads)
+        self.v_head_size = even_head_size(embed_dim, num_heads)
         self.q_proj = linear(embed_dim, embed_dim)
-        self.k_proj = linear(kdim or embed_dim, self.head_dim)
-        self.v_proj = linear(vdim or embed_dim, self.head_dim)
+        self.k_proj = linear(kdim or embed_dim, self.v_head_size)
+        self.v_proj = linear(vdim or embed_dim, self.v_head_size)
         self.out_proj = linear(embed_dim, embed_dim)
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             init_projection(projection, same_dims=True)
@@ -57,7 +67,7 @@ class MultiQueryAttention(HeadAttention):
         self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:
-        return split_heads(self.q_proj(x) * self.head_dim**-0.5, self.num_heads)  # (B, H, T, h)
+        return split_heads(self.q_proj(x) * self.v_head_size**-0.5, self.num_heads)  # (B, H, T, h)
 
     def project_key(self, y: Tensor) -> Tensor:
         return split_heads(self.k_proj(y), 1)  # (B, 1, S, h)
@@ -65,26 +75,18 @@ class MultiQueryAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), 1)  # (B, 1, S, h)
 
-    def signature_fields(self) -> dict[str, int]:
-        return {KIND: 100, "heads": self.num_heads}
+    def describe(self) -> Signature:
+        return MultiQuerySignature(self.num_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        return self.head_dim, self.head_dim
+        return self.v_head_size, self.v_head_size
 
 
-class MultiQueryTransformer(HeadTransformer):
-    """A transformer whose heads share keys and values, at all sites and in all layers."""
-
-    @classmethod
-    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        return build_attention
-
-
-def build_attention(
-    site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> HeadAttention:
     """The same for every site and layer."""
     return MultiQueryAttention(embed_dim, num_heads, **options)
 
 
-register_presets("transformer_multi_query", MultiQueryTransformer, TransformerOptions)
+register(Variant("multi_query", attention, families=(TRANSLATION,)))

@@ -1,6 +1,6 @@
-"""``transformer_gated_heads``: heads with gates, which training closes (arXiv 1905.09418).
+"""Models whose heads have gates, which training closes (arXiv 1905.09418): ``..._gated_heads``.
 
-Presets as for ``transformer_headsize_n``, with all of its options.  ``--criterion
+They have all options of ``..._headsize_n``.  ``--criterion
 label_smoothed_cross_entropy_with_head_gates`` closes gates; ``fairseq-collab prune --gates`` takes
 the heads behind them out.
 
@@ -14,28 +14,24 @@ gates, they are as ``--gate-init`` says.
 # ruff: noqa: UP045
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.base import HeadTransformer, register_presets
-from fairseq_collab.models.config import HeadSizeOptions
+from fairseq_collab.models.concatenated import ConcatenatedOptions, head_options
 from fairseq_collab.models.freeze import PARTS, freeze, parts_of
-from fairseq_collab.models.layers import AttentionBuilder, Site, is_copy
-from fairseq_collab.models.site_options import by_layer, named_sites
-from fairseq_collab.models.transformer_headsize_n import HeadCounts, head_options, heads_of
+from fairseq_collab.models.layers import Site, is_copy
+from fairseq_collab.models.site_options import named_sites
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class GatedHeadsOptions(HeadSizeOptions):
+class GatedOptions(ConcatenatedOptions):
     """Options of ``transformer_gated_heads`` (Voita et al. 2019, arXiv 1905.09418)."""
 
     gated_sites: str = field(
@@ -69,65 +65,38 @@ class GatedHeadsOptions(HeadSizeOptions):
     )
 
 
-class GatedHeadsTransformer(HeadTransformer):
-    """A transformer whose heads are concatenated, and have gates at chosen sites."""
-
-    @classmethod
-    def attention_builder(cls, cfg: TransformerConfig) -> AttentionBuilder:
-        sites = named_sites("--gated-sites", cfg.gated_sites)
-        return partial(
-            build_attention, cfg=cfg, counts=by_layer(cfg, "heads", least=1), sites=sites
-        )
-
-    @classmethod
-    def build_model(cls, cfg: DictConfig, task: Any) -> HeadTransformer:
-        """Build the model that flat options describe, some of its parts frozen.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
-        parts = parts_of(cfg.freeze)
-        model = super().build_model(cfg, task)
-        freeze(model, parts)
-        still = {a.site for a in gated_attentions(model) if not a.theta.requires_grad}
-        if still:
-            raise UserError(
-                f"freezes the gates of {' and '.join(sorted(still))} attention, too",
-                where="--freeze",
-                todo="name only trained attentions in --gated-sites",
-            )
-        return model
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq calls it before it loads weights: weights without gates get this model's."""
-        super().upgrade_state_dict_named(state_dict, name)
-        add_gates(self, state_dict)
-
-
-def build_attention(
-    site: Site,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    *,
-    cfg: TransformerConfig,
-    counts: HeadCounts,
-    sites: tuple[Site, ...],
-    **options: Any,
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> ConcatenatedAttention:
-    """The heads of one site in one layer, with gates at the chosen ``sites``."""
-    heads = heads_of(counts, site, layer, num_heads)
-    options = {**head_options(cfg, heads), **options}
-    if site not in sites:
-        return ConcatenatedAttention(embed_dim, heads, **options)
+    """The heads of one site in one layer, with gates at the chosen sites."""
+    heads, sizes = head_options(cfg, site, layer, num_heads)
+    if site not in named_sites("--gated-sites", cfg.gated_sites):
+        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     return GatedAttention(
         embed_dim,
         heads,
         gate_init=cfg.gate_init,
         gate_speed=cfg.gate_speed,
         site=site,
+        **sizes,
         **options,
     )
+
+
+def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
+    """Take the gradient from the parts that ``--freeze`` names.
+
+    Raises:
+        UserError: gates are among them.
+    """
+    freeze(model, parts_of(given["freeze"]))
+    still = {a.site for a in gated_attentions(model) if not a.theta.requires_grad}
+    if still:
+        raise UserError(
+            f"freezes the gates of {' and '.join(sorted(still))} attention, too",
+            where="--freeze",
+            todo="name only trained attentions in --gated-sites",
+        )
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -149,13 +118,10 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
     logger.warning(
-        "weights of a plain fairseq transformer: nothing in them tells their number of heads and "
-        "their dictionary, which are taken to be those of this model"
+        "weights of a plain fairseq transformer: they do not show their number of heads and "
+        "their dictionary: both are taken to be those of this model"
     )
     for name in [name for name in weights if is_copy(name)]:
         del weights[name]
     own = model.state_dict()
     weights.update({name: own[name] for name in own if name.endswith("signature")})
-
-
-register_presets("transformer_gated_heads", GatedHeadsTransformer, GatedHeadsOptions)

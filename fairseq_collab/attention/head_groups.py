@@ -8,25 +8,31 @@ head's value.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.attention.concatenated import (
-    ConcatenatedAttention,
-    check_choice,
-    check_positive,
-    numbered,
-)
-from fairseq_collab.attention.heads import KIND, split_heads
+from fairseq_collab.attention.checks import check_choice, check_positive
+from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.heads import split_heads
+from fairseq_collab.attention.signature import chosen, labelled
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
 FEATURES = ("value", "attention", "output")
 
 
-class GroupedAttention(ConcatenatedAttention):
+@dataclass(frozen=True)
+class HeadGroupSignature(ConcatenatedSignature):
+    kind = 3
+
+    groups: int = labelled("groups")
+    feature: str = chosen("group feature", FEATURES)
+
+
+class HeadGroupAttention(ConcatenatedAttention):
     """Concatenated heads that know their groups, and show their features when watched.
 
     They compute what concatenated heads compute.  The groups are part of the state, as
@@ -65,13 +71,9 @@ class GroupedAttention(ConcatenatedAttention):
         #: ``(B, H, N, e)`` of the last forward that was watched.
         self.features: Tensor | None = None
 
-    def signature_fields(self) -> dict[str, int]:
-        return {
-            **super().signature_fields(),
-            KIND: 3,
-            "groups": self.groups,
-            f"group feature {numbered(FEATURES)}": FEATURES.index(self.feature),
-        }
+    def describe(self) -> HeadGroupSignature:
+        heads = asdict(super().describe())
+        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
 
     def watch(self) -> RemovableHandle:
         """Keep ``features`` of every forward, until the handle is removed."""
@@ -95,6 +97,6 @@ class GroupedAttention(ConcatenatedAttention):
         return self.feature == "value"
 
 
-def grouped_attentions(model: nn.Module) -> list[GroupedAttention]:
+def head_group_attentions(model: nn.Module) -> list[HeadGroupAttention]:
     """All attentions of a model whose heads have groups, in its order."""
-    return [module for module in model.modules() if isinstance(module, GroupedAttention)]
+    return [module for module in model.modules() if isinstance(module, HeadGroupAttention)]

@@ -2,9 +2,9 @@
 
 torch multiplies float32 matrices on x86 with Intel's MKL, which runs AVX2 code on processors of
 other makers, whatever these can do.  oneDNN, which torch carries as well, uses AVX-512 where it
-is there.  So on such processors linear maps go to oneDNN, forward and backward; on all others, on
-GPUs, and in other number formats they are torch's own.  Both add in float32: results differ by
-rounding only.
+is there.  So on such processors the linear maps of a model go to oneDNN, forward and backward; on
+all others, on GPUs, and in other number formats they are torch's own.  Both add in float32: results
+differ by rounding only.
 
 The choice depends on the machine alone, never on a measurement, so that a training that resumes
 goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
@@ -29,7 +29,7 @@ LIBRARIES = ("torch", "onednn")
 ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
-class Linear(nn.Linear):
+class OneDnnLinear(nn.Linear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
     #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
@@ -46,18 +46,41 @@ class Linear(nn.Linear):
     def make_generation_fast_(self, **_options: Any) -> None:
         """Called by fairseq before it translates, after which it forbids training."""
         weight = self.weight
-        if matrix_library() == "onednn" and _is_for_onednn(weight, weight):
+        if _is_for_onednn(weight, weight):
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
             self.packed = (packed, weight._version)
 
 
+def swap_linear(model: nn.Module) -> None:
+    """Let the linear maps of ``model`` use oneDNN, in place, where it is this machine's library.
+
+    Parameters and their names stay; no random number is drawn.
+
+    Raises:
+        ValueError: see :func:`matrix_library`.
+    """
+    if matrix_library() == "onednn":
+        _change_class(model, nn.Linear, OneDnnLinear)
+
+
+def restore_linear(model: nn.Module) -> None:
+    """Undo :func:`swap_linear`."""
+    _change_class(model, OneDnnLinear, nn.Linear)
+
+
+def _change_class(model: nn.Module, old: type[nn.Module], new: type[nn.Module]) -> None:
+    for module in model.modules():
+        if type(module) is old:
+            module.__class__ = new
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
-    if matrix_library() == "onednn" and _is_for_onednn(x, weight):
-        if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
-            return _OneDnnLinear.apply(x, weight, bias)
-        return _product(x, weight, bias)
-    return F.linear(x, weight, bias)
+    if not _is_for_onednn(x, weight):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
+        return _OneDnnProduct.apply(x, weight, bias)
+    return _product(x, weight, bias)
 
 
 @functools.cache
@@ -105,7 +128,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
 
 
-class _OneDnnLinear(torch.autograd.Function):
+class _OneDnnProduct(torch.autograd.Function):
     """torch has no gradient for oneDNN's product; it is two more such products."""
 
     @staticmethod

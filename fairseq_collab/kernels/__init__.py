@@ -1,0 +1,1 @@
+"""Matrix libraries of particular processors: one swap after a model is built, undone as easily."""

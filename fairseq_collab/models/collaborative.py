@@ -1,0 +1,104 @@
+"""Models with collaborative heads (Cordonnier et al. 2020, arXiv 2006.16362): ``..._collab``."""
+
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.site_options import at_layer, named_sites
+
+
+def _key_dim_in(site: str) -> Any:
+    """The option for the shared key dimensions of one attention site."""
+    return field(
+        default=None,
+        metadata={
+            "help": f"key dimension in {site}: a number, or one for each layer, joined by commas; "
+            "0 for ordinary heads in that layer (default: --key-dim)"
+        },
+    )
+
+
+@dataclass
+class CollabOptions(FairseqDataclass):
+    """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
+
+    key_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of the query/key space that all heads of an attention share "
+            "(default: a quarter of the model dimension)"
+        },
+    )
+    key_dim_in_encoder: Optional[str] = _key_dim_in("encoder self-attention")
+    key_dim_in_decoder: Optional[str] = _key_dim_in("decoder self-attention")
+    key_dim_in_cross: Optional[str] = _key_dim_in("decoder-encoder attention")
+    collaborative_sites: str = field(
+        default="encoder,decoder,cross",
+        metadata={
+            "help": "attentions with collaborative heads: some of encoder, decoder (its "
+            "self-attention), cross, joined by commas, or none; the others keep ordinary heads"
+        },
+    )
+    mixing_init: str = field(
+        default="xavier",
+        metadata={
+            "help": "initial mixing: xavier (as the authors' translation code), block (starts as "
+            "concatenated heads of size key-dim/heads), normal (std 0.2, as their library), ones"
+        },
+    )
+    attention_scale: str = field(
+        default="embed",
+        metadata={
+            "help": "scale of the scores: embed for (model dimension/heads)^-0.5 at every key "
+            "dimension (as the authors' translation code), key for (key-dim/heads)^-0.5 (as "
+            "their library)"
+        },
+    )
+    attention_bias: str = field(
+        default="projection",
+        metadata={
+            "help": "projection (query and key biases, as the authors' translation code), content "
+            "(one content vector a head, as their library), none"
+        },
+    )
+    value_init: str = field(
+        default="constant",
+        metadata={
+            "help": "initial values: constant (fairseq's own at every key dimension), fork (gain 1 "
+            "in place of 1/sqrt(2) wherever the key dimension is not the model dimension, as the "
+            "authors' translation code)"
+        },
+    )
+
+
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> HeadAttention:
+    """Collaborative heads at the chosen sites, ordinary heads of size ``d/H`` elsewhere.
+
+    Also ordinary where ``--key-dim-in-SITE`` has 0 for the layer; where it is not given,
+    ``--key-dim`` holds.
+    """
+    sites = named_sites("--collaborative-sites", cfg.collaborative_sites, or_none=True)
+    key_dim = at_layer(cfg, "key_dim", site, layer, least=0)
+    if site not in sites or key_dim == 0:
+        return ConcatenatedAttention(embed_dim, num_heads, **options)
+    if key_dim is None:
+        key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    return CollaborativeAttention(
+        embed_dim,
+        num_heads,
+        key_dim,
+        mixing_init=cfg.mixing_init,
+        scale=cfg.attention_scale,
+        bias=cfg.attention_bias,
+        value_init=cfg.value_init,
+        **options,
+    )

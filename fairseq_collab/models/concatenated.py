@@ -1,0 +1,133 @@
+"""Models with concatenated heads of any size and number (arXiv 2002.07028): ``..._headsize_n``.
+
+Without further options each is fairseq's model of the same sizes.
+"""
+
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.site_options import at_layer
+
+
+def _heads_in(site: str, default: str) -> Any:
+    """The option that counts the heads of one attention site."""
+    return field(
+        default=None,
+        metadata={
+            "help": f"heads in {site}: a number, or one for each layer, joined by commas "
+            f"(default: {default})"
+        },
+    )
+
+
+@dataclass
+class ConcatenatedOptions(FairseqDataclass):
+    """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
+
+    head_size: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of a head's query, key and value, whatever the model dimension and the "
+            "number of heads (default: model dimension/heads)"
+        },
+    )
+    qk_head_size: Optional[int] = field(
+        default=None,
+        metadata={"help": "size of a head's query and key (default: --head-size)"},
+    )
+    v_head_size: Optional[int] = field(
+        default=None, metadata={"help": "size of a head's value (default: --head-size)"}
+    )
+    key_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of the queries and keys of all heads together: another way to say "
+            "--qk-head-size, key-dim/heads"
+        },
+    )
+    heads_in_encoder: Optional[str] = _heads_in(
+        "encoder self-attention", "--encoder-attention-heads"
+    )
+    heads_in_decoder: Optional[str] = _heads_in(
+        "decoder self-attention", "--decoder-attention-heads"
+    )
+    heads_in_cross: Optional[str] = _heads_in(
+        "decoder-encoder attention", "--decoder-attention-heads"
+    )
+    attention_scale: str = field(
+        default="key",
+        metadata={
+            "help": "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
+            "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of "
+            "arXiv 2006.16362's translation code)"
+        },
+    )
+    key_init: str = field(
+        default="constant",
+        metadata={
+            "help": "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head "
+            "size), fork (gain 1 wherever heads times query/key head size is not the model "
+            "dimension, as arXiv 2006.16362's translation code)"
+        },
+    )
+    value_init: str = field(
+        default="constant",
+        metadata={"help": "initial values: constant or fork, as for --key-init"},
+    )
+
+
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> ConcatenatedAttention:
+    """The heads of one site in one layer."""
+    heads, sizes = head_options(cfg, site, layer, num_heads)
+    return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
+
+
+def head_options(
+    cfg: TransformerConfig, site: Site, layer: int, num_heads: int
+) -> tuple[int, dict[str, Any]]:
+    """How many heads there are, and further arguments of :class:`ConcatenatedAttention`.
+
+    Args:
+        num_heads: how many there are unless ``--heads-in-SITE`` is given.
+
+    Raises:
+        ValueError: an option's value makes no sense.
+    """
+    heads = at_layer(cfg, "heads", site, layer, least=1) or num_heads
+    return heads, {
+        "qk_head_size": query_key_size(cfg, heads),
+        "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
+        "scale": cfg.attention_scale,
+        "key_init": cfg.key_init,
+        "value_init": cfg.value_init,
+    }
+
+
+def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
+    """``h_qk`` from ``--key-dim``, ``--qk-head-size`` or ``--head-size``; None for ``d/H``.
+
+    Raises:
+        ValueError: two of them that contradict, or a key dimension that the heads cannot share.
+    """
+    if cfg.key_dim is None:
+        return cfg.head_size if cfg.qk_head_size is None else cfg.qk_head_size
+    if cfg.qk_head_size is not None:
+        raise ValueError(
+            "--key-dim and --qk-head-size both say how large queries and keys are: give one"
+        )
+    if cfg.key_dim < 1 or cfg.key_dim % heads:
+        raise ValueError(
+            f"--key-dim {cfg.key_dim} does not deal out evenly to {heads} heads: "
+            "give a multiple of their number"
+        )
+    return cfg.key_dim // heads

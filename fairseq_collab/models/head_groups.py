@@ -1,0 +1,54 @@
+"""Models whose heads form groups while they train (arXiv 2305.14380): ``..._grouped_heads``.
+
+They have all options of ``..._headsize_n`` and compute what these compute;
+``--criterion label_smoothed_cross_entropy_with_head_groups``, or ``adaptive_loss_with_head_groups``
+for language models with adaptive softmax, makes the groups, and ``fairseq-collab vote`` and
+``prune`` leave one head of each.
+"""
+
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.attention.head_groups import HeadGroupAttention
+from fairseq_collab.models.concatenated import ConcatenatedOptions, head_options
+from fairseq_collab.models.layers import Site
+from fairseq_collab.models.site_options import per_site
+
+
+@dataclass
+class HeadGroupOptions(ConcatenatedOptions):
+    """Options of ``transformer_grouped_heads`` (Ni et al. 2023, arXiv 2305.14380)."""
+
+    head_groups: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "groups of heads in each attention: a number, or three joined by commas, for "
+            "encoder, decoder and decoder-encoder attention (default: a quarter of the heads, as "
+            "the paper's 2 of 8)"
+        },
+    )
+    group_feature: str = field(
+        default="value",
+        metadata={
+            "help": "what of the heads is compared: value, attention (the weights) or output (of "
+            "each head, before they are combined)"
+        },
+    )
+
+
+def attention(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> HeadGroupAttention:
+    """The heads of one site in one layer; a group for every four of them by default."""
+    heads, sizes = head_options(cfg, site, layer, num_heads)
+    groups = max(1, heads // 4)
+    if cfg.head_groups is not None:
+        groups = per_site("--head-groups", cfg.head_groups)[site]
+    return HeadGroupAttention(
+        embed_dim, heads, groups=groups, feature=cfg.group_feature, site=site, **sizes, **options
+    )

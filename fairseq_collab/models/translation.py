@@ -1,0 +1,40 @@
+"""Encoder-decoder models with our heads, each beside fairseq's ``transformer``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from torch import nn
+
+from fairseq_collab.models.base import Family, HeadModel
+from fairseq_collab.models.config import PRESET_SIZES, TransformerOptions
+from fairseq_collab.models.decoder import Decoder
+from fairseq_collab.models.layers import Encoder
+
+
+class HeadTransformer(HeadModel, TransformerModelBase):
+    """An encoder-decoder transformer whose attention is one of ours."""
+
+    @classmethod
+    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if given[name] is None:
+                given[name] = given["decoder_embed_dim"]
+        # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
+        return super(HeadModel, cls).build_model(cls.nested(given), task)
+
+    @classmethod
+    def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:
+        return Encoder(cfg, src_dict, embed)
+
+    @classmethod
+    def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
+        return Decoder(cfg, tgt_dict, embed)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
+        self.encoder.beams_share_output = beam_size > 1
+
+
+TRANSLATION = Family("transformer_", HeadTransformer, TransformerOptions, PRESET_SIZES)

@@ -1,0 +1,41 @@
+"""The table of variants and of the families of models that have them; importing it registers all.
+
+=============== ============== ================== =================
+variant         translation    language models    RoBERTa
+=============== ============== ================== =================
+collab          x              x                  x
+headsize_n      x              x                  x
+grouped_heads   x              x
+gated_heads     x
+=============== ============== ================== =================
+"""
+
+from __future__ import annotations
+
+from fairseq_collab.models import collaborative, concatenated, gated, head_groups
+from fairseq_collab.models.base import Variant, register
+from fairseq_collab.models.language_models import LANGUAGE_MODEL
+from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
+from fairseq_collab.models.translation import TRANSLATION
+
+_ALL = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
+
+COLLABORATIVE = Variant("collab", collaborative.attention, collaborative.CollabOptions, _ALL)
+CONCATENATED = Variant("headsize_n", concatenated.attention, concatenated.ConcatenatedOptions, _ALL)
+HEAD_GROUPS = Variant(
+    "grouped_heads",
+    head_groups.attention,
+    head_groups.HeadGroupOptions,
+    (TRANSLATION, LANGUAGE_MODEL),
+)
+GATED = Variant(
+    "gated_heads",
+    gated.attention,
+    gated.GatedOptions,
+    (TRANSLATION,),
+    finish=gated.freeze_parts,
+    upgrade=gated.add_gates,
+)
+
+for variant in (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED):
+    register(variant)
