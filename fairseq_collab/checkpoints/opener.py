@@ -80,8 +80,8 @@ class Trained:
             return replace(self, model=model)
         if OmegaConf.is_config(options):
             options = plain_config(options)
-        cfg = {**plain_config(self.cfg), "model": options}
-        cfg = OmegaConf.create(cfg, flags={"allow_objects": True})
+        content = {**plain_config(self.cfg), "model": options}
+        cfg = OmegaConf.create(content, flags={"allow_objects": True})
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
     def content(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES
 
 VERSION = 1
 NAME, TABLE, FIGURE = "curve.json", "table.md", "curve.png"
-CURVE_NAMES: dict[Curve, str] = {**SITE_NAMES, "all": "all attentions"}
+CURVE_NAMES = {**SITE_NAMES, "all": "all attentions"}
 #: BLEU that Voita et al. (2019) let a pruned model lose when they count the heads it needs.
 LOSS = 0.25
 

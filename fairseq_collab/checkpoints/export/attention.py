@@ -140,7 +140,7 @@ def fit(head: Head, size: int) -> Head:
             )
         q_bias = q_bias + bias
     filled = (_filled(x, size - len(q)) for x in (q, q_bias, k, k_bias))
-    return Head(*filled, torch.zeros_like(content))
+    return Head._make((*filled, torch.zeros_like(content)))
 
 
 def needed_size(head: Head) -> int:

@@ -97,7 +97,7 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
     )
 
 
-def special_symbols(words: Vocabulary) -> dict[str, int]:
+def special_symbols(words: Vocabulary) -> dict[str, Any]:
     """By transformers' names."""
     eos = words.target.eos()
     return {

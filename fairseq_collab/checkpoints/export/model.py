@@ -75,14 +75,21 @@ def load(path: Path) -> Trained:
             "give a transformer, transformer_lm or roberta, fairseq's own or one of this project's",
         )
     check_finite(weights, path)
-    return trained.with_model(build(trained, trained.cfg.model, weights))
+    symbols = dictionary_sizes(weights, path)
+    return trained.with_model(build(trained, trained.cfg.model, weights, symbols))
 
 
-def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The model that ``options`` describe, with ``weights``, in eval mode."""
+def build(
+    trained: Trained, options: Any, weights: Mapping[str, Tensor], symbols: tuple[int, int]
+) -> nn.Module:
+    """The model that ``options`` describe, with ``weights``, in eval mode.
+
+    Args:
+        symbols: how many the source's and the target's dictionary have.
+    """
     if "load_checkpoint_heads" in options:
         options.load_checkpoint_heads = True  # RoBERTa drops its classifiers otherwise
-    source, target = map(placeholder, dictionary_sizes(weights, trained.path))
+    source, target = map(placeholder, symbols)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=trained.cfg.task)
     model = build_model(options, task, from_checkpoint=True)
     for name, buffer in model.named_buffers():
@@ -134,7 +141,9 @@ def plain(trained: Trained) -> Trained:
         return trained
     options = stock_options(trained)
     # Built and loaded by fairseq, so that the state dict is what fairseq itself would write.
-    return trained.with_model(build(trained, options, stock_weights(trained)), options)
+    symbols = dictionary_sizes(trained.model.state_dict(), trained.path)
+    model = build(trained, options, stock_weights(trained), symbols)
+    return trained.with_model(model, options)
 
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:

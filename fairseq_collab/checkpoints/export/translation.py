@@ -107,7 +107,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
         _dictionary(folder / f"dict.{lang}.txt", stack, todo)
         for lang, stack in zip(langs, stacks, strict=True)
     )
-    return Vocabulary(*langs, source, target)
+    return Vocabulary(langs[0], langs[1], source, target)
 
 
 def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
