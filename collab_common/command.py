@@ -23,6 +23,8 @@ def run(prog: str, action: Callable[[], object]) -> int:
         return 1
     except OSError as error:
         # a full disk, a folder without permission, ...
+        if error.errno is None:  # not the system's but fairseq's own: fairseq_compat words those
+            raise
         where = f"{error.filename}: " if error.filename else ""
         print(f"{prog}: error: {where}{error.strerror or error}", file=sys.stderr)
         return 1

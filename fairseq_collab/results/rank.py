@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,14 @@ from fairseq_collab.analysis.rank.measure import Row
 from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION
 
 Curve = NDArray[np.float64]
-STACKS = {
+LINES = {
+    "map": (BLUE, "-", "mean of all heads (thin: each)"),
     "sum": (VERMILION, "-", "sum of the heads' maps"),
     "stacked_queries": (GREEN, "-", "maps side by side (queries)"),
     "stacked_keys": (PURPLE, "--", "maps one above the other (keys)"),
 }
 LEVELS = {"dims99": (VERMILION, "99 %"), "dims95": (GREEN, "95 %"), "dims90": (BLUE, "90 %")}
-KINDS = ("map", *STACKS, "logits", "logits_centred")
+KINDS = (*LINES, "logits", "logits_centred")
 
 
 def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
@@ -90,7 +91,7 @@ def _mean_of(rows: Sequence[Row], name: str) -> float:
 
 
 def rank_figure(rows: Sequence[Row], title: str) -> Figure:
-    """Draw the rows that ``measure_rank`` has found; sites that a model lacks have no column."""
+    """Draw the rows that were measured; sites that a model lacks have no column."""
     sites = [site for site in SITE_NAMES if any(row.site == site for row in rows)]
     figure = Figure(figsize=(4 * len(sites) + 2.5, 10.5), layout="constrained")
     figure.suptitle(f"How much of their dimensions heads use: {title}", fontsize=12)
@@ -98,8 +99,10 @@ def rank_figure(rows: Sequence[Row], title: str) -> Figure:
     for column, site in zip(panels.T, sites, strict=True):
         here = [row for row in rows if row.site == site]
         column[0].set_title(SITE_NAMES[site])
-        _draw_heads(column[0], [row for row in here if row.kind == "map"])
-        _draw_stacks(column[1], [row for row in here if row.kind in STACKS])
+        maps = [row for row in here if row.kind == "map"]
+        _draw_energy(column[0], maps, "a head has")
+        together = [row for row in here if row.kind in LINES and row.kind != "map"]
+        _draw_energy(column[1], together, "the heads together have")
         _draw_logits(column[2], here)
     panels[2, 0].set_ylim(bottom=0)  # for the row; only now, since it ends automatic scaling
     labels = (
@@ -114,28 +117,27 @@ def rank_figure(rows: Sequence[Row], title: str) -> Figure:
     return figure
 
 
-def _draw_heads(axes: Axes, rows: Sequence[Row]) -> None:
-    trained, untrained = _by_weights(rows)
-    for curve in trained:
-        _draw_curve(axes, curve, color=BLUE, linewidth=0.6, alpha=0.4)
-    _draw_curve(
-        axes, _mean(trained), color=BLUE, linewidth=2.2, label="mean of all heads (thin: each)"
-    )
-    if untrained:
-        _draw_curve(axes, _mean(untrained), color=BLUE, linestyle=":", label="before training")
-    axes.set_xlabel(f"dimensions (a head has {_range(rows)})")
-    _style_energy(axes)
-
-
-def _draw_stacks(axes: Axes, rows: Sequence[Row]) -> None:
-    for kind, (color, line, label) in STACKS.items():
-        trained, untrained = _by_weights([row for row in rows if row.kind == kind])
-        _draw_curve(axes, _mean(trained), color=color, linestyle=line, linewidth=2.2, label=label)
+def _draw_energy(axes: Axes, rows: Sequence[Row], whose: str) -> None:
+    """The energy in the first dimensions, after training and before it."""
+    for kind, (color, line, label) in LINES.items():
+        trained, untrained = (
+            [_cumulative(row) for row in rows if (row.kind, row.weights) == (kind, weights)]
+            for weights in ("trained", "untrained")
+        )
+        if kind == "map":
+            for curve in trained:
+                axes.plot(curve, color=color, linewidth=0.6, alpha=0.4)
+        if trained:
+            axes.plot(_mean(trained), line, color=color, linewidth=2.2, label=label)
         if untrained:
-            _draw_curve(axes, _mean(untrained), color=color, linestyle=":")
+            axes.plot(_mean(untrained), ":", color=color)
     axes.plot([], [], ":", color="grey", label="before training")
-    axes.set_xlabel(f"dimensions (the heads together have {_range(rows)})")
-    _style_energy(axes)
+    bounds = {row.bound for row in rows if row.weights == "trained"}
+    least, most = min(bounds), max(bounds)
+    axes.set_xlabel(f"dimensions ({whose} {least:g}{f' to {most:g}' * (least != most)})")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
 
 
 def _draw_logits(axes: Axes, rows: Sequence[Row]) -> None:
@@ -154,37 +156,13 @@ def _draw_logits(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(alpha=0.25)
 
 
-def _by_weights(rows: Sequence[Row]) -> tuple[list[Curve], list[Curve]]:
-    """Curves of energy after and before training."""
-    trained = [_cumulative(row) for row in rows if row.weights == "trained"]
-    return trained, [_cumulative(row) for row in rows if row.weights == "untrained"]
-
-
-def _range(rows: Sequence[Row]) -> str:
-    """``64``, or ``16 to 64`` where bounds differ, of what is trained."""
-    bounds = {row.bound for row in rows if row.weights == "trained"}
-    least, most = min(bounds), max(bounds)
-    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
-
-
-def _style_energy(axes: Axes) -> None:
-    axes.set_ylim(0, 1.02)
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.25)
-
-
-def _draw_curve(axes: Axes, curve: Curve, **style: Any) -> None:
-    axes.plot(np.arange(len(curve)), curve, **style)
-
-
 def _cumulative(row: Row) -> Curve:
     """Share of the energy in the first 0, 1, 2, ... dimensions."""
     return np.concatenate([[0], np.cumsum(np.square(row.spectrum))])
 
 
-def _mean(curves: Iterable[Curve]) -> Curve:
+def _mean(curves: Sequence[Curve]) -> Curve:
     """The mean of curves, of which shorter ones go on at their last value."""
-    curves = list(curves)
     longest = max(map(len, curves))
     return np.mean([np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves], axis=0)
 

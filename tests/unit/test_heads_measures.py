@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import toy
 from fairseq.data import Dictionary
 from torch import Tensor, nn
+from toy_heads import MODELS, build, sample
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content, source
@@ -262,37 +262,7 @@ def test_cosines_are_those_of_the_maps() -> None:
 
 # ---- models --------------------------------------------------------------------------------------
 
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "stock": ("transformer", {}),
-    "collaborative": ("transformer_collab", {"key_dim": 6}),
-    "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
-    "grouped": ("transformer_grouped_heads", {"head_groups": "2"}),
-    "gated": ("transformer_gated_heads", {}),
-    "sizes": (
-        "transformer_headsize_n",
-        {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"},
-    ),
-}
 every_model = pytest.mark.parametrize("kind", MODELS)
-
-
-def build(kind: str) -> nn.Module:
-    """A model in eval mode, loaded as from a checkpoint."""
-    arch, options = MODELS[kind]
-    torch.manual_seed(3)
-    model = toy.model(arch, **options).eval()
-    model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
-    return model
-
-
-def sample() -> dict[str, Any]:
-    net_input = toy.batch()
-    eos, pad = EOS, PAD
-    previous = net_input["prev_output_tokens"]
-    target = torch.full_like(previous, pad)
-    for row, length in enumerate(previous.ne(pad).sum(1).tolist()):
-        target[row, : length - 1], target[row, length - 1] = previous[row, 1:length], eos
-    return {"net_input": net_input, "target": target}
 
 
 @every_model
@@ -359,9 +329,13 @@ def test_an_encoder_alone_has_weights_without_a_target() -> None:
 def test_nothing_is_left_behind_in_the_model() -> None:
     model = build("stock")
     attend(model, sample())
+    seen: list[Any] = []
     with torch.no_grad(), shown_weights(model) as weights:
+        with watched(model, lambda where, logits: seen.append(where)):
+            model(**sample()["net_input"])
         model(**sample()["net_input"])
-        model(**sample()["net_input"])
+    assert len(seen) == 6
+    assert set(seen) == set(attentions(model))
     assert {site: len(layers) for site, layers in weights.items()} == dict.fromkeys(SITES, 2)
     for module in model.modules():
         assert not module._forward_hooks

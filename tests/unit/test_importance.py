@@ -9,6 +9,7 @@ import torch
 import toy
 from torch import Tensor
 from torch.nn import functional
+from toy_heads import build, double, sample
 
 from fairseq_collab.analysis.heads.importance import (
     Importance,
@@ -19,37 +20,9 @@ from fairseq_collab.analysis.heads.weights import head_outputs
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES
 
-ARCHITECTURES = {
-    "transformer": {},
-    "transformer_headsize_n": {"head_size": 3, "heads_in_encoder": "2,5"},
-    "transformer_collab": {"key_dim": 8},
-    "transformer_grouped_heads": {"head_groups": "2"},
-    "transformer_gated_heads": {},
-}
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
-STEPS = {"transformer": 1e-2}
+STEPS = {"stock": 1e-2}
 STEP = 1e-5
-
-
-def model_of(arch: str) -> Any:
-    torch.manual_seed(1)
-    return toy.model(arch, **ARCHITECTURES[arch]).double().eval()
-
-
-def sample(sentence: int | None = None) -> dict[str, Any]:
-    """The toy batch with targets, or one sentence of it."""
-    net_input = toy.batch()
-    target = net_input["prev_output_tokens"].roll(-1, dims=1)
-    target[:, -1] = toy.dictionary().pad()
-    target[0, -1] = toy.dictionary().eos()
-    if sentence is not None:
-        net_input = {name: x[sentence : sentence + 1] for name, x in net_input.items()}
-        target = target[sentence : sentence + 1]
-    return {"net_input": net_input, "target": target}
-
-
-def double(numbers: list) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: Tensor) -> float:
@@ -68,9 +41,9 @@ def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: T
     return float(functional.cross_entropy(logits, target, ignore_index=padding, reduction="sum"))
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_finite_differences(arch: str) -> None:
-    model, batch, size = model_of(arch), sample(1), STEPS.get(arch, STEP)
+@pytest.mark.parametrize("kind", ["stock", "collaborative", "grouped", "gated", "sizes"])
+def test_finite_differences(kind: str) -> None:
+    model, batch, size = build(kind, noise=0), sample(1), STEPS.get(kind, STEP)
     derivatives = mask_derivatives(model, batch)
     for attention in attentions(model):
         heads = attention.module.num_heads
@@ -88,7 +61,7 @@ def test_finite_differences(arch: str) -> None:
 
 def test_the_two_forms() -> None:
     """A mean over positions of absolute values; a mean over sentences of those of sums."""
-    model = model_of("transformer_headsize_n")
+    model = build("sizes")
     importance = Importance(model)
     importance.add(sample())
     source_tokens, target_tokens = 12, 9
@@ -105,7 +78,7 @@ def test_the_two_forms() -> None:
 
 
 def test_batches_add_up() -> None:
-    model = model_of("transformer_collab")
+    model = build("collaborative")
     together, apart = Importance(model), Importance(model)
     together.add(sample())
     for i in range(3):
@@ -117,7 +90,7 @@ def test_batches_add_up() -> None:
 
 
 def test_padding_counts_for_nothing() -> None:
-    model, batch = model_of("transformer"), sample()
+    model, batch = build("stock"), sample()
     net_input = batch["net_input"]
     padding = toy.dictionary().pad()
     for attention, derivative in mask_derivatives(model, batch).items():  # (T, B, H)
@@ -134,7 +107,7 @@ def test_an_encoder_without_effect_has_no_importance() -> None:
 
 
 def test_the_model_is_left_as_it_was() -> None:
-    model = model_of("transformer")
+    model = build("stock")
     before = model(**toy.batch())[0]
     Importance(model).add(sample())
     assert all(parameter.requires_grad for parameter in model.parameters())

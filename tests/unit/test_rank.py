@@ -8,42 +8,19 @@ import numpy as np
 import pytest
 import torch
 import toy
-from torch import Tensor, nn
+from torch import Tensor
+from toy_heads import MODELS, build
 
 from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.rank.measure import LogitRows, Row, weight_rows
 from fairseq_collab.analysis.scores import factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.scores import mask_scores, over_keys
-from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.results.rank import rank_figure
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-#: Every kind of attention, with sizes that no rule of thumb gives.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "stock": ("transformer", {}),
-    "concatenated": ("transformer_collab", {"collaborative_sites": "none"}),
-    "collaborative": ("transformer_collab", {"key_dim": 6}),
-    "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
-    "no bias": ("transformer_collab", {"key_dim": 5, "attention_bias": "none"}),
-    "sizes": (
-        "transformer_headsize_n",
-        {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"},
-    ),
-}
 every_model = pytest.mark.parametrize("kind", MODELS)
-
-
-def build(kind: str, **options: Any) -> nn.Module:
-    """A model in eval mode whose biases are not zero, loaded as from a checkpoint."""
-    arch, given = MODELS[kind]
-    model = toy.model(arch, **given, **options).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
-    model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
-    return model
 
 
 def low_rank(rows: int, columns: int, rank: int) -> Tensor:
@@ -130,49 +107,6 @@ def test_factors_reproduce_the_logits(kind: str) -> None:
         x1, y1 = (torch.cat([inputs[:, 0], torch.ones(len(inputs), 1)], -1) for inputs in (x, y))
         found = (x1 @ a) @ (y1 @ b).transpose(1, 2)
         torch.testing.assert_close(found, logits(module, x, y)[0], rtol=0, atol=1e-10)
-
-
-@every_model
-def test_logits_are_those_that_the_model_attends_with(kind: str) -> None:
-    """Masked and normalised they are each head's own weights, in every layer, with padding."""
-    model, seen = build(kind), {}
-    calls = record_calls(model)
-    with torch.no_grad(), watched(model, lambda where, found: seen.update({where: found})):
-        _, extra = model(**toy.batch())
-        assert len(seen) == 6  # two layers, three sites
-        for where, found in seen.items():
-            given = calls[where]
-            masked = mask_scores(
-                found, given.get("attn_mask"), over_keys(given.get("key_padding_mask"))
-            )
-            _, own = where.module(**{**given, "need_weights": True, "need_head_weights": True})
-            torch.testing.assert_close(masked.softmax(-1), own.transpose(0, 1), rtol=0, atol=1e-10)
-    # What the model returns, in single precision: the last cross-attention's weights, averaged.
-    last = attentions(model)[-1]
-    masked = mask_scores(seen[last], over_keys(calls[last]["key_padding_mask"]))
-    average = masked.softmax(-1).mean(1)
-    torch.testing.assert_close(extra["attn"][0].double(), average, rtol=0, atol=1e-6)
-
-
-def record_calls(model: nn.Module) -> dict[Attention, dict[str, Any]]:
-    """The arguments that each attention is called with, filled in while the model runs."""
-    calls: dict[Attention, dict[str, Any]] = {}
-    for where in attentions(model):
-
-        def record(module: Any, args: tuple, kwargs: dict, where: Attention = where) -> None:
-            calls.setdefault(where, dict(kwargs))
-
-        where.module.register_forward_pre_hook(record, with_kwargs=True)
-    return calls
-
-
-def test_watching_ends_with_its_block() -> None:
-    model, seen = build("stock"), []
-    with torch.no_grad():
-        with watched(model, lambda where, found: seen.append(where)):
-            model(**toy.batch())
-        model(**toy.batch())
-    assert len(seen) == 6
 
 
 # ---- rows ----------------------------------------------------------------------------------------

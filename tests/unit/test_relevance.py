@@ -8,6 +8,7 @@ import pytest
 import torch
 import toy
 from torch import Tensor, nn
+from toy_heads import build, double, sample
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.relevance import (
@@ -18,32 +19,6 @@ from fairseq_collab.analysis.heads.relevance import (
 )
 from fairseq_collab.analysis.heads.weights import by_site
 from fairseq_collab.models.layers import SITES, Site
-
-ARCHITECTURES = {
-    "transformer": {},
-    "transformer_headsize_n": {"head_size": 3, "heads_in_encoder": "2,5"},
-    "transformer_collab": {"key_dim": 8},
-    "transformer_grouped_heads": {"head_groups": "2"},
-    "transformer_gated_heads": {},
-}
-
-
-def trained_like(arch: str, **options: Any) -> Any:
-    """A model whose biases and layer norms are not at their initial 0 and 1, in double."""
-    torch.manual_seed(1)
-    model: Any = toy.model(arch, **options).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
-
-
-def sample() -> dict[str, Any]:
-    return {"net_input": toy.batch(), "target": toy.batch()["prev_output_tokens"]}
-
-
-def double(numbers: list) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 class TwoLayers(nn.Module):
@@ -156,7 +131,7 @@ def through_encoder_layer(layer: Any, x: Tensor, relevance: Tensor) -> tuple[Ten
 
 
 def test_an_encoder_layer_by_loops() -> None:
-    model = trained_like("transformer_headsize_n", encoder_embed_dim=8, decoder_embed_dim=8)
+    model = build("sizes", encoder_embed_dim=8, decoder_embed_dim=8)
     layer = model.encoder.layers[0]
     x = torch.randn(3, 8).double().requires_grad_()
     caught: list[Tensor] = []
@@ -178,9 +153,9 @@ def test_an_encoder_layer_by_loops() -> None:
 # ---- whole models --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["stock", "collaborative", "grouped", "gated", "sizes"])
 @pytest.mark.parametrize("variant", ["plain", "pre-norm", "gelu", "embeddings"])
-def test_relevance_is_conserved(arch: str, variant: str) -> None:
+def test_relevance_is_conserved(kind: str, variant: str) -> None:
     options: dict[str, Any] = {
         "plain": {},
         "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
@@ -191,7 +166,7 @@ def test_relevance_is_conserved(arch: str, variant: str) -> None:
             "share_all_embeddings": True,
         },
     }[variant]
-    relevance = Relevance(trained_like(arch, **ARCHITECTURES[arch], **options))
+    relevance = Relevance(build(kind, **options))
     relevance.add(sample())
     assert relevance.deviation < 1e-9
     for site in SITES:
@@ -205,14 +180,14 @@ def sums(relevance: Relevance) -> dict[Site, list[list[float]]]:
 
 
 def test_shares_are_those_of_a_layer() -> None:
-    relevance = Relevance(trained_like("transformer_headsize_n"))
+    relevance = Relevance(build("sizes"))
     relevance.add(sample())
     whole, shares = sums(relevance)["cross"][1], relevance.result()["cross"][1]
     assert shares == pytest.approx([one / sum(map(abs, whole)) for one in whole])
 
 
 def test_stock_models_have_the_relevance_of_their_twins() -> None:
-    stock = trained_like("transformer")
+    stock = build("stock")
     twin: Any = toy.model("transformer_headsize_n").double().eval()
     twin.load_state_dict(twin.state_dict() | shared_weights(stock, twin))
     found = []
@@ -230,7 +205,7 @@ def shared_weights(stock: Any, twin: Any) -> dict[str, Tensor]:
 
 def test_batches_add_up() -> None:
     """Sentences of a batch, and the same one after the other without the targets' padding."""
-    model = trained_like("transformer_headsize_n")
+    model = build("collaborative")
     together, apart = Relevance(model), Relevance(model)
     together.add(sample())
     for i in range(3):
@@ -243,7 +218,7 @@ def test_batches_add_up() -> None:
 
 
 def test_the_model_is_left_as_it_was() -> None:
-    model = trained_like("transformer", activation_fn="gelu")
+    model = build("stock", activation_fn="gelu")
     model.encoder.embed_tokens.weight.requires_grad_(False)
     before = model(**toy.batch())[0]
     state = [parameter.requires_grad for parameter in model.parameters()]
@@ -259,20 +234,20 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 def test_what_the_rules_do_not_know_is_refused() -> None:
-    model = trained_like("transformer_headsize_n")
+    model = build("sizes")
     model.decoder.layers[1].fc2.register_forward_hook(lambda module, inputs, output: output**2)
     with pytest.raises(UserError, match="relevance propagation has no rule for"):
         Relevance(model).add(sample())
 
 
 def test_models_without_logits_are_refused() -> None:
-    model = trained_like("transformer_headsize_n", adaptive_softmax_cutoff=[10])
+    model = build("sizes", adaptive_softmax_cutoff=[10])
     with pytest.raises(UserError, match=r"starts from logits, .*; give --no-relevance"):
         Relevance(model)
 
 
 def test_an_encoder_without_effect_has_no_relevance() -> None:
-    relevance = Relevance(trained_like("transformer", no_cross_attention=True))
+    relevance = Relevance(build("stock", no_cross_attention=True))
     relevance.add(sample())
     assert relevance.result()["encoder"] == [[0.0] * 4] * 2
     assert relevance.result()["cross"] == []
@@ -280,7 +255,7 @@ def test_an_encoder_without_effect_has_no_relevance() -> None:
 
 
 def test_a_head_that_says_nothing_has_no_relevance() -> None:
-    model = trained_like("transformer_headsize_n", heads_in_encoder="1,1")
+    model = build("sizes", heads_in_encoder="1,1")
     with torch.no_grad():
         model.encoder.layers[0].self_attn.out_proj.weight.zero_()
     relevance = Relevance(model)

@@ -105,13 +105,15 @@ def score_syntax(
     model, dictionary = loaded.model, loaded.task.source_dictionary
     longest = min(loaded.task.max_positions()[0], model.max_positions()[0])
     max_tokens = max_tokens or loaded.cfg.dataset.max_tokens or MAX_TOKENS
+    # All in memory: even the largest treebanks are small beside a training corpus.
     sentences = tqdm(conllu.read(trees), desc="trees", unit="tree", disable=None, leave=False)
     read = [tree for sentence in sentences if (tree := align(sentence, segment)).symbols]
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("has no sentence that the model can read", trees)
     scores = SyntaxScores(loaded.heads, relations)
-    for batch in tree_batches(fitting, max_tokens):
+    batched = list(tree_batches(fitting, max_tokens))
+    for batch in tqdm(batched, desc="batches of trees", unit="batch", disable=None, leave=False):
         sample = to_device(as_sample(batch, dictionary), loaded.device)
         scores.add(attend(model, sample), batch)
     subwords = [dictionary.index(symbol) for tree in fitting for symbol in tree.symbols]

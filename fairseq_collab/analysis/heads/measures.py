@@ -93,8 +93,8 @@ def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
     return batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]
 
 
-class WordMean:
-    """The mean over words of a number that each row of weights has."""
+class Confidence:
+    """The mean over words of each head's largest weight."""
 
     def __init__(self, heads: Heads):
         self._sums = Sums(heads)
@@ -108,23 +108,16 @@ class WordMean:
                 self._sums.add(site, layer, (values * rows[:, None]).sum((0, 2)), rows.sum())
 
     def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
-        """``(B, H, T)``."""
-        raise NotImplementedError
+        """The number that each row of weights has: ``(B, H, T)``."""
+        return word_weights(batch, site, layer).amax(-1)
 
     def result(self) -> PerHead:
         """By site, layer and head."""
         return self._sums.means()
 
 
-class Confidence(WordMean):
-    """The mean of each head's largest weight."""
-
-    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
-        return word_weights(batch, site, layer).amax(-1)
-
-
-class Entropy(WordMean):
-    """The mean entropy of each head's rows, in nats."""
+class Entropy(Confidence):
+    """The mean over words of the entropy of each head's rows, in nats."""
 
     def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
         return entropy(batch.weights[site][layer])

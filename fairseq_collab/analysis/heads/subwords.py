@@ -44,18 +44,16 @@ class Subword(NamedTuple):
 Segmenter = Callable[[str], list[Subword]]
 
 
-class Pieces:
+def pieces(model: Path) -> Segmenter:
     """sentencepiece's subwords of raw text."""
-
-    def __init__(self, model: Path):
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        except (OSError, RuntimeError) as error:
-            raise UserError("is no sentencepiece model", model, "give another file") from error
-
-    def __call__(self, text: str) -> list[Subword]:
-        pieces = self._processor.encode(text, out_type=str)
-        return [Subword(piece, len(piece.replace(SPACE, ""))) for piece in pieces]
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (OSError, RuntimeError) as error:
+        raise UserError("is no sentencepiece model", model, "give another file") from error
+    return lambda text: [
+        Subword(piece, len(piece.replace(SPACE, "")))
+        for piece in processor.encode(text, out_type=str)
+    ]
 
 
 class Codes:
@@ -109,7 +107,7 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     with found.open("rb") as file:
         is_codes = file.read(9) == b"#version:"
     if not is_codes:
-        return Pieces(found)
+        return pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_text()).get("form") if manifest.is_file() else None
     # Without a manifest: tokenised text in its own case.

@@ -59,23 +59,19 @@ class AttentionBatch:
     @property
     def source_words(self) -> Tensor:
         """``(B, S)``: the tokens of the source that are words."""
-        source = self.sample["net_input"]["src_tokens"]
-        return ~self.source_padding & source.ne(self.eos)
+        return ~self.source_padding & self.sample["net_input"]["src_tokens"].ne(self.eos)
 
     def key_words(self, site: Site) -> Tensor:
-        """Which keys are words: ``(B, S)``."""
-        return self._read_words() if site == "decoder" else self.source_words
+        """Which keys are words: ``(B, S)``.  Those of the decoder are what it reads."""
+        if site != "decoder":
+            return self.source_words
+        return ~self.target_padding & self.sample["net_input"]["prev_output_tokens"].ne(self.eos)
 
     def query_words(self, site: Site) -> Tensor:
         """Which queries are words: ``(B, T)``."""
         if site == "cross":
             return ~self.target_padding & self.sample["target"].ne(self.eos)
         return self.key_words(site)
-
-    def _read_words(self) -> Tensor:
-        """``(B, T)``: the words among the tokens that the decoder reads."""
-        read = self.sample["net_input"]["prev_output_tokens"]
-        return ~self.target_padding & read.ne(self.eos)
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:

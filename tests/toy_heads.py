@@ -1,0 +1,52 @@
+"""Toy models with every kind of heads, and a batch for them: for tests of analysis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import toy
+
+#: Every kind of attention, with sizes that no rule of thumb gives.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "stock": ("transformer", {}),
+    "concatenated": ("transformer_collab", {"collaborative_sites": "none"}),
+    "collaborative": ("transformer_collab", {"key_dim": 6}),
+    "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
+    "no bias": ("transformer_collab", {"key_dim": 5, "attention_bias": "none"}),
+    "grouped": ("transformer_grouped_heads", {"head_groups": "2"}),
+    "gated": ("transformer_gated_heads", {}),
+    "sizes": (
+        "transformer_headsize_n",
+        {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"},
+    ),
+}
+
+
+def build(kind: str, noise: float = 0.1, **options: Any) -> Any:
+    """A model in eval mode and double precision, with biases and norms not at 0 and 1."""
+    arch, given = MODELS[kind]
+    torch.manual_seed(1)
+    model: Any = toy.model(arch, **{**given, **options}).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(noise * torch.randn_like(parameter))
+    model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
+    return model
+
+
+def sample(sentence: int | None = None) -> dict[str, Any]:
+    """The toy batch with targets, or one sentence of it."""
+    net_input, symbols = toy.batch(), toy.dictionary()
+    previous = net_input["prev_output_tokens"]
+    target = torch.cat([previous[:, 1:], torch.full_like(previous[:, :1], symbols.pad())], 1)
+    target[torch.arange(len(target)), previous.ne(symbols.pad()).sum(1) - 1] = symbols.eos()
+    if sentence is not None:
+        net_input = {name: x[sentence : sentence + 1] for name, x in net_input.items()}
+        target = target[sentence : sentence + 1]
+    return {"net_input": net_input, "target": target}
+
+
+def double(numbers: list) -> torch.Tensor:
+    """Nested lists, as a tensor."""
+    return torch.tensor(numbers, dtype=torch.float64)
