@@ -56,7 +56,7 @@ def warm() -> Path:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**environment, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": ""},
         )
 
     def stop() -> None:

@@ -110,6 +110,8 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     os.environ.update(request["environment"])
     if os.environ.get("PYTHONWARNINGS") == "ignore":
         warnings.simplefilter("ignore")
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)
     sys.argv = request["command"]
     program = program_of(*sys.argv)
     from fairseq_compat import one_line
