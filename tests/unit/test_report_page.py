@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import REPOSITORY
 from run_folders import start_run, write_run, write_translations
 
 from collab_common.errors import UserError
@@ -239,9 +240,11 @@ def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> Non
     assert f"{signed(-half / 2)} BLEU; it may be, by the paired test (p" in text
     assert "the paired test says no for every seed" in said(half / 2, "all")
     assert "the paired test says no for some seeds only" in said(half / 2, "some")
+    assert "Not drawn" not in text
     text = said(2 * half, "untested")
     assert "No cheaper model is inside its interval; the best of the cheaper ones: 4" in text
     assert "no seed in common, so this is not tested" in text
+    assert f"Not drawn, since far below: 2 {rows[1]['label']}" in Page(page.report(copy)).words
     for row in rows:
         row["parameters"] = row["multiply_adds"] = 2000
     words = Page(page.report(copy)).words
@@ -390,6 +393,11 @@ def test_the_page_is_made_of_the_json(content: Content, runs: Path, tmp_path: Pa
     stored = json.loads((tmp_path / "report.json").read_text())
     assert stored == json.loads(json.dumps(content))
     assert page.report(stored) == page.report(content) == out.read_text()
+
+
+def test_the_stored_page_is_made_of_its_json() -> None:
+    stored = REPOSITORY / "results" / "report.json"
+    assert page.report(json.loads(stored.read_text())) == stored.with_suffix(".html").read_text()
 
 
 def test_decoding_speed_of_what_fairseq_printed(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from fairseq_collab.results.report.words import row_text
 from fairseq_collab.results.svg import FAINT, LINE, LINK, PANEL, TEXT, inline
 
 Row = Mapping[str, Any]
-Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, low, right, high, in points
 COSTS = {
     "parameters": "million parameters",
@@ -48,15 +47,10 @@ def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup
             axes.vlines(point[0], bleu["low"], bleu["high"], color=LINK, linewidth=1, alpha=0.6)
         axes.plot(*point, "o", color=colour, markersize=size)
     axes.set(xmargin=0.1, ymargin=0.1)
-    axes.get_xlim(), axes.get_ylim()  # are settled now, and with them the places of points
-    scale = axes.figure.dpi / 72
-    seen = {number: axes.transData.transform(point) / scale for number, point in at.items()}
-    named = [row["number"] for row in (answer["best"], answer["pick"]) if row]
+    named = [row["number"] for row in (answer["best"], answer["pick"]) if row in rows.values()]
     names = {number: row_text(rows[number]) for number in named}
     names |= {number: str(number) for number in at if number not in named}
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in seen.values()]
-    taken += [(x - 1, y - 50, x + 1, y + 50) for x, y in map(seen.get, front)]  # their intervals
-    _label(axes, names, seen, taken)
+    _label(figure, axes, names, at, front)
     return inline(figure, identity, f"BLEU against {cost.replace('_', '-')}: {title}")
 
 
@@ -69,11 +63,14 @@ def learning_curves(
     """Validation losses of runs: of the first row ``shown`` solid, of the second one broken."""
     figure, axes = _axes("training updates", "validation loss, bits a token")
     for row, points in lines:
-        colour, width, front = LINE, 1.0, row["number"] in shown
-        if front:
-            colour, width = LINK, 1.6
-        style = "--" if row["number"] in shown[1:] else "-"
-        axes.plot(*zip(*points, strict=True), style, color=colour, lw=width, zorder=2 + front)
+        front = row["number"] in shown
+        axes.plot(
+            *zip(*points, strict=True),
+            "--" if row["number"] in shown[1:] else "-",
+            color=LINK if front else LINE,
+            linewidth=1.6 if front else 1,
+            zorder=3 if front else 2,
+        )
     return inline(figure, identity, f"Validation losses: {title}")
 
 
@@ -91,28 +88,39 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _label(axes: Axes, names: Mapping[int, str], at: Mapping[int, Point], taken: list[Box]) -> None:
-    """Write the names beside their points, each where it covers least of what is ``taken``."""
-    renderer = FigureCanvasAgg(axes.figure).get_renderer()
-    scale = axes.figure.dpi / 72
-    room = tuple(axes.bbox.extents / scale)
+def _label(
+    figure: Figure,
+    axes: Axes,
+    names: Mapping[int, str],
+    points: Mapping[int, tuple[float, float]],
+    front: Sequence[int],
+) -> None:
+    """Write the names beside their points, each where it covers least of what is there."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    scale = figure.dpi / 72
+    axes.autoscale_view()  # settles where points are
+    at = {number: axes.transData.transform(point) / scale for number, point in points.items()}
+    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in at.values()]
+    taken += [(at[n][0] - 1, at[n][1] - 50, at[n][0] + 1, at[n][1] + 50) for n in front]
+    box = axes.bbox
+    room = (box.x0 / scale, box.y0 / scale, box.x1 / scale, box.y1 / scale)
     for number, name in names.items():
         x, y = at[number]
         width, height, _ = renderer.get_text_width_height_descent(name, LABEL, False)
         found: list[tuple[float, int, Box]] = []
-        for place, (right, up) in enumerate(PLACES):
-            left = x + right - width / scale * (1 - _sign(right)) / 2
+        for place, (aside, up) in enumerate(PLACES):
+            left = x + aside - width / scale * (1 - _sign(aside)) / 2
             low = y + up - height / scale * (1 - _sign(up)) / 2
-            box = (left, low, left + width / scale, low + height / scale)
-            outside = _shared(box, box) - _shared(box, room)
-            covered = sum(_shared(box, other) for other in taken)
-            found.append((covered + 4 * outside + abs(right) + abs(up), place, box))
-        _, _, box = min(found)
+            here = (left, low, left + width / scale, low + height / scale)
+            outside = _shared(here, here) - _shared(here, room)
+            covered = sum(_shared(here, other) for other in taken)
+            found.append((covered + 4 * outside + abs(aside) + abs(up), place, here))
+        _, _, best = min(found)
         axes.annotate(
-            name, (0, 0), box[:2], xycoords="figure points", textcoords="figure points",
+            name, (0, 0), best[:2], xycoords="figure points", textcoords="figure points",
             fontproperties=LABEL, color=TEXT, va="bottom",
         )  # fmt: skip
-        taken.append(box)
+        taken.append(best)
 
 
 def _sign(value: float) -> int:
