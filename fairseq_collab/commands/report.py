@@ -1,6 +1,6 @@
 """``fairseq-collab report``: finished runs as one page, and every number of it as JSON.
 
-OUT.html    methods, figures, learning curves, tests, papers, commands; opens without a network
+OUT.html    the answer, tables, papers, learning curves, commands; opens without a network
 OUT.json    what it shows, see :mod:`fairseq_collab.results.report.content`
 
 The same runs give the same bytes.
@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
-
-from tqdm import tqdm
 
 from collab_common.files import make_folder, write_content
 from fairseq_collab.results.report import page
@@ -26,9 +23,9 @@ ENDING = ".html"
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab report",
-        description="One self-contained page of finished runs: methods with costs, scores and "
-        "intervals, figures, learning curves, significance tests, papers beside ours, commands. "
-        "Its numbers go into a JSON file beside it.",
+        description="One self-contained page of finished runs: which model is best, which is "
+        "cheaper and what that costs; then all scores with intervals and tests, papers beside "
+        "ours, commands. Its numbers go into a JSON file beside it.",
     )
     parser.add_argument(
         "runs", type=Path, nargs="+", metavar="RUNS", help="folders with runs at any depth"
@@ -39,16 +36,10 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.out.suffix != ENDING:
         parser.error(f"argument --out: give a name that ends in {ENDING}")
-    content = collect(args.runs, args.out.name, _progress)
+    content = collect(args.runs, args.out.name)
     write(content, args.out)
     print(summary(content, args.out))
     return 0
-
-
-def _progress(runs: int) -> Callable[[str], object]:
-    """A bar where somebody can see it."""
-    bar = tqdm(total=runs, desc="scoring", unit="run", disable=None, leave=False)
-    return lambda name: bar.update()
 
 
 def write(content: Content, out: Path) -> None:

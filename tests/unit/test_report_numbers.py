@@ -5,24 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from run_folders import start_run, write_generation
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results import against
-from fairseq_collab.results.compare import paired
 from fairseq_collab.results.published import PAPERS
-from fairseq_collab.results.report import (
-    bootstrap,
-    budget,
-    curves,
-    find,
-    layout,
-    matrix,
-    notes,
-    papers,
-)
+from fairseq_collab.results.report import budget, content, find, papers, significance
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
@@ -40,46 +30,33 @@ def system(wrong: int, start: int = 0) -> System:
     return System(Path("system"), lines, SENTENCES)
 
 
-def scored(made: System) -> bootstrap.Scored:
-    return bootstrap.Scored(made, bootstrap.resample(made, bootstrap.draws(len(SENTENCES))))
-
-
-@pytest.mark.parametrize("wrong", [(20, 12), (10, 9), (3, 2), (5, 5)])
-def test_p_and_interval_are_those_of_compare(wrong: tuple[int, int]) -> None:
-    """One draw for all runs gives, to the last digit, what a test of each two gives."""
-    one, other = system(wrong[0]), system(wrong[1], start=1)
-    bleu, chrf = paired(one, other, "bootstrap", against.SAMPLES)
-    ours = scored(one), scored(other)
-    assert bootstrap.paired_p(*ours) == bleu.p
-    for name, result in (("BLEU", bleu), ("chrF", chrf)):
-        found = [bootstrap.interval([run.scores[name]]) for run in ours]
-        assert found[1].mean == pytest.approx(result.system, abs=1e-9)
-        assert (found[1].high - found[1].low) / 2 == pytest.approx(result.system_ci, abs=1e-9)
-        assert (found[0].high - found[0].low) / 2 == pytest.approx(result.baseline_ci, abs=1e-9)
+def test_p_and_intervals_are_those_of_compare() -> None:
+    """One call for many runs gives, to the last digit, what a test of each two gives."""
+    best, *others = [system(2), system(12, start=1), system(3, start=1), system(5, start=1)]
+    found = significance.test([best, *others])
+    assert found[0].p == 1.0
+    for other, tested in zip(others, found[1:], strict=True):
+        bleu, chrf = paired(best, other, "bootstrap", against.SAMPLES)
+        assert tested.p == bleu.p
+        assert tested.half == {"BLEU": bleu.system_ci, "chrF": chrf.system_ci}
+        assert found[0].half == {"BLEU": bleu.baseline_ci, "chrF": chrf.baseline_ci}
 
 
 def test_few_different_sentences_are_no_evidence() -> None:
-    one, other = scored(system(1)), scored(system(0))
-    assert bootstrap.paired_p(one, other) == 1.0  # 2 of 2 exchanges of one sentence
-    assert bootstrap.paired_p(one, one) == 1.0
+    one, other = system(1), system(0)
+    assert significance.test([one, other])[1].p == 1.0  # 2 of 2 exchanges of one sentence
+    assert significance.test([one, one])[1].p == 1.0
 
 
-def test_the_interval_of_seeds_is_of_their_mean_on_the_same_draws() -> None:
-    """Two seeds that vary against each other cancel out; drawn apart they would not."""
-    up = bootstrap.Resampled(10.0, np.arange(1000.0))
-    down = bootstrap.Resampled(20.0, np.arange(1000.0)[::-1])
-    found = bootstrap.interval([up, down])
-    assert (found.mean, found.low, found.high) == (15.0, 499.5, 499.5)
-    alone = bootstrap.interval([up])
-    assert (alone.low, alone.high) == (25.0, 974.0)  # 25 of 1,000 draws on either side
-
-
-def test_draws_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (bootstrap.draws(7) == bootstrap.draws(7)).all()
-    assert (bootstrap.draws(7).sum(axis=1) == 7).all()
-    other = bootstrap.draws(7)
+def test_tests_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = [system(5), system(9, start=1)]
+    found = significance.test(pair)
+    assert significance.test(pair) == found
     monkeypatch.setenv("SACREBLEU_SEED", "7")
-    assert (bootstrap.draws(7) != other).any()
+    assert significance.test(pair) != found
+    monkeypatch.setenv("SACREBLEU_SEED", "0")
+    with pytest.raises(UserError, match="'0' is no seed"):
+        significance.test(pair)
 
 
 def row(number: int, bleu: list[float], seeds: list[int] | None = None, **facts: Any) -> dict:
@@ -92,6 +69,7 @@ def row(number: int, bleu: list[float], seeds: list[int] | None = None, **facts:
         "seeds": seeds or list(range(1, len(bleu) + 1)),
         "bleu": {"mean": sum(bleu) / len(bleu), "values": bleu},
         "parameters": 100,
+        "multiply_adds": 100,
         "fine_tuned": False,
         "epochs": [6, 6],
         "updates": [1000, 1000],
@@ -101,27 +79,29 @@ def row(number: int, bleu: list[float], seeds: list[int] | None = None, **facts:
     return {**found, **facts}
 
 
-def test_pairs_are_tested_seed_by_seed() -> None:
-    rows = [row(1, [30.0, 31.0]), row(2, [33.0, 32.0], seeds=[2, 1]), row(3, [40.0], seeds=[9])]
-    asked = []
-
-    def p(one: int, other: int, seed: int) -> float:
-        asked.append((one, other, seed))
-        return {1: 0.01, 2: 0.2}[seed]
-
-    first, *others = matrix.pairs(rows, p)
-    assert asked == [(1, 2, 2), (1, 2, 1)]
-    assert first == {
-        "row": 2,
-        "against": 1,
-        "difference": 2.0,
-        "seeds": [
-            {"seed": 2, "difference": 2.0, "p": 0.2},
-            {"seed": 1, "difference": 2.0, "p": 0.01},
-        ],
-        "verdict": "some",
-    }
-    assert [(pair["difference"], pair["verdict"]) for pair in others] == [(None, "untested")] * 2
+def test_rows_are_tested_against_the_best_seed_by_seed() -> None:
+    """Only of seeds that both have; a row without such seeds still has its interval."""
+    rows = [row(1, [50.0]), row(2, [30.0, 31.0]), row(3, [33.0, 32.0], [2, 1]), row(4, [20.0], [9])]
+    for made in rows:
+        made["chrf"] = dict(made["bleu"])
+    wrong = {(2, 1): 9, (2, 2): 9, (3, 1): 2, (3, 2): 8, (4, 9): 5}
+    systems = {of: system(number, start=of[0]) for of, number in wrong.items()}
+    found = significance.against_best({"rows": [2, 3, 4], "best": [3]}, rows, systems)
+    assert [(test["row"], test["against"], test["difference"]) for test in found] == [
+        (2, 3, -2.0),
+        (4, 3, None),
+    ]
+    tested = {of: significance.test([systems[3, of], systems[2, of]])[1] for of in (1, 2)}
+    assert found[0]["seeds"] == [
+        {"seed": 1, "difference": -2.0, "p": round(tested[1].p, 6)},
+        {"seed": 2, "difference": -2.0, "p": round(tested[2].p, 6)},
+    ]
+    assert found[1]["verdict"] == "untested"
+    half = (tested[1].half["BLEU"] + tested[2].half["BLEU"]) / 2
+    assert rows[1]["bleu"]["high"] == pytest.approx(30.5 + half, abs=1e-6)
+    assert rows[1]["bleu"]["low"] == pytest.approx(30.5 - half, abs=1e-6)
+    assert rows[3]["bleu"]["low"] < 20 < rows[3]["bleu"]["high"]
+    assert "low" not in rows[0]["bleu"]  # of another budget
 
 
 @pytest.mark.parametrize(
@@ -135,7 +115,7 @@ def test_pairs_are_tested_seed_by_seed() -> None:
     ],
 )
 def test_verdicts(seeds: list[tuple[float, float]], expected: str) -> None:
-    assert matrix.verdict([{"difference": gain, "p": p} for gain, p in seeds]) == expected
+    assert significance.verdict([{"difference": gain, "p": p} for gain, p in seeds]) == expected
 
 
 def test_front() -> None:
@@ -192,22 +172,19 @@ def valid(updates: int, loss: str) -> str:
 
 def test_curves_are_those_of_the_log(tmp_path: Path) -> None:
     run = Run(start_run(tmp_path, "run"))
-    assert curves.curve(run) == []
+    assert content.curve(run) == []
     run.log.write_text(
         valid(10, "5.5") + "noise\n" + valid(20, "4.5") + valid(20, "4.25")  # resumed
         + valid(30, "nan") + valid(40, "4.0")[:-9] + "}\n"
     )  # fmt: skip
-    assert curves.curve(run) == [[10, 5.5], [20, 4.25]]
-    assert curves.still_falling([[10, 5.5], [20, 4.25]])
-    assert curves.still_falling([[10, 4.0], [20, 4.25]]) is False
-    assert curves.still_falling([[10, 4.0]]) is None
+    assert content.curve(run) == [[10, 5.5], [20, 4.25]]
 
 
 def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
     run = Run(start_run(tmp_path, "run"))
     run.log.mkdir()
     with pytest.raises(UserError, match=r"train\.log: cannot be read: Is a directory"):
-        curves.curve(run)
+        content.curve(run)
 
 
 def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
@@ -310,66 +287,3 @@ def test_ours_stand_beside_the_same_ratio() -> None:
     assert not any(claim["ours"] for claim in sizes)  # its seed has no partner
     assert grouped[2]["ours"] == [{"row": 7, "baseline": 3, "difference": 0.0, "size_ratio": 0.5}]
     assert [one["row"] for one in gated[0]["ours"]] == [9]
-
-
-def test_marks_stand_side_by_side() -> None:
-    places = layout.spread([50.0, 50.0, 10.0, 52.0], 10, 0, 100)
-    assert places[2] == 10
-    assert places[:2] + places[3:] == pytest.approx([40.67, 50.67, 60.67], abs=0.01)
-    assert layout.spread([99.0, 99.0], 10, 0, 100) == [90, 100]  # not beyond the end
-    crowd = layout.spread([50.0] * 30, 10, 0, 100)
-    assert crowd == pytest.approx(list(np.linspace(0, 100, 30)))  # no room: nearer together
-    assert layout.spread([], 10, 0, 100) == []
-
-
-def test_ticks_are_round() -> None:
-    assert layout.nice_ticks(27.1, 36.4) == [28, 30, 32, 34, 36]
-    assert layout.nice_ticks(0.11, 0.32) == [0.15, 0.2, 0.25, 0.3]
-    assert layout.nice_ticks(5, 5) == [5]
-
-
-def section(**facts: Any) -> dict[str, Any]:
-    """What notes are made of; nothing in it is worth a note but what always is."""
-    made = row(1, [30.0] * 5, parameters=44_000_000, heads=8, sentences_per_second=9.0)
-    return {
-        "sentences": 1000,
-        "subset": "test",
-        "rows": [made],
-        "budgets": [{"fine_tuned": False}],
-        "curves": [{"runs": [{"points": [[1, 4.0], [2, 5.0]]}]}],
-        "tests": [{"seeds": [{}] * 40}],
-        **facts,
-    }
-
-
-def test_notes_say_what_is_so() -> None:
-    plain = " ".join(notes.notes(section()))
-    assert "of 40, about 2.0 would be below 0.05" in plain
-    for absent in ("seeds a row", "budget", "still learning", "small", "heads"):
-        assert absent not in plain
-    few = row(1, [30.0, 31.0], parameters=1_000_000, heads=4, sentences_per_second=None)
-    other = row(2, [30.0], parameters=2_500_000, heads=8, sentences_per_second=1.0)
-    rows = [few, {**other, "experiment": "more"}]
-    falling = [{"runs": [{"points": [[1, 4.0], [2, 3.0]]}, {"points": []}]}]
-    text = " ".join(
-        notes.notes(
-            section(
-                rows=rows,
-                curves=falling,
-                tests=[{"seeds": []}],
-                budgets=[{"fine_tuned": False}, {"fine_tuned": True}],
-            )
-        )
-    )
-    for present in (
-        "1 of 2 rows is one training",
-        "No two rows share a seed",
-        "Rows were trained in 2 ways",
-        "those that started from trained weights had the training of these before",
-        "In 1 of 1 trainings the last validation was the best",
-        "1.00 to 2.50 million parameters",
-        "different numbers of heads (4, 8)",
-        "not recorded for 1 of 2 rows",
-    ):
-        assert present in text
-    assert "2 seeds a row" in " ".join(notes.notes(section(rows=[few])))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -13,7 +14,7 @@ from fairseq_collab.runs.run import Run
 Row = dict[str, Any]
 #: What a Pareto front weighs BLEU against.
 COSTS = ("parameters", "multiply_adds")
-#: Where fairseq looks for weights, if it is not told.
+#: Where fairseq looks for weights by default.
 _OWN_CHECKPOINT = "checkpoint_last.pt"
 
 
@@ -25,11 +26,12 @@ def fine_tuned(run: Run) -> bool:
     return bool(other) or restored != _OWN_CHECKPOINT
 
 
-def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Rows by how long they were trained, from scratch first; updates may differ by 1 %.
 
     Returns:
-        letter, ``fine_tuned``, the ranges of ``epochs`` and ``updates``, and the numbers of rows.
+        letter, ``fine_tuned``, the ranges of ``epochs`` and ``updates``, the numbers of rows, of
+        the ``best`` and of the ``fronts``
     """
     found: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: (row["fine_tuned"], row["updates"], row["number"])):
@@ -49,6 +51,8 @@ def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "epochs": _range(group, "epochs"),
             "updates": _range(group, "updates"),
             "rows": sorted(row["number"] for row in group),
+            "best": best(group),
+            "fronts": {cost: front(group, cost) for cost in COSTS},
         }
         for number, group in enumerate(found)
     ]
@@ -60,12 +64,8 @@ def _range(rows: Sequence[Row], field: str) -> list[int]:
 
 def letter(number: int) -> str:
     """A, B, ..., Z, AA, AB, ..."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("A") + rest) + text
-    return text
+    more, rest = divmod(number, 26)
+    return (letter(more - 1) if more else "") + chr(ord("A") + rest)
 
 
 def best(rows: Sequence[Row]) -> list[int]:
@@ -74,19 +74,16 @@ def best(rows: Sequence[Row]) -> list[int]:
     return [row["number"] for row in rows if row["bleu"]["mean"] == highest]
 
 
-def front(rows: Sequence[Row], cost: str) -> list[int]:
+def front(rows: Iterable[Row], cost: str) -> list[int]:
     """The rows that no other beats, from the cheapest on.
 
     One row beats another if it costs as little or less and has as much BLEU or more, and is not
     equal in both.
     """
-    points = [(row[cost], -row["bleu"]["mean"], row["number"]) for row in rows]
-    kept = [
-        point
-        for point in points
-        if not any(
-            other[0] <= point[0] and other[1] <= point[1] and other[:2] != point[:2]
-            for other in points
-        )
-    ]
-    return [number for *_, number in sorted(kept)]
+    points = sorted((row[cost], -row["bleu"]["mean"], row["number"]) for row in rows)
+    found, worst = [], float("inf")
+    for (_, quality), equal in groupby(points, key=lambda point: point[:2]):
+        if quality < worst:
+            found += [number for *_, number in equal]
+            worst = quality
+    return found

@@ -6,9 +6,9 @@ sections    one a data set: runs whose scores compare
     rows        a model each, mean over its seeds, numbered from 1
     budgets     which rows were trained alike; ``best`` and Pareto ``fronts`` among these
     curves      validation losses of every run, by row
-    tests       every two rows, paired
+    tests       every row against the best of its budget, paired (version 1: every two rows)
     papers      what papers gain, beside what ours gain
-    runs, commands, warnings, notes
+    runs, commands, warnings
 left_out    runs that are not finished, and why
 
 Numbers are rounded to six digits behind the point, so that no last bit of a processor shows.
@@ -17,30 +17,23 @@ Numbers are rounded to six digits behind the point, so that no last bit of a pro
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from collab_common.progress import bar
 from collab_common.provenance import commit, versions
 from fairseq_collab.metrics.provenance import PACKAGES
 from fairseq_collab.metrics.significance import METRICS, seed
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.report import budget, curves, matrix, notes, papers
-from fairseq_collab.results.report.bootstrap import (
-    Interval,
-    Scored,
-    draws,
-    interval,
-    paired_p,
-    resample,
-)
-from fairseq_collab.results.report.find import Place, find, names, portable
-from fairseq_collab.results.report.matrix import DIGITS
-from fairseq_collab.results.report.origins import commands, of_run
+from fairseq_collab.results.report import budget, papers
+from fairseq_collab.results.report.find import Place, command_text, find, names, portable
+from fairseq_collab.results.report.significance import DIGITS, against_best
 from fairseq_collab.results.rows import (
     NO_X,
     SAME_IN_TABLE,
@@ -51,42 +44,45 @@ from fairseq_collab.results.rows import (
     warnings,
 )
 from fairseq_collab.runs.fairseq_output import decoding_speed
+from fairseq_collab.runs.fairseq_output import entries as log_entries
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.translations import read_system
+from fairseq_collab.runs.translations import System, read_system
 
-VERSION = 1
+VERSION = 2
 #: The same for all seeds of a row; None where an old ``score.json`` lacks one.
 SHARED = (
     "arch", "heads", "key_dim", "parameters", "attention_parameters", "multiply_adds",
     "key_bytes_per_target_token", "value_bytes_per_target_token",
     "key_bytes_per_source_token", "value_bytes_per_source_token",
 )  # fmt: skip
+#: Negative log-likelihood of a target token, in bits: without label smoothing and penalties.
+LOSS = "valid_nll_loss"
 
 Content = dict[str, Any]
-#: Called with a finished step's name: a run that was scored.
-Progress = Callable[[str], object]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished run with its translations, scores on all draws, and name."""
+    """A finished run with its translations and its name."""
 
     place: Place
     finished: Finished
-    scored: Scored
+    system: System
+
+    @property
+    def facts(self) -> Content:
+        return self.finished.facts
 
     @property
     def reference_sha256(self) -> str:
-        text = "\n".join(self.scored.system.references)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256("\n".join(self.system.references).encode()).hexdigest()
 
 
-def collect(folders: Sequence[Path], out: str, start: Callable[[int], Progress]) -> Content:
+def collect(folders: Sequence[Path], out: str) -> Content:
     """Read, score and compare all runs below the folders.
 
     Args:
         out: what the page is called, for the command
-        start: gets the number of runs, gives what is called after each
 
     Raises:
         UserError: there are no finished runs, or one cannot be read or does not have the score that
@@ -95,7 +91,14 @@ def collect(folders: Sequence[Path], out: str, start: Callable[[int], Progress])
     places, strays = find(folders)
     named = {place.run.folder: place for place in places}
     finished, _ = finished_runs([place.run for place in places])
-    entries = list(_entries(finished, named, start(len(finished))))
+    entries = [
+        Entry(named[run.folder], run, read_system(run.folder)) for run in bar("reading", finished)
+    ]
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        key = (*(str(entry.facts[field]) for field in SAME_IN_TABLE), entry.reference_sha256)
+        groups.setdefault(key, []).append(entry)
+    waiting = [place for place in places if place.run.verdict() != "finished"]
     shown = names(folder.resolve() for folder in folders)
     return {
         "version": VERSION,
@@ -103,13 +106,9 @@ def collect(folders: Sequence[Path], out: str, start: Callable[[int], Progress])
         "made": {"commit": commit(), "versions": versions(*PACKAGES)},
         "samples": SAMPLES,
         "seed": seed(),
-        "sections": [section(group) for group in data_sets(entries)],
-        "left_out": [*map(_unfinished, _waiting(places)), *strays],
+        "sections": [section(groups[key]) for key in sorted(groups)],
+        "left_out": [*map(_unfinished, waiting), *strays],
     }
-
-
-def _waiting(places: Iterable[Place]) -> list[Place]:
-    return [place for place in places if place.run.verdict() != "finished"]
 
 
 def _unfinished(place: Place) -> str:
@@ -117,163 +116,146 @@ def _unfinished(place: Place) -> str:
     return f"{place.name}: {place.run.verdict()}" + (f" ({portable(reason)})" if reason else "")
 
 
-def _entries(
-    finished: Iterable[Finished], named: dict[Path, Place], done: Progress
-) -> Iterable[Entry]:
-    drawn: dict[int, Any] = {}
-    for run in finished:
-        system = read_system(run.folder)
-        sentences = len(system.references)
-        if sentences not in drawn:
-            drawn[sentences] = draws(sentences)
-        yield Entry(named[run.folder], run, Scored(system, resample(system, drawn[sentences])))
-        done(run.name)
-
-
-def data_sets(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Runs whose scores compare: of the same data, subset and reference, computed alike."""
-    groups: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
-        facts = entry.finished.facts
-        key = (*(str(facts[field]) for field in SAME_IN_TABLE), entry.reference_sha256)
-        groups.setdefault(key, []).append(entry)
-    return [groups[key] for key in sorted(groups)]
-
-
 def section(entries: Sequence[Entry]) -> Content:
-    """All that is said of one data set."""
+    """All that is said of one data set: of the same data, subset and reference, scored alike."""
     by_run = {entry.finished.folder: entry for entry in entries}
-    facts = entries[0].finished.facts
+    experiments: dict[str, list[Finished]] = {}
+    for entry in entries:
+        experiments.setdefault(entry.place.experiment, []).append(entry.finished)
     found = [
-        (experiment, row)
-        for experiment, group in _experiments(entries).items()
-        for row in rows([entry.finished for entry in group], NO_X)[0]
+        (experiment, row) for experiment, runs in experiments.items() for row in rows(runs, NO_X)[0]
+    ]
+    numbered = [
+        (number, [by_run[run.folder] for run in row.runs])
+        for number, (_, row) in enumerate(found, 1)
     ]
     made = [
-        _row(number, experiment, row, by_run) for number, (experiment, row) in enumerate(found, 1)
+        {"number": number, "experiment": experiment, **_row(row, seeds)}
+        for (experiment, row), (number, seeds) in zip(found, numbered, strict=True)
     ]
-    scored = {
-        (number, run.facts["seed"]): by_run[run.folder].scored
-        for number, (_, row) in enumerate(found, 1)
-        for run in row.runs
+    budgets = budget.budgets(made)
+    systems = {
+        (number, entry.facts["seed"]): entry.system for number, seeds in numbered for entry in seeds
     }
-    trained_alike = budget.budgets(made)
-    for group in trained_alike:
-        chosen = [row for row in made if row["number"] in group["rows"]]
-        group["best"] = budget.best(chosen)
-        group["fronts"] = {cost: budget.front(chosen, cost) for cost in budget.COSTS}
-    content: Content = {
-        **{field: facts[field] for field in SAME_IN_TABLE},
-        "reference_sha256": entries[0].reference_sha256,
-        "seeds": sorted({entry.finished.facts["seed"] for entry in entries}),
-        "rows": made,
-        "budgets": trained_alike,
-        "curves": _curves(found, by_run),
-        "tests": matrix.pairs(
-            made, lambda one, other, of: paired_p(scored[one, of], scored[other, of])
-        ),
-        "papers": papers.beside(made),
-        "runs": [
-            of_run(number, by_run[run.folder].place.name, run.facts)
-            for number, (_, row) in enumerate(found, 1)
-            for run in row.runs
-        ],
-        "commands": commands((entry.place.name, entry.finished.facts) for entry in entries),
-        "warnings": warnings([entry.finished for entry in entries]),
-    }  # fmt: skip
-    return {**content, "notes": notes.notes(content)}
-
-
-def _experiments(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.place.experiment, []).append(entry)
-    return groups
-
-
-def _row(number: int, experiment: str, row: Row, by_run: dict[Path, Entry]) -> Content:
-    entries = [by_run[run.folder] for run in row.runs]
-    shared = {field: row.runs[0].facts.get(field) for field in SHARED}
+    first = entries[0]
     return {
-        "number": number,
-        "experiment": experiment,
+        **{field: first.facts[field] for field in SAME_IN_TABLE},
+        "reference_sha256": first.reference_sha256,
+        "seeds": sorted({entry.facts["seed"] for entry in entries}),
+        "rows": made,
+        "budgets": budgets,
+        "curves": [
+            {
+                "row": number,
+                "runs": [
+                    {"seed": entry.facts["seed"], "points": curve(entry.place.run)}
+                    for entry in seeds
+                ],
+            }
+            for number, seeds in numbered
+        ],
+        "tests": [
+            pair for group in bar("testing", budgets) for pair in against_best(group, made, systems)
+        ],
+        "papers": papers.beside(made),
+        "runs": [_run(number, entry) for number, seeds in numbered for entry in seeds],
+        "commands": _commands(entries),
+        "warnings": warnings([entry.finished for entry in entries]),
+    }
+
+
+def _row(row: Row, seeds: Sequence[Entry]) -> Content:
+    first = seeds[0].facts
+    shared = {field: first.get(field) for field in SHARED}
+    keys = shared["key_bytes_per_target_token"]
+    speeds = [_decoding_speed(entry) for entry in seeds]
+    return {
         "method": row.method,
         "variant": portable(row.variant),
         "label": portable(row.label),
-        "seeds": [run.facts["seed"] for run in row.runs],
-        **{name.lower(): _score(name, entries) for name in METRICS},
+        "seeds": [entry.facts["seed"] for entry in seeds],
+        **{
+            name.lower(): _score([entry.facts[name.lower()] for entry in seeds]) for name in METRICS
+        },
         **shared,
-        "reduction": _reduction(shared),
-        "head_ratio": _head_ratio(row),
+        # d/K: values are d wide in every method, so it is the ratio of value to key cache.
+        "reduction": round(shared["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
+        "head_ratio": _head_ratio(seeds[0].finished),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
-        "sentences_per_second": _mean(_speeds(entries)),
-        "epochs": _range(row, "epochs"),
-        "updates": _range(row, "train_updates"),
-        "fine_tuned": budget.fine_tuned(entries[0].place.run),
+        "sentences_per_second": _mean(speeds),
+        "epochs": [of(row.values("epochs")) for of in (min, max)],
+        "updates": [of(row.values("train_updates")) for of in (min, max)],
+        "fine_tuned": budget.fine_tuned(seeds[0].place.run),
     }
 
 
-def _score(metric: str, entries: Sequence[Entry]) -> Content:
-    seeds = [entry.scored.scores[metric] for entry in entries]
-    found: Interval = interval(seeds)
-    values = [one.score for one in seeds]
-    return {
-        "mean": round(found.mean, DIGITS),
-        "low": round(found.low, DIGITS),
-        "high": round(found.high, DIGITS),
-        "sd": round(statistics.stdev(values), DIGITS) if len(values) > 1 else None,
-        "values": [round(value, DIGITS) for value in values],
-    }
+def _score(values: Sequence[float]) -> Content:
+    """The mean over seeds; its interval comes from the tests."""
+    sd = round(statistics.stdev(values), DIGITS) if len(values) > 1 else None
+    rounded = [round(value, DIGITS) for value in values]
+    return {"mean": _mean(values), "low": None, "high": None, "sd": sd, "values": rounded}
 
 
-def _reduction(facts: Content) -> float | None:
-    """d/K: values are d wide in every method, so it is the ratio of value to key cache."""
-    keys = facts["key_bytes_per_target_token"]
-    return round(facts["value_bytes_per_target_token"] / keys, DIGITS) if keys else None
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of all seeds; None unless every one has a value."""
+    known = [value for value in values if value is not None]
+    return round(statistics.fmean(known), DIGITS) if known and len(known) == len(values) else None
 
 
-def _head_ratio(row: Row) -> float | None:
+def _head_ratio(run: Finished) -> float | None:
     """Head size / (d/H), where the sweep varied head sizes; keys are H * head size wide."""
-    first = row.runs[0]
-    width = OmegaConf.select(Run(first.folder).config(), "model.decoder_embed_dim")
-    key_dim = first.facts["key_dim"]
-    if first.overridden("head_size") is None or not width or not key_dim:
+    width = OmegaConf.select(Run(run.folder).config(), "model.decoder_embed_dim")
+    key_dim = run.facts["key_dim"]
+    if run.overridden("head_size") is None or not width or not key_dim:
         return None
     return round(key_dim / width, DIGITS)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return round(statistics.fmean(values), DIGITS) if values else None
-
-
-def _speeds(entries: Sequence[Entry]) -> list[float]:
-    """Sentences a second of all seeds; none unless every one is recorded."""
-    found = [_speed(entry) for entry in entries]
-    return [speed for speed in found if speed is not None] if None not in found else []
-
-
-def _speed(entry: Entry) -> float | None:
+def _decoding_speed(entry: Entry) -> float | None:
     """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
-    facts = entry.finished.facts
-    if facts["sentences_per_second"] is not None:
-        return facts["sentences_per_second"]
-    printed = (entry.finished.folder / facts["hypotheses"]).read_text(encoding="utf-8")
-    return decoding_speed(printed)
+    if entry.facts["sentences_per_second"] is not None:
+        return entry.facts["sentences_per_second"]
+    file = entry.finished.folder / entry.facts["hypotheses"]
+    return decoding_speed(file.read_text(encoding="utf-8"))
 
 
-def _range(row: Row, field: str) -> list[int]:
-    values = [run.facts[field] for run in row.runs]
-    return [min(values), max(values)]
+def curve(run: Run) -> list[list[float]]:
+    """[updates, validation loss in bits a token] of every validation; [] where no log has one.
+
+    A training that was interrupted validates some updates again: the last time counts.
+
+    Raises:
+        UserError: the log cannot be read.
+    """
+    points = {
+        int(found["valid_num_updates"]): float(found[LOSS])
+        for found in log_entries(run.log, "valid")
+        if LOSS in found and "valid_num_updates" in found
+    }
+    return [[updates, loss] for updates, loss in sorted(points.items()) if math.isfinite(loss)]
 
 
-def _curves(found: Sequence[tuple[str, Row]], by_run: dict[Path, Entry]) -> list[Content]:
-    return [
-        {
-            "row": number,
-            "runs": [
-                {"seed": run.facts["seed"], "points": curves.curve(by_run[run.folder].place.run)}
-                for run in row.runs
-            ],
-        }
-        for number, (_, row) in enumerate(found, 1)
-    ]
+def _run(row: int, entry: Entry) -> Content:
+    facts = entry.facts
+    return {
+        "row": row,
+        "name": entry.place.name,
+        "seed": facts["seed"],
+        **{name.lower(): round(facts[name.lower()], DIGITS) for name in METRICS},
+        "valid_loss": facts["valid_loss"],
+        "updates": facts["train_updates"],
+        "epochs": facts["epochs"],
+        "averaged": len(facts["averaged"]),
+        **{field: facts[field] for field in ("beam", "lenpen", "date", "hardware", "versions")},
+        "trained_at_commit": facts.get("trained_at_commit"),
+        "scored_at_commit": facts["commit"],
+    }
+
+
+def _commands(entries: Sequence[Entry]) -> list[Content]:
+    """Every command that started runs, with their names."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        text = command_text(entry.facts.get("command")) or "not recorded"
+        found.setdefault(text, []).append(entry.place.name)
+    return [{"command": text, "runs": sorted(runs)} for text, runs in sorted(found.items())]

@@ -87,16 +87,7 @@ def command_text(arguments: Sequence[str] | None) -> str | None:
     """A command as it is typed, absolute paths cut to their ends; None for none."""
     if not arguments:
         return None
-    return shlex.join(_argument(str(argument)) for argument in arguments)
-
-
-def _argument(text: str) -> str:
-    name, equals, value = text.partition("=")
-    if text.startswith("/"):
-        return shortened(text)
-    if value.startswith("/"):
-        return f"{name}{equals}{shortened(value)}"
-    return portable(text)
+    return shlex.join(portable(str(argument)) for argument in arguments)
 
 
 def shortened(path: str) -> str:

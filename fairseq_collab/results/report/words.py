@@ -1,4 +1,4 @@
-"""How the page writes numbers and names."""
+"""How the page and the Markdown table write numbers and names."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairseq_collab.results.markup import Markup, join
-from fairseq_collab.results.page import NOTHING
+from markupsafe import Markup, escape
 
+NOTHING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 Content = Mapping[str, Any]
 
 
 def whole(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
+
+
+def decimals(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
 
 
 def signed(value: float | None) -> str:
@@ -30,14 +34,9 @@ def share(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * (value - 1):+.1f} %".replace("-", MINUS)
 
 
-def small_p(value: float) -> str:
-    """A p of a bootstrap of 1,000 samples has three digits."""
-    return f"{value:.3f}"
-
-
-def between(ends: Sequence[int]) -> str:
+def between(ends: Sequence[float]) -> str:
     """``6``, or ``5 to 7``."""
-    low, high = ends
+    low, high = min(ends), max(ends)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
@@ -53,17 +52,21 @@ def row_text(row: Content) -> str:
 
 def breakable(name: str) -> Markup:
     """A name that narrow columns may break behind an underscore and the like, not elsewhere."""
-    parts = [join([part]) for part in re.split(r"(?<=[_=/])", name)]
-    return Markup("<wbr>".join(parts))
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_=/])", name))
+
+
+def counted(number: int, what: str) -> str:
+    """``1 epoch``, ``6 epochs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def budget_text(budget: Content) -> str:
-    """``A: 6 epochs, 3,468 updates, from scratch``."""
+    """``6 epochs (3,468 updates) from scratch``."""
+    ends = budget["epochs"]
+    epochs = f"{between(ends)} epoch{'' if list(ends) == [1, 1] else 's'}"
     start = "from trained weights" if budget["fine_tuned"] else "from scratch"
-    updates = between(budget["updates"])
-    return f"{budget['letter']}: {epochs_text(budget['epochs'])}, {updates} updates, {start}"
+    return f"{epochs} ({between(budget['updates'])} updates) {start}"
 
 
-def epochs_text(ends: Sequence[int]) -> str:
-    """``1 epoch``, ``6 epochs``, ``3 to 6 epochs``."""
-    return f"{between(ends)} epoch{'' if list(ends) == [1, 1] else 's'}"
+def versions(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in found.items())

@@ -1,0 +1,81 @@
+"""The answer for models that were trained alike: the best, a cheaper one, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Content = Mapping[str, Any]
+#: What a cheaper model saves, as the page says it.
+SAVED = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds",
+    "key_bytes_per_target_token": "bytes of key cache",
+}
+#: Costs that are nearer to each other count as the same.
+SAME = 0.01
+
+
+def answers(section: Content) -> list[dict[str, Any]]:
+    """One a budget; models trained from scratch first, then by the number of rows.
+
+    Returns:
+        budget, rows: best first
+        best, as_good: the best row, and the others with the same BLEU
+        cost: the field that is the figure's axis; None if all rows cost the same within 1 %
+        front: rows that no other beats, the cheapest first
+        far_below: rows that the figure leaves out, since they would flatten the others
+        pick, kind: the cheapest row whose BLEU is inside the interval of the best ("inside"), else
+            the best of all cheaper rows ("cheaper"), else the second best ("second"), else None
+        tests: every row against ``best``, by number
+        saved: (ratio, of what) of ``pick``
+    """
+    order = sorted(section["budgets"], key=lambda one: (one["fine_tuned"], -len(one["rows"])))
+    return [_answer(section, budget) for budget in order]
+
+
+def _answer(section: Content, budget: Content) -> dict[str, Any]:
+    known = {row["number"]: row for row in section["rows"] if row["number"] in budget["rows"]}
+    rows = sorted(known.values(), key=lambda row: -row["bleu"]["mean"])
+    best, *as_good = (known[number] for number in budget["best"])
+    spread = {cost: sorted(row[cost] for row in rows) for cost in budget["fronts"]}
+    cost = next((cost for cost, of in spread.items() if of[0] < of[-1] * (1 - SAME)), None)
+    front = [known[number] for number in budget["fronts"][cost]] if cost else [best]
+    lowest = min(row["bleu"]["low"] for row in front)
+    floor = lowest - (best["bleu"]["high"] - lowest)
+    cheaper = [row for row in rows if cost and row[cost] < best[cost] * (1 - SAME)]
+    inside = [row for row in cheaper if row["bleu"]["mean"] >= best["bleu"]["low"]]
+    others = [row for row in rows if row is not best]
+    if inside:
+        kind, pick = "inside", min(inside, key=lambda row: row[cost])
+    elif cheaper:
+        kind, pick = "cheaper", cheaper[0]
+    else:
+        kind, pick = ("second", others[0]) if others else ("only", None)
+    return {
+        "budget": budget,
+        "rows": rows,
+        "best": best,
+        "as_good": as_good,
+        "cost": cost,
+        "front": front,
+        "far_below": [row for row in rows if row["bleu"]["mean"] < floor],
+        "kind": kind,
+        "pick": pick,
+        "tests": {row["number"]: against(section, row, best) for row in others},
+        "saved": [
+            (pick[field] / best[field], name)
+            for field, name in SAVED.items()
+            if pick and best[field] and abs(pick[field] / best[field] - 1) >= SAME
+        ],
+    }
+
+
+def against(section: Content, row: Content, best: Content) -> Content:
+    """The test of a row against the best of its budget, whichever of the two it was made from."""
+    here = {row["number"], best["number"]}
+    pair = next(pair for pair in section["tests"] if {pair["row"], pair["against"]} == here)
+    if pair["row"] == row["number"] or pair["difference"] is None:
+        return pair
+    seeds = [{**seed, "difference": -seed["difference"]} for seed in pair["seeds"]]
+    return {**pair, "difference": -pair["difference"], "seeds": seeds}
