@@ -36,7 +36,9 @@ def test_p_and_intervals_are_those_of_compare() -> None:
     found = significance.test([best, *others])
     assert found[0].p == 1.0
     for other, tested in zip(others, found[1:], strict=True):
-        bleu, chrf = paired(best, other, "bootstrap", against.SAMPLES)
+        bleu, chrf = paired(
+            best.hypotheses, other.hypotheses, SENTENCES, "bootstrap", against.SAMPLES
+        )
         assert tested.p == bleu.p
         assert tested.half == {"BLEU": bleu.system_ci, "chrF": chrf.system_ci}
         assert found[0].half == {"BLEU": bleu.baseline_ci, "chrF": chrf.baseline_ci}

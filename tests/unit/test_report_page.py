@@ -140,7 +140,8 @@ def test_rows_are_means_over_seeds(content: Content, runs: Path) -> None:
     seeds = [read_system(runs / "sweep" / f"collab_32_{seed}") for seed in (1, 2)]
     best = [read_system(runs / "sweep" / f"concatenated_128_{seed}") for seed in (1, 2)]
     found = [
-        paired(*pair, "bootstrap", metrics=["BLEU"])[0] for pair in zip(best, seeds, strict=True)
+        paired(a.hypotheses, b.hypotheses, a.references, "bootstrap", metrics=["BLEU"])[0]
+        for a, b in zip(best, seeds, strict=True)
     ]
     bleu = rows[1]["bleu"]
     assert bleu["values"] == [pytest.approx(one.system, abs=1e-6) for one in found]
