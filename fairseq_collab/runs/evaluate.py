@@ -4,7 +4,7 @@ What is measured depends on the task (:data:`EVALUATORS`):
 
     translation         fairseq-generate; BLEU, chrF, compound-split BLEU; BLEU of tokens where the
                         data folder's text is in Moses tokens
-    summarization       the same and ROUGE; chosen by ``evaluation.task`` in the configuration
+    summarization       the same and ROUGE; where ``scoring._name`` is ``rouge``
     language_modeling   fairseq-eval-lm; perplexities of the validation and the test set, in blocks
                         as long as those of the training, each read by itself
 
@@ -91,19 +91,17 @@ def task_of(config: DictConfig) -> Task:
     Raises:
         UserError: nothing is known for its task.
     """
-    options = config.task
-    chosen = OmegaConf.select(config, "evaluation.task")
-    if chosen is None and "source_lang" in options and "target_lang" in options:
-        chosen = "translation"
-    chosen = chosen or options.get("_name")
-    for task in EVALUATORS:
-        if task == chosen:
-            return task
-    raise UserError(
-        f"no evaluation of {chosen!r}",
-        where="evaluation.task",
-        todo=f"give one of {', '.join(EVALUATORS)}",
-    )
+    if "source_lang" in config.task and "target_lang" in config.task:
+        rouge_wanted = OmegaConf.select(config, "scoring._name") == "rouge"
+        return "summarization" if rouge_wanted else "translation"
+    name = config.task.get("_name")
+    if name != "language_modeling":
+        raise UserError(
+            f"there is no evaluation of {name!r}",
+            where="task._name",
+            todo="train translations, summaries or language models",
+        )
+    return "language_modeling"
 
 
 def check_test_set(run: Run) -> str:

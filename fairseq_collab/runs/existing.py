@@ -88,7 +88,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         OmegaConf.update(config, name, value)
     there = flat(config)
     for name, text in chosen.items():
-        if name in there or name.startswith("evaluation."):
+        if name in there or name == "scoring._name":
             config.merge_with_dotlist([f"{name}={text}"])
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")

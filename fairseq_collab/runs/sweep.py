@@ -121,6 +121,8 @@ def complete(config: DictConfig) -> DictConfig:
     with open_dict(config):
         config.merge_with(_FORCED)
         for section, option in (("task", "data"), ("common", "user_dir")):
-            if config[section].get(option):
-                config[section][option] = str(Path(config[section][option]).resolve())
+            path = config[section].get(option)
+            # A plug-in that is no folder here is found by its name, wherever it is installed.
+            if path and (option == "data" or Path(path).exists()):
+                config[section][option] = str(Path(path).resolve())
     return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))

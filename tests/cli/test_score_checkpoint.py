@@ -28,7 +28,7 @@ LM = [
 #: The task is more than a translation, so that this is tested, too.
 SAID = [
     *("--set", "method=pruned", "--set", "share=half"),
-    *("--set", "evaluation.task=summarization", "--set", "generation.beam=2"),
+    *("--set", "scoring._name=rouge", "--set", "generation.beam=2"),
 ]
 
 

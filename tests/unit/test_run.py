@@ -192,9 +192,7 @@ def test_data_in_moses_tokens_have_a_further_score(tmp_path: Path) -> None:
 
 
 def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
-    with pytest.raises(
-        UserError, match=r"evaluation\.task: no evaluation of 'masked_lm'; give one"
-    ):
+    with pytest.raises(UserError, match=r"task\._name: there is no evaluation of 'masked_lm'; "):
         task_of(OmegaConf.create({"task": {"_name": "masked_lm"}}))
 
 
