@@ -29,6 +29,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+#: The last that fairseq's commands import, and what torch's optimisers import when one is made.
+LATE = ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece", "torch._dynamo")
+
 
 def main(folder: Path, user_dir: str) -> None:
     """Import, fork the second server, and go on as a command whenever one is asked for."""
@@ -38,8 +41,8 @@ def main(folder: Path, user_dir: str) -> None:
         end.bind(str(folder / "new"))
         end.listen()
         (folder / "new").rename(folder / name)
-    for module in ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece"):
-        importlib.import_module(module)  # the last that fairseq's commands import
+    for module in LATE:
+        importlib.import_module(module)
     compose_once()
     sys.executable = str(folder / "python")  # what a command starts is warm, too
     second = os.fork()
