@@ -118,12 +118,12 @@ def run(settings: Settings) -> Iterator[Record]:
             stock, ours = in_turn(files, turns, settings, lambda _: None)
         for one, other in zip(stock, ours, strict=True):
             check_files(one.lines, other.lines)
-        sizes = dict.fromkeys(("sentences", "work"), stock[0].sentences)
-        labels = {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
+        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].sentences)
+        labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
         labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
         for case, field in (("its own clock", "translating"), ("start to end", "wall")):
             times = [[getattr(run, field) for run in runs] for runs in (stock, ours)]
-            yield {**labels, **sizes, "case": f"fairseq-generate, {case}", **compare(*times)}
+            yield {**labels, "case": f"fairseq-generate, {case}", **compare(*times)}
 
 
 def check_files(stock: list[str], ours: list[str]) -> None:

@@ -80,8 +80,8 @@ def constrained(preset: str, settings: Settings) -> Iterator[Record]:
         name: train.trainer(ours, task, settings, f"--criterion={CRITERION}"),
     }
     budget = (0.5, 2) if settings.quick else (8, PRESETS[preset].turns[1])
-    labels = {"part": "grouped", "measure": "update", "preset": preset, "case": f"update, {case}"}
-    labels |= parameters(ours, ours)
+    labels: Record = {"part": "grouped", "measure": "update", **parameters(ours, ours)}
+    labels |= {"preset": preset, "case": f"update, {case}"}
     pairs = [(WITHOUT, name), (STOCK, name)]
     yield from train.updates(labels, trainers, batches, budget, settings, pairs)
     assert all(attention.membership.any() for attention in attentions), "no groups were made"

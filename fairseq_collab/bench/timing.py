@@ -2,17 +2,18 @@
 
 Programs A and B are timed as A B, then B A, and so on, on the same work.  Each turn gives one ratio
 of times, so that what slows the machine for longer than a turn slows both.  torch's own ``Timer``
-repeats one program and cannot take turns; its clock, which waits for the GPU, is used here.
+repeats one program and cannot take turns (and its module needs setuptools to be installed).
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.benchmark import timer
+import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.bench.settings import Budget, Record
@@ -50,18 +51,25 @@ def in_turn(
     order = random.Random(1).sample(items, len(items))
     seconds, least = budget
     found: list[tuple[float, ...]] = []
-    start, passes = timer(), 0
+    start, passes = clock(), 0
     while True:
         for place, item in enumerate(order):
             times = [0.0] * len(programs)
             for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
-                begin = timer()
+                begin = clock()
                 programs[i](item)
-                times[i] = timer() - begin
+                times[i] = clock() - begin
             found.append(tuple(times))
-            if len(found) >= least and timer() - start >= seconds:
+            if len(found) >= least and clock() - start >= seconds:
                 return found
         passes += 1
+
+
+def clock() -> float:
+    """Seconds; the GPU's work so far is over."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Record:

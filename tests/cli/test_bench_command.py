@@ -26,7 +26,7 @@ def run(out: Path, *options: object) -> dict[str, Any]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of parts that are measured in this process."""
     out = tmp_path_factory.mktemp("bench") / "bench.json"
-    run(out, "--only", "generate,alone,train,counters")
+    run(out, "--only", "alone,train,counters")
     return out
 
 
@@ -34,7 +34,7 @@ def test_a_run(finished: Path) -> None:
     content = json.loads(finished.read_text())
     assert finished.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     parts = {record["part"] for record in content["records"]}
-    assert parts == {"generate", "alone", "train", "counters"}
+    assert parts == {"alone", "train", "counters"}
     for record in content["records"]:
         if record["part"] != "counters":
             assert 0 < record["low"] <= record["ratio"] <= record["high"]
@@ -63,6 +63,7 @@ def test_report_of_two_runs(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "speed.png").exists()
 
 
+@pytest.mark.slow
 def test_generate_with_trained_models(
     data: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +78,7 @@ def test_generate_with_trained_models(
     assert "transformer_collab K=d/4" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own; of a preset that it does not know, its last line."""
     monkeypatch.setattr(memory, "MODELS", memory.MODELS[:1])

@@ -13,6 +13,7 @@ from fairseq_collab.bench import report
 from fairseq_collab.commands import decoding_speed
 
 
+@pytest.mark.slow
 def test_a_model_is_timed(
     data: Path,
     trained: Path,
