@@ -31,48 +31,39 @@ class AuthorsAttention(nn.Module):
         self.k_proj = nn.Linear(embed_dim, key_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        self.mixing = nn.Parameter(torch.empty(num_heads, key_dim))
-        nn.init.xavier_uniform_(self.mixing)
+        self.mixing = nn.Parameter(torch.ones(num_heads, key_dim))
 
     def forward(
         self,
         query: Tensor,
-        source: Tensor,
-        cache: Cache | None = None,
-        static: bool = False,
+        key: Tensor,
+        _value: Tensor,
+        incremental_state: Cache | None = None,
         attn_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Attend from ``query (T, B, d)`` to ``source (S, B, d)``: ``(T, B, d)``.
+        need_weights: bool = False,
+    ) -> tuple[Tensor, None]:
+        """Attend from ``query (T, B, d)`` to ``key (S, B, d)``: ``(T, B, d)``, and no weights.
 
         Args:
-            cache: keys and values of earlier steps, to which those of ``source`` are added.
-            static: what is cached is complete (cross-attention after its first step).
+            incremental_state: keys and values of earlier steps, to which those of ``key`` are
+                added.
             attn_mask: ``(T, S)``, added to the scores.
         """
         q = (self.q_proj(query) * self.scaling).transpose(0, 1)  # (B, T, K)
-        k, v = self._keys_and_values(source, cache, static)
+        k = self.k_proj(key).transpose(0, 1).unsqueeze(1) * self.mixing[:, None, :]
+        v = self.v_proj(key).unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3)
+        if incremental_state:
+            k = torch.cat([incremental_state["key"], k], dim=2)  # (B, H, S, K)
+            v = torch.cat([incremental_state["value"], v], dim=2)  # (B, H, S, d/H)
+        if incremental_state is not None:
+            incremental_state.update(key=k, value=v)
         scores = torch.einsum("bqd,bhkd->bhqk", q, k)  # (B, H, T, S)
         if attn_mask is not None:
             scores = scores + attn_mask
         heads = scores.softmax(dim=-1) @ v  # (B, H, T, d/H)
-        return self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
+        return self.out_proj(heads.permute(2, 0, 1, 3).flatten(2)), None
 
-    def _keys_and_values(
-        self, source: Tensor, cache: Cache | None, static: bool
-    ) -> tuple[Tensor, Tensor]:
-        if cache and static:
-            return cache["key"], cache["value"]
-        k = self.k_proj(source).transpose(0, 1).unsqueeze(1) * self.mixing[:, None, :]
-        v = self.v_proj(source).unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3)
-        if cache:
-            k = torch.cat([cache["key"], k], dim=2)  # (B, H, S, K)
-            v = torch.cat([cache["value"], v], dim=2)  # (B, H, S, d/H)
-        if cache is not None:
-            cache.update(key=k, value=v)
-        return k, v
-
-
-def reorder(cache: Cache, new_order: Tensor) -> None:
-    """Make row ``i`` of the cache what row ``new_order[i]`` is now (beam search)."""
-    for name, tensor in cache.items():
-        cache[name] = tensor.index_select(0, new_order)
+    def reorder_incremental_state(self, incremental_state: Cache, new_order: Tensor) -> None:
+        """Make row ``i`` of the cache what row ``new_order[i]`` is now (beam search)."""
+        for name, tensor in incremental_state.items():
+            incremental_state[name] = tensor.index_select(0, new_order)

@@ -7,28 +7,26 @@ reorder of its beams included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from fairseq.modules import MultiheadAttention
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.bench.models import (
-    STOCK,
-    build_stock,
-    build_variant,
-    preset_options,
-    variants,
-)
-from fairseq_collab.bench.settings import BEAM, Settings
+from fairseq_collab.bench.models import STOCK, build, variants
+from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 
 SENTENCES, STEPS = 4, 20
 COPIES = {"copy_", "_to_copy", "clone", "cat", "stack", "index_select", "repeat"}
+CASE = (
+    f"cache bytes a target token (a beam), a source token (a sentence), float32; multiply-adds of "
+    f"a pair of {LENGTH} and {LENGTH} tokens; copies in step {STEPS + 1} of {SENTENCES} sentences, "
+    f"beam {BEAM}"
+)
 
 
 class CopyCounter(TorchDispatchMode):
@@ -49,27 +47,15 @@ class CopyCounter(TorchDispatchMode):
         return result
 
 
-def run(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def run(settings: Settings) -> Iterator[Record]:
     """One record for fairseq's model and for each of ours, of all presets."""
-    records = []
     for preset in settings.presets:
         task = random_task(preset, SENTENCES, settings.seed)
-        options = preset_options(preset)
-        say(f"counters, {preset}")
-        models = {STOCK: build_stock(options, task)}
-        models |= {v.name: build_variant(v, options, task) for v in variants((1, 2, 4, 8))}
-        for name, model in models.items():
-            counted = {"multiply_adds": multiply_adds(model), **decode(model)}
-            described = {"part": "counters", "preset": preset, "case": _CASE, "model": name}
-            records.append({**described, **counted})
-    return records
-
-
-_CASE = (
-    f"cache bytes a target token (a beam), a source token (a sentence), float32; multiply-adds of "
-    f"a pair of {LENGTH} and {LENGTH} tokens; copies in step {STEPS + 1} of {SENTENCES} sentences, "
-    f"beam {BEAM}"
-)
+        for variant in (None, *variants()):
+            model = build(variant, preset, task)
+            name = variant.name if variant else STOCK
+            labels = {"part": "counters", "preset": preset, "case": CASE, "model": name}
+            yield {**labels, "multiply_adds": multiply_adds(model), **decode(model)}
 
 
 @torch.no_grad()
@@ -104,29 +90,22 @@ def cache_bytes(model: Any, state: Any) -> dict[str, int]:
     ``self``: of a target token, for each beam.  ``cross``: of a source token, for each sentence,
     that is, of all its beams where they do not share it.
     """
-    totals = dict.fromkeys((f"{site}_{what}" for site in _SITES for what in _WHAT), 0)
     tokens = {"self": SENTENCES * BEAM * STEPS, "cross": SENTENCES * LENGTH}
+    totals = {f"cache_{site}_{what}": 0 for site in tokens for what in ("keys", "values")}
     for layer in model.decoder.layers:
         for site, attention in (("self", layer.self_attn), ("cross", layer.encoder_attn)):
             for what, size in held(attention, state).items():
-                totals[f"{site}_{what}"] += size // tokens[site]
+                totals[f"cache_{site}_{what}"] += size // tokens[site]
     counted = cost(model)
     program = (counted.key_bytes_per_target_token, counted.value_bytes_per_target_token)
-    found = (totals["self_keys"], totals["self_values"])
+    found = (totals["cache_self_keys"], totals["cache_self_values"])
     assert program == found, f"cost says {program} bytes a target token, the caches hold {found}"
-    return {f"cache_{name}": size for name, size in totals.items()}
-
-
-_SITES, _WHAT = ("self", "cross"), ("keys", "values")
+    return totals
 
 
 def held(attention: Any, state: Any) -> dict[str, int]:
     """Bytes of keys and values in the cache of one attention."""
     if isinstance(attention, HeadAttention):
         return attention.cache_bytes(state)
-    assert isinstance(attention, MultiheadAttention)
-    buffer: Any = attention._get_input_buffer(state)
-    return {
-        what: buffer[f"prev_{what[:-1]}"].numel() * buffer[f"prev_{what[:-1]}"].element_size()
-        for what in _WHAT
-    }
+    buffer = attention._get_input_buffer(state)  # fairseq's
+    return {what: buffer[f"prev_{what[:-1]}"].nbytes for what in ("keys", "values")}

@@ -1,13 +1,11 @@
 """fairseq's transformer and ours, with weights that make both compute one function.
 
-    transformer_headsize_n, h = d/H:  stock's weights, name by name
-    transformer_collab, head i:       stock has  Wq_i = diag(m_i) Wq[S_i],  Wk_i = Wk[S_i]
+A head of fairseq's scores by ``d/H`` dimensions, ``score_i = (d/H)^-0.5 (x Wq_i^T)(y Wk_i^T)^T``.
+So ours has a twin there whose heads need no more (:mod:`fairseq_collab.checkpoints.export`): heads
+of size ``d/H``, and collaborative heads whose mixing ``m_i`` is zero but for ``d/H`` of their ``K``
+dimensions.  Where ``K`` is larger, the random mixing of the benchmark is so.
 
-``S_i`` are the key dimensions that head i mixes.  A stock head has room for ``d/H`` of them: where
-``K <= d/H`` these are all, and rows of zeros follow; where ``K`` is larger, the random mixing of
-the benchmark is zero outside ``d/H`` random dimensions a head.  The scale is ``(d/H)^-0.5``.
-
-Shapes: ``Wq, Wk (K, d)``, mixing ``m (H, K)``, stock's stacked ``Wq_i, Wk_i (d, d)``.
+Shapes: ``Wq, Wk (K, d)``, mixing ``m (H, K)``, stock's ``Wq_i, Wk_i (d/H, d)``.
 """
 
 from __future__ import annotations
@@ -25,17 +23,15 @@ from fairseq.models import (
     build_model,
 )
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention
 from fairseq_collab.bench.settings import PRESETS
+from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
 from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import COLLABORATIVE
 
-STOCK = "transformer"
-COLLAB = "transformer_collab"
-HEADSIZE = "transformer_headsize_n"
+STOCK, COLLAB, HEADSIZE = "transformer", "transformer_collab", "transformer_headsize_n"
 
 
 @dataclass(frozen=True)
@@ -53,15 +49,15 @@ class Variant:
         return f"{self.arch} K=d" + (f"/{self.reduction}" if self.reduction > 1 else "")
 
 
-def variants(reductions: tuple[int, ...]) -> list[Variant]:
+def variants(reductions: tuple[int, ...] = (1, 2, 4, 8)) -> list[Variant]:
     """Collaborative heads at each d/K, and the other architectures of ours.
 
     Where few reductions are wanted, of the others only ``transformer_headsize_n``, which computes
     what they compute.
     """
-    others = [arch for arch in architectures() if arch != COLLAB]
-    if len(reductions) < 4:
-        others = [HEADSIZE]
+    others = [HEADSIZE]
+    if len(reductions) == 4:
+        others = [arch for arch in architectures() if arch != COLLAB]
     return [*map(Variant, others), *(Variant(COLLAB, reduction) for reduction in reductions)]
 
 
@@ -93,12 +89,14 @@ def build_ours(arch: str, options: Mapping[str, Any], task: Any) -> Any:
     return build_model(cfg, task)
 
 
-def build_variant(variant: Variant, options: Mapping[str, Any], task: Any) -> Any:
-    """Our model of a variant, with random weights."""
-    extra = {}
+def build(variant: Variant | None, preset: str, task: Any) -> Any:
+    """Our model of a variant, or fairseq's if it is None, with random weights."""
+    options = preset_options(preset)
+    if variant is None:
+        return build_stock(options, task)
     if variant.reduction is not None:
-        extra["key_dim"] = options["encoder_embed_dim"] // variant.reduction
-    return build_ours(variant.arch, {**options, **extra}, task)
+        options["key_dim"] = options["encoder_embed_dim"] // variant.reduction
+    return build_ours(variant.arch, options, task)
 
 
 def preset_options(preset: str) -> dict[str, Any]:
@@ -110,43 +108,31 @@ def preset_options(preset: str) -> dict[str, Any]:
 def random_pair(variant: Variant, preset: str, task: Any, seed: int) -> tuple[Any, Any]:
     """fairseq's model and ours, random and the same function."""
     torch.manual_seed(seed)
-    options = preset_options(preset)
-    ours, stock = build_variant(variant, options, task), build_stock(options, task)
-    if ours.variant is COLLABORATIVE:
-        enliven(ours)
-        for module in ours.modules():
-            if isinstance(module, CollaborativeAttention):
-                restrict_mixing(module)
-        copy_to_stock(ours, stock)
-    else:
-        enliven(stock)
-        copy_from_stock(stock, ours)
+    stock, ours = build(None, preset, task), build(variant, preset, task)
+    enliven(ours)
+    copy_to_stock(ours, stock)
     return stock, ours
 
 
+@torch.no_grad()
 def enliven(model: nn.Module) -> None:
-    """Let attention and feed-forward outweigh the residuals.
+    """Let attention and feed-forward outweigh the residuals, and restrict mixing to ``d/H``.
 
     Then different sentences have different translations, though poor ones: beam search through
     random weights soon runs in circles of a few words.
     """
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith(("q_proj.weight", "k_proj.weight")):
-                weight.mul_(2)
-            elif name.endswith(("out_proj.weight", "fc2.weight")):
-                weight.mul_(4)
-
-
-def restrict_mixing(module: CollaborativeAttention) -> None:
-    """Leave each head at most ``d/H`` key dimensions of non-zero mixing, at random."""
-    heads, dims = module.mixing.shape
-    kept = min(module.embed_dim // heads, dims)
-    chosen = torch.stack([torch.randperm(dims)[:kept] for _ in range(heads)])  # (H, kept)
-    mask = torch.zeros(heads, dims).scatter_(1, chosen, 1.0)
-    with torch.no_grad():
-        # As large as a head's own dimensions are in block mixing, so that scores differ.
-        module.mixing.copy_(torch.empty(heads, dims).uniform_(0.5, 1.5) * mask)
+    for name, weight in model.named_parameters():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            weight.mul_(2)
+        elif name.endswith(("out_proj.weight", "fc2.weight")):
+            weight.mul_(4)
+    for module in model.modules():
+        if isinstance(module, CollaborativeAttention):
+            heads, dims = module.mixing.shape
+            chosen = torch.rand(heads, dims).topk(min(module.embed_dim // heads, dims)).indices
+            mask = torch.zeros(heads, dims).scatter_(1, chosen, 1.0)
+            # As large as a head's own dimensions are in block mixing, so that scores differ.
+            module.mixing.copy_(torch.empty(heads, dims).uniform_(0.5, 1.5) * mask)
 
 
 def copy_from_stock(stock: Any, ours: Any) -> None:
@@ -159,46 +145,17 @@ def copy_to_stock(ours: Any, stock: Any) -> None:
     """Give stock the weights with which it computes what ours does.
 
     Raises:
-        UserError: no stock model does: see :func:`stock_weights`.
+        UserError: no stock model does.
     """
     own = ours.state_dict()
     state = {name: own.get(name, weight) for name, weight in stock.state_dict().items()}
     for name, module in ours.named_modules():
-        if isinstance(module, CollaborativeAttention):
-            state |= {f"{name}.{key}": weight for key, weight in stock_weights(module).items()}
+        if isinstance(module, HeadAttention):
+            try:
+                weights = plain_weights(module, module.embed_dim // module.num_heads)
+            except NotExactError as error:
+                raise UserError(
+                    f"{name}: {error}", "our model", "give one with K of at most d/H"
+                ) from error
+            state |= {f"{name}.{key}": weight for key, weight in weights.items()}
     stock.load_state_dict(state)
-
-
-def stock_weights(module: CollaborativeAttention) -> dict[str, Tensor]:
-    """Query and key projections ``(d, d)`` of ordinary heads that score as ``module`` does.
-
-    Raises:
-        UserError: a head mixes more than d/H key dimensions, or scale or bias are not stock's.
-    """
-    if (module.scale, module.bias) != ("embed", "projection"):
-        raise UserError(
-            f"has scale {module.scale} and bias {module.bias}; stock's are embed and projection",
-            "the collaborative model",
-            "give one that was trained with these",
-        )
-    size = module.embed_dim // module.num_heads
-    blocks: dict[str, list[Tensor]] = {name: [] for name in _SCORING}
-    for mixing in module.mixing.detach():  # (K)
-        dims = mixing.nonzero().flatten()
-        if len(dims) > size:
-            raise UserError(
-                f"a head mixes {len(dims)} key dimensions; one of stock's has room for {size}",
-                "the collaborative model",
-                "give one with a key dimension of at most d/H",
-            )
-        for name in _SCORING:
-            part = module.get_parameter(name).detach()[dims]  # (|S_i|, d) or (|S_i|)
-            if name.startswith("q"):
-                part = part * mixing[dims].reshape(-1, *[1] * (part.dim() - 1))
-            padded = part.new_zeros(size, *part.shape[1:])
-            padded[: len(dims)] = part
-            blocks[name].append(padded)
-    return {name: torch.cat(parts) for name, parts in blocks.items()}
-
-
-_SCORING = ("q_proj.weight", "q_proj.bias", "k_proj.weight", "k_proj.bias")

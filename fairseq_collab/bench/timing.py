@@ -1,118 +1,91 @@
 """Times in turn, and what can be said of their ratios.
 
-Two programs A and B are timed as A B, then B A, and so on, on the same work.  Each turn gives one
-ratio of times, so that what slows the machine for longer than a turn slows both.  Reported are
-the median of the ratios and their 5th and 95th percentiles.
+Programs A and B are timed as A B, then B A, and so on, on the same work.  Each turn gives one ratio
+of times, so that what slows the machine for longer than a turn slows both.  torch's own ``Timer``
+repeats one program and cannot take turns (and its module needs setuptools to be installed).
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
-Item = TypeVar("Item")
+from collab_common.errors import UserError
+from fairseq_collab.bench.settings import Budget, Record
+
+Program = Callable[[Any], object]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What a comparison found.
-
-    Attributes:
-        ratio: median of (seconds of the first)/(seconds of the second): above 1, the second is
-            faster.
-        low, high: 5th and 95th percentile of the ratios; with few pairs, nearly the extremes.
-        pairs: how many.
-        first_seconds, second_seconds: median time of a turn.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    pairs: int
-    first_seconds: float
-    second_seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
-def compare(times: Sequence[tuple[float, float]]) -> Comparison:
-    """Summarise pairs of times.
-
-    Raises:
-        ValueError: there are none.
-    """
-    if not times:
-        raise ValueError("no pair of times")
-    ratios = sorted(first / second for first, second in times)
-    return Comparison(
-        ratio=statistics.median(ratios),
-        low=quantile(ratios, 0.05),
-        high=quantile(ratios, 0.95),
-        pairs=len(ratios),
-        first_seconds=statistics.median(first for first, _ in times),
-        second_seconds=statistics.median(second for _, second in times),
-    )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of the ordered values lie, interpolated."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+def timed(
+    labels: Record,
+    programs: Mapping[str, Program],
+    items: Sequence[Any],
+    budget: Budget,
+    pairs: Iterable[tuple[str, str]],
+) -> Iterator[Record]:
+    """Time programs in turn: a record for each pair of their names, ``against`` and ``model``."""
+    turns = np.array(in_turn([*programs.values()], items, budget))  # (turns, programs)
+    times = dict(zip(programs, turns.T, strict=True))
+    for against, model in pairs:
+        found = compare(times[against], times[model])
+        yield {**labels, "model": model, "against": against, **found}
 
 
 def in_turn(
-    programs: Sequence[Callable[[Item], object]],
-    items: Sequence[Item],
-    seconds: float,
-    least: int,
-    device: str = "cpu",
+    programs: Sequence[Program], items: Sequence[Any], budget: Budget
 ) -> list[tuple[float, ...]]:
     """Time all ``programs`` on one item after the other, the order reversed every other time.
 
-    Goes on, over the items again if need be, until ``seconds`` have passed and there are ``least``
-    turns.  The caller has warmed the programs up.
+    Goes over the items again if need be, until the budget is spent.  The caller has warmed the
+    programs up.
 
     Returns:
         The seconds of each program, in the order of ``programs``, one tuple a turn.
     """
     # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
-    order = list(range(len(items)))
-    random.Random(1).shuffle(order)
+    order = random.Random(1).sample(items, len(items))
+    seconds, least = budget
     found: list[tuple[float, ...]] = []
-    start = time.perf_counter()
-    passes = 0
+    start, passes = clock(), 0
     while True:
-        for place, number in enumerate(order):
-            turn = list(range(len(programs)))
-            if (place + passes) % 2:
-                turn.reverse()
-            times = {i: timed(programs[i], items[number], device) for i in turn}
-            found.append(tuple(times[i] for i in range(len(programs))))
-            if len(found) >= least and time.perf_counter() - start >= seconds:
+        for place, item in enumerate(order):
+            times = [0.0] * len(programs)
+            for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
+                begin = clock()
+                programs[i](item)
+                times[i] = clock() - begin
+            found.append(tuple(times))
+            if len(found) >= least and clock() - start >= seconds:
                 return found
         passes += 1
 
 
-def timed(program: Callable[[Item], object], item: Item, device: str) -> float:
-    """Seconds of one call, whose work on the device is over at both ends."""
-    synchronise(device)
-    start = time.perf_counter()
-    program(item)
-    synchronise(device)
-    return time.perf_counter() - start
-
-
-def synchronise(device: str) -> None:
-    """Wait for the device."""
-    if device == "cuda":
+def clock() -> float:
+    """Seconds; the GPU's work so far is over."""
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def compare(first: Sequence[float], second: Sequence[float]) -> Record:
+    """What pairs of times say.
+
+    Returns:
+        ``ratio``: median of (seconds of the first)/(seconds of the second): above 1, the second is
+        faster; ``low``, ``high``: 5th and 95th percentile of the ratios, with few pairs nearly the
+        extremes; ``pairs``: how many; the median times.
+    """
+    low, ratio, high = np.quantile(np.divide(first, second), (0.05, 0.5, 0.95)).tolist()
+    seconds = {"first_seconds": float(np.median(first)), "second_seconds": float(np.median(second))}
+    return {"ratio": ratio, "low": low, "high": high, "pairs": len(first), **seconds}
+
+
+def unequal(what: str) -> UserError:
+    """The refusal to time what does not compute the same."""
+    todo = "nothing was timed: these two models do not compute the same function"
+    return UserError(what, "the benchmark's check", todo)

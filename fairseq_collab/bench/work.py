@@ -29,12 +29,12 @@ def random_task(preset: str, sentences: int, seed: int) -> TranslationTask:
     Lengths are normally distributed, cut at :data:`SHORTEST` and :data:`LONGEST`; a target is as
     long as its source.
     """
-    chosen = PRESETS[preset]
-    symbols = placeholder(chosen.vocabulary)
+    symbols = placeholder(PRESETS[preset].vocabulary)
     cfg = OmegaConf.structured(TranslationConfig(source_lang="en", target_lang="de"))
     task = TranslationTask(cfg, symbols, symbols)
     chance = np.random.default_rng(seed)
-    lengths = chance.normal(*chosen.length, sentences).round().clip(SHORTEST, LONGEST).astype(int)
+    lengths = chance.normal(*PRESETS[preset].length, sentences).round()
+    lengths = lengths.clip(SHORTEST, LONGEST).astype(int)
 
     def lines() -> list[torch.Tensor]:
         words = (chance.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
@@ -52,7 +52,7 @@ def real_task(data: str, subset: str) -> TranslationTask:
 
     Raises:
         UserError: there is no such folder.
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
+        FileNotFoundError: fairseq's, if there is no such subset; commands say it in one line.
     """
     check_data(data)
     cfg = OmegaConf.structured(FairseqConfig)  # some of the task's options refer to others
@@ -62,24 +62,26 @@ def real_task(data: str, subset: str) -> TranslationTask:
     return task
 
 
-def batches(task: Any, subset: str, settings: Settings, **limits: int | None) -> list[Any]:
-    """All batches of a subset, on the device; ``limits`` are ``max_sentences``, ``max_tokens``."""
+def batches(
+    task: Any, subset: str, settings: Settings, number: int, **limits: int | None
+) -> list[Any]:
+    """At most ``number`` batches, evenly spread over a subset, on the device.
+
+    Args:
+        limits: ``max_sentences``, ``max_tokens``.
+    """
     iterator = task.get_batch_iterator(
         task.dataset(subset), max_positions=POSITIONS, ignore_invalid_inputs=True, **limits
     )
     found = list(iterator.next_epoch_itr(shuffle=False))
-    return [to_device(sample, settings) for sample in found]
+    number = max(1, min(number, len(found)))
+    chosen = [found[i * len(found) // number] for i in range(number)]
+    return utils.move_to_cuda(chosen) if settings.device == "cuda" else chosen
 
 
-def spread(items: list[Any], number: int) -> list[Any]:
-    """At most ``number`` of the items, evenly spread."""
-    number = max(1, min(number, len(items)))
-    return [items[i * len(items) // number] for i in range(number)]
-
-
-def to_device(sample: Any, settings: Settings) -> Any:
-    """A batch where the models are; its tokens keep their type."""
-    return utils.move_to_cuda(sample) if settings.device == "cuda" else sample
+def middling(counts: list[int]) -> int:
+    """The upper median."""
+    return sorted(counts)[len(counts) // 2]
 
 
 def placed(model: Any, settings: Settings) -> Any:

@@ -7,11 +7,14 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
     {{ value | num(".2f") }}                                         Python's format
     {{ grid(["method", "BLEU"], rows) }}                             a Markdown table
     {{ pick(rows, method="root", key_dim=64).bleu }}                 the one row with these values
+    {{ where(rows, method="root") }}                                 all rows with these values
+    {{ distinct(rows, "method", "heads") }}                          what rows have of these, once
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,6 +31,8 @@ from fairseq_collab.results.stored import table_of
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
+#: Templates that pages extend or include.
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
@@ -35,12 +40,22 @@ def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
     return nothing if value is None else format(value, spec)
 
 
-def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
-    """A Markdown table; columns are right-aligned but for those numbered in ``left``."""
+def grid(
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    left: Iterable[int] = (0,),
+    padded: bool = True,
+) -> str:
+    """A Markdown table; columns are right-aligned but for those numbered in ``left``.
+
+    Args:
+        padded: whether columns are as wide as their widest cell, for readers of the text itself.
+    """
     aligned = set(left)
     sides = ["left" if i in aligned else "right" for i in range(len(header))]
     cells = [[str(cell) for cell in row] for row in rows]
-    return tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
+    table = tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
+    return table if padded else re.sub(r"-{3,}", "---", re.sub(" +", " ", table))
 
 
 def pick(rows: Iterable[Any], **values: Any) -> Any:
@@ -49,7 +64,7 @@ def pick(rows: Iterable[Any], **values: Any) -> Any:
     Raises:
         UserError: there is none, or there are several.
     """
-    found = [row for row in rows if all(row.get(key) == value for key, value in values.items())]
+    found = where(rows, **values)
     if len(found) != 1:
         raise UserError(f"{len(found)} rows have {values}, not one", todo="mend the template")
     return found[0]
@@ -60,9 +75,15 @@ def mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
 
-def where(rows: Iterable[Any], method: str, heads: int) -> list[Any]:
-    """The runs of a method with so many heads."""
-    return [row for row in rows if row["method"] == method and row["heads"] == heads]
+def where(rows: Iterable[Any], **values: Any) -> list[Any]:
+    """All rows that have these ``values``."""
+    return [row for row in rows if all(row.get(key) == value for key, value in values.items())]
+
+
+def distinct(rows: Iterable[Any], *keys: str) -> list[dict[str, Any]]:
+    """The different values of ``keys`` that rows have, each once, in the order of the rows."""
+    found = dict.fromkeys(tuple(row.get(key) for key in keys) for row in rows)
+    return [dict(zip(keys, values, strict=True)) for values in found]
 
 
 def main_table(content: Json) -> str:
@@ -102,7 +123,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
             raise UserError("no such file", results / name) from error
 
     env = SandboxedEnvironment(
-        loader=FileSystemLoader(root),
+        loader=FileSystemLoader([root, TEMPLATES]),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
@@ -110,7 +131,8 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         autoescape=False,  # Markdown, from our own files
     )
     env.filters |= {"num": num}
-    env.globals |= {"load": load, "grid": grid, "pick": pick, "where": where, "mean": mean}
+    env.globals |= {"load": load, "grid": grid, "mean": mean}
+    env.globals |= {"pick": pick, "where": where, "distinct": distinct}
     env.globals |= {f.__name__: f for f in (main_table, differences_table, runs_table, difference)}
     return env
 

@@ -1,40 +1,49 @@
-"""``fairseq-collab bench`` in a subprocess, at its smallest; no test looks at a time."""
+"""``fairseq-collab bench`` at its smallest; no test looks at a time."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import refuse, succeed
 
+from collab_common.errors import UserError
 from fairseq_collab.bench import memory
 from fairseq_collab.bench.models import STOCK
+from fairseq_collab.commands import bench
 
-pytestmark = pytest.mark.slow
+TINY = ("--presets", "tiny", "--quick", "--threads", 1)
 
-TINY = ("fairseq-collab", "bench", "--presets", "tiny", "--quick", "--threads", 1)
+
+def run(out: Path, *options: object) -> dict[str, Any]:
+    """The JSON that the command writes."""
+    assert bench.main([*map(str, (*TINY, *options, "--out", out))]) == 0
+    return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the parts that need few processes."""
+    """A run of parts that are measured in this process."""
     out = tmp_path_factory.mktemp("bench") / "bench.json"
-    succeed(*TINY, "--only", "train,grouped,counters", "--out", out)
+    run(out, "--only", "alone,train,counters")
     return out
 
 
 def test_a_run(finished: Path) -> None:
-    run = json.loads(finished.read_text())
+    content = json.loads(finished.read_text())
     assert finished.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert {record["part"] for record in run["records"]} == {"train", "grouped", "counters"}
-    for record in run["records"]:
+    parts = {record["part"] for record in content["records"]}
+    assert parts == {"alone", "train", "counters"}
+    for record in content["records"]:
         if record["part"] != "counters":
             assert 0 < record["low"] <= record["ratio"] <= record["high"]
             assert record["pairs"] >= 2
-    assert run["commit"]
-    assert run["versions"]["torch"]
-    assert run["hardware"].endswith("1 thread a training")
+            assert record["work"] / record["first_seconds"] > 0
+    assert content["commit"]
+    assert content["versions"]["torch"]
+    assert content["hardware"].endswith("1 thread a training")
+    assert content["settings"]["presets"] == ["tiny"]
 
 
 def test_key_cache_of_an_eighth(finished: Path) -> None:
@@ -45,43 +54,45 @@ def test_key_cache_of_an_eighth(finished: Path) -> None:
 
 def test_report_of_two_runs(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "speed.md"
-    succeed("fairseq-collab", "bench", "--report", finished, finished, "--out", out)
+    assert bench.main(["--report", str(finished), str(finished), "--out", str(out)]) == 0
     page = out.read_text()
     assert "| run 1 | run 2 |" in page
-    assert "| GPU |" in page
-    assert "| not run |" in page
-    assert "## Heads in groups" in page
-    assert "## Counters" in page
+    assert "![ratios](speed.png)" in page
+    assert "<summary>Counters</summary>" in page
+    assert f"made by `fairseq-collab bench --report {finished}" in page
     assert (tmp_path / "speed.png").exists()
 
 
-def test_generate_with_trained_models(data: Path, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_generate_with_trained_models(
+    data: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Natural lengths, both in memory and by the real fairseq-generate."""
-    out = tmp_path / "bench.json"
-    printed = succeed(
-        *(*TINY, "--only", "generate", "--data", data, "--collab-checkpoint", trained),
-        *("--out", out),
-    )
-    cases = {r["case"] for r in json.loads(out.read_text())["records"] if r["preset"] == "trained"}
-    assert {
+    options = ("--only", "generate", "--data", data, "--collab-checkpoint", trained)
+    records = run(tmp_path / "bench.json", *options)["records"]
+    assert {r["case"] for r in records if r["preset"] == "trained"} == {
         "natural lengths, beam 5, batch 64",
         "fairseq-generate, its own clock",
         "fairseq-generate, start to end",
-    } == cases
-    assert "transformer_collab K=d/4" in printed
+    }
+    assert "transformer_collab K=d/4" in capsys.readouterr().out
 
 
-def test_memory(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own; of a preset that it does not know, its last line."""
+    monkeypatch.setattr(memory, "MODELS", memory.MODELS[:1])
     out = tmp_path / "bench.json"
-    succeed(*TINY, "--only", "memory", "--out", out)
-    records = json.loads(out.read_text())["records"]
-    assert [record["model"] for record in records] == memory.models("tiny")
-    assert all(record["peak_bytes"] >= record["before_bytes"] > 0 for record in records)
+    (record,) = run(out, "--only", "memory")["records"]
+    assert record["model"] == STOCK
+    assert record["peak_bytes"] >= record["before_bytes"] > 0
     assert not out.with_suffix(".png").exists()
+    with pytest.raises(UserError, match="benchmark of memory: KeyError: 'huge'"):
+        next(memory.run(memory.Settings(presets=("huge",), threads=1)))
 
 
 def test_a_checkpoint_of_another_kind(data: Path, trained: Path, tmp_path: Path) -> None:
-    """The worker's refusal becomes the command's."""
-    options = ("--only", "generate", "--data", data, "--checkpoint", trained)
-    message = refuse(*TINY, *options, cwd=tmp_path)
-    assert "is the checkpoint of a transformer_collab; give one of fairseq's transformer" in message
+    told = "is the checkpoint of a CollabTransformer; give one of fairseq's transformer"
+    with pytest.raises(UserError, match=told):
+        run(tmp_path / "x.json", "--only", "generate", "--data", data, "--checkpoint", trained)
+    assert not (tmp_path / "x.json").exists()

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
-from commands import succeed
+import pytest
 
-from fairseq_collab.bench.decoding_speed import markdown
+from fairseq_collab.bench import report
+from fairseq_collab.commands import decoding_speed
 
-COMMAND = ("python", "-m", "fairseq_collab.bench.decoding_speed")
 
-
-def test_a_model_is_timed(data: Path, trained: Path, tmp_path: Path) -> None:
-    shutil.copy(trained, tmp_path / "model.pt")
-    options = ("--rounds", 1, "--threads", 1, "--cpu", "--out", "results/speed.json")
-    models = ("--models", "model.pt", "--names", "one")
-    output = succeed(*COMMAND, data, *models, *options, cwd=tmp_path)
+@pytest.mark.slow
+def test_a_model_is_timed(
+    data: Path,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the former spelling, which becomes ``fairseq-collab bench --decoding``."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(trained, "model.pt")
+    options = "--models model.pt --names one --rounds 1 --threads 1 --cpu --out results/speed.json"
+    assert decoding_speed.main([str(data), *options.split()]) == 0
     content = json.loads((tmp_path / "results" / "speed.json").read_text())
-    assert markdown(content) in output
-    assert [model["name"] for model in content["models"]] == ["one"]
-    for model in content["models"]:
-        assert model["file"] == "model.pt", "as it was given"
-        (only,) = model["rounds"]
-        assert only["sentences"] == 50
-        assert only["sentences_per_second"] > 0
-    assert content["command"].startswith(" ".join(COMMAND))
+    assert report.markdown("decoding.md.j2", content=content) in capsys.readouterr().out
+    (model,) = content["models"]
+    assert (model["name"], model["file"]) == ("one", "model.pt"), "as they were given"
+    (only,) = model["rounds"]
+    assert only["sentences"] == 50
+    assert only["sentences_per_second"] > 0
+    assert content["command"].startswith(
+        shlex.join(["fairseq-collab", "bench", "--decoding", "model.pt", "--names", "one"])
+    )
     assert (content["threads"], content["beam"], content["batch"]) == (1, 5, 64)
     assert {"commit", "versions", "hardware", "date", "load_average_before"} <= content.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.bench import authors, checkpoints, core, generate, targets, train
+from fairseq_collab.attention import linear as onednn
+from fairseq_collab.bench import authors, core, fairseq_generate, generate, run, train
 from fairseq_collab.bench.counters import CopyCounter
 from fairseq_collab.bench.models import (
     COLLAB,
@@ -20,10 +23,9 @@ from fairseq_collab.bench.models import (
     architectures,
     copy_to_stock,
     random_pair,
-    stock_weights,
 )
-from fairseq_collab.bench.settings import GenerateCase, Settings
-from fairseq_collab.bench.timing import compare, in_turn, quantile
+from fairseq_collab.bench.settings import Settings
+from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.commands import bench as command
 
@@ -39,7 +41,7 @@ def test_pairs_compute_one_function(variant: Variant, float64: None) -> None:
     """Random weights, one K for all heads: equal logits in double precision."""
     task = random_task("tiny", 4, seed=1)
     stock, ours = (model.eval() for model in random_pair(variant, "tiny", task, seed=1))
-    (batch,) = batches(task, "test", SETTINGS, max_sentences=4)
+    (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
     (found, _), (expected, _) = ours(**batch["net_input"]), stock(**batch["net_input"])
     assert type(ours) is not type(stock)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -52,8 +54,8 @@ def test_all_our_architectures_are_timed() -> None:
 def test_random_models_translate_different_sentences_differently() -> None:
     task = random_task("tiny", 4, seed=1)
     stock, _ = random_pair(Variant(HEADSIZE), "tiny", task, seed=1)
-    case = GenerateCase("", beam=5, batch=4, sentences=4, fixed=20, seconds=0, least=1)
-    (batch,) = batches(task, "test", SETTINGS, max_sentences=4)
+    case = generate.Case(beam=5, batch=4, sentences=4, fixed=20, budget=(0, 1))
+    (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
     found = generate.Translator(stock, task, case, SETTINGS)(batch)
     assert all(len(sentence[0]["tokens"]) == 21 for sentence in found)
     assert len({tuple(sentence[0]["tokens"].tolist()) for sentence in found}) == 4
@@ -79,40 +81,33 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     torch.testing.assert_close(*decoded, rtol=0, atol=1e-10)
 
 
-def test_authors_form_as_cross_attention(float64: None) -> None:
-    """Keys that are complete are computed once."""
-    ours = CollaborativeAttention(16, 4, 8, encoder_decoder_attention=True)
-    theirs = authors.AuthorsAttention(16, 4, 8)
-    theirs.load_state_dict({name: ours.state_dict()[name] for name in theirs.state_dict()})
-    source, x = torch.randn(7, 3, 16), torch.randn(2, 1, 3, 16)
-    cache: authors.Cache = {}
-    state: dict[str, Any] = {}
-    for step in x:
-        expected, _ = ours(step, source, source, incremental_state=state, static_kv=True)
-        found = theirs(step, source, cache, static=True)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-    assert cache["key"].shape == (3, 4, 7, 8)
-
-
 def test_stock_twin_is_refused_where_there_is_none() -> None:
-    with pytest.raises(UserError, match=r"mixes 8 key dimensions; one of stock's has room for 4"):
-        stock_weights(CollaborativeAttention(16, 4, 8))
-    with pytest.raises(UserError, match="has scale key and bias projection"):
-        stock_weights(CollaborativeAttention(16, 4, 4, scale="key"))
-    with pytest.raises(UserError, match="has scale embed and bias content"):
-        stock_weights(CollaborativeAttention(16, 4, 4, bias="content"))
+    task = random_task("tiny", 4, seed=1)
+    stock, ours = random_pair(Variant(COLLAB, 1), "tiny", task, seed=1)
+    torch.nn.init.ones_(ours.decoder.layers[0].self_attn.mixing)
+    told = (
+        r"decoder\.layers\.0\.self_attn: a head scores by 32 dimensions; ordinary heads here have 8"
+    )
+    with pytest.raises(UserError, match=told):
+        copy_to_stock(ours, stock)
 
 
 def test_a_pair_that_translates_otherwise_is_not_timed() -> None:
     task = random_task("tiny", 4, seed=1)
-    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
+    stock, ours = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
     with torch.no_grad():
-        pair[1].decoder.layers[0].self_attn.mixing.mul_(3)
-    case = GenerateCase("", beam=5, batch=4, sentences=4, fixed=10, seconds=0, least=1)
+        ours.decoder.layers[0].self_attn.mixing.mul_(3)
+    case = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
+    pair = {
+        name: generate.Translator(model, task, case, SETTINGS)
+        for name, model in ((STOCK, stock), ("ours", ours))
+    }
+    arguments = ({}, pair, case, case.budget, SETTINGS)
     with pytest.raises(UserError, match="translated otherwise than by fairseq's model"):
-        generate.compared(pair, task, case, SETTINGS)
-    copy_to_stock(pair[1], pair[0])
-    assert generate.compared(pair, task, case, SETTINGS)["pairs"] == 1
+        next(generate.compared(*arguments))
+    copy_to_stock(ours, stock)
+    (record,) = generate.compared(*arguments)
+    assert (record["pairs"], record["against"], record["model"]) == (1, STOCK, "ours")
 
 
 def test_ties_are_counted() -> None:
@@ -120,20 +115,20 @@ def test_ties_are_counted() -> None:
         return [{"tokens": torch.tensor([word, 2]), "score": torch.tensor(score)}]
 
     stock = [hypothesis(5, -1.0), hypothesis(6, -1.0)]
-    assert generate.check_alike(stock, stock, tie=1e-4) == 0
+    assert generate.count_ties(stock, stock, tie=1e-4) == 0
     ours = [hypothesis(5, -1.0), hypothesis(7, -1.00005)]
-    assert generate.check_alike(stock, ours, tie=1e-4) == 1
+    assert generate.count_ties(stock, ours, tie=1e-4) == 1
     with pytest.raises(UserError, match="sentence 1 of a batch"):
-        generate.check_alike(stock, ours, tie=1e-5)
+        generate.count_ties(stock, ours, tie=1e-5)
 
 
 def test_losses_and_outputs_are_checked() -> None:
-    train.check_losses([5.0, 5.0001], 1e-4)
+    train.check_losses(5.0, 5.0001, 1e-4)
     with pytest.raises(UserError, match=r"is 5.000000, that of ours 5.010000"):
-        train.check_losses([5.0, 5.01], 1e-4)
+        train.check_losses(5.0, 5.01, 1e-4)
     with pytest.raises(UserError, match="ours nan"):
-        train.check_losses([5.0, float("nan")], 1e-4)
-    outputs = {name: torch.zeros(2) for pair in core.same_function() for name in pair}
+        train.check_losses(5.0, float("nan"), 1e-4)
+    outputs = {name: torch.zeros(2) for pair in core.SAME for name in pair}
     core.check_outputs(outputs, "float32")
     outputs[STOCK] = torch.ones(2)
     with pytest.raises(UserError, match=r"outputs of transformer and transformer_headsize_n d/H"):
@@ -142,7 +137,7 @@ def test_losses_and_outputs_are_checked() -> None:
 
 def test_translation_files_are_compared() -> None:
     lines = ["H-0\t-0.5\tein Haus", "D-0\t-0.5\tein Haus"]
-    checkpoints.check_files(lines, ["H-0\t-0.5004\tein Haus", "D-0\t-0.5\tein Haus"])
+    fairseq_generate.check_files(lines, ["H-0\t-0.5004\tein Haus", "D-0\t-0.5\tein Haus"])
     for other, message in (
         (lines[:1], "2 lines of translations by fairseq's model, 1 by ours"),
         (
@@ -152,24 +147,21 @@ def test_translation_files_are_compared() -> None:
         (["H-0\t-0.51\tein Haus", lines[1]], "translations differ in H-0"),
     ):
         with pytest.raises(UserError, match=message):
-            checkpoints.check_files(lines, other)
+            fairseq_generate.check_files(lines, other)
 
 
 def test_statistics() -> None:
-    found = compare([(2.0, 1.0), (3.0, 1.0), (8.0, 2.0)])
-    assert (found.ratio, found.pairs) == (3.0, 3)
-    assert (found.first_seconds, found.second_seconds) == (3.0, 1.0)
-    assert (found.low, found.high) == pytest.approx((2.1, 3.9))
-    assert quantile([7.0], 0.95) == 7.0
-    with pytest.raises(ValueError, match="no pair"):
-        compare([])
+    found = compare([2.0, 3.0, 8.0], [1.0, 1.0, 2.0])
+    assert (found["ratio"], found["pairs"]) == (3.0, 3)
+    assert (found["first_seconds"], found["second_seconds"]) == (3.0, 1.0)
+    assert (found["low"], found["high"]) == pytest.approx((2.1, 3.9))
 
 
 def test_programs_take_turns() -> None:
     """A B, B A, ...; each item in both orders; until there are enough turns."""
     calls: list[tuple[str, int]] = []
     programs = [lambda item: calls.append(("a", item)), lambda item: calls.append(("b", item))]
-    times = in_turn(programs, [0, 1], seconds=0, least=4)
+    times = in_turn(programs, [0, 1], budget=(0, 4))
     assert len(times) == 4
     assert all(len(turn) == 2 for turn in times)
     turns = [calls[i : i + 2] for i in range(0, 8, 2)]
@@ -188,26 +180,22 @@ def test_copies_are_counted() -> None:
     assert (copies.calls, copies.bytes) == (2, 64 + 128)
 
 
-def test_targets() -> None:
-    def record(model: str, **fields: Any) -> dict[str, Any]:
-        common = {"preset": "p", "case": "c", "column": "default", "against": STOCK}
-        return {**common, "model": model, **fields}
-
-    eighth = Variant(COLLAB, 8).name
-    records = [
-        record(Variant(HEADSIZE).name, part="generate", beam=5, batch=64, ratio=1.6),
-        record(Variant(HEADSIZE).name, part="generate", beam=5, batch=1, ratio=9.0),
-        record(STOCK, part="counters", cache_self_keys=800),
-        record(eighth, part="counters", cache_self_keys=100),
-        record(STOCK, part="memory", peak_bytes=300),
-        record(eighth, part="memory", peak_bytes=200),
-    ]
-    found = {t.name: targets.reached(t, records, "default") for t in targets.TARGETS}
-    assert found["translation, beam 5, head size d/H"] == {"p, c": 1.6}
-    assert found["stock's key cache / that of K = d/8"] == {"p": 8.0}
-    assert found["stock's peak memory / ours"] == {f"p, {eighth}": 1.5}
-    assert not found["training, K = d/4"]
-    assert not targets.reached(targets.TARGETS[0], records, "same")
+def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ours is not torch's own; what the user's environment says is put back."""
+    monkeypatch.setenv(run.VARIABLE, "torch")
+    monkeypatch.setattr(onednn, "is_intel", lambda: False)
+    default = run.DEFAULT, SETTINGS
+    with run.chosen(run.DEFAULT):
+        library = run.matrix_library()
+    again = [(run.SAME, replace(SETTINGS, main_only=True))] * (library == "onednn")
+    assert [*run.columns("train", SETTINGS)] == [default, *again]
+    assert [*run.columns("grouped", SETTINGS)] == [default]
+    with run.chosen(run.SAME):
+        assert run.matrix_library() == "torch"
+    assert os.environ[run.VARIABLE] == "torch"
+    monkeypatch.setattr(onednn, "is_intel", lambda: True)
+    assert [*run.columns("train", SETTINGS)] == [default]
+    run.matrix_library.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -215,8 +203,8 @@ def test_targets() -> None:
     [
         (("--device", "cuda"), "--device cuda: torch finds no CUDA device"),
         (("--dtype", "bfloat16"), "--dtype bfloat16: fairseq trains in float32 on a CPU"),
-        (("--threads", "0"), "--threads: is 0; give a number above 0"),
         (("--checkpoint", "x.pt"), "--checkpoint: needs the --data"),
+        (("--decoding", "x.pt"), "--decoding: needs the --data"),
         (("--data", "nowhere"), "nowhere: there is no such data folder"),
         (("--data", ".", "--checkpoint", "x.pt"), "x.pt: there is no such checkpoint"),
         (("--out", "nowhere/bench.json"), "nowhere/bench.json: cannot be written"),
@@ -240,8 +228,9 @@ def test_refusals(
     [
         (("--only", "nothing"), "no 'nothing'; choose from generate"),
         (("--presets", "huge"), "no 'huge'; choose from multi30k"),
+        (("--threads", "0"), "must be a whole number above 0, not '0'"),
     ],
-    ids=["only", "presets"],
+    ids=["only", "presets", "threads"],
 )
 def test_unknown_names(
     options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]

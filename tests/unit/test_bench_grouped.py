@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from collab_common.errors import UserError
-from fairseq_collab.bench import grouped, report
+from fairseq_collab.bench import grouped
+from fairseq_collab.bench.generate import Case
 from fairseq_collab.bench.models import STOCK, random_pair
-from fairseq_collab.bench.settings import GenerateCase, Settings
+from fairseq_collab.bench.settings import Settings
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Any, Any, GenerateCase]:
+def whole() -> tuple[Any, Any, Case]:
     """A tiny model with all heads, fairseq's of the same weights, and what they translate."""
-    (found,) = grouped.whole_models("tiny", SETTINGS)
-    return found
+    return grouped.whole_model("tiny", SETTINGS)
 
 
-def test_pruned_models_are_timed_after_a_check(whole: tuple[Any, Any, GenerateCase]) -> None:
+def test_pruned_models_are_timed_after_a_check(whole: tuple[Any, Any, Case]) -> None:
     """One of 4 heads stays: against all heads, and against fairseq's model."""
     trained, stock, case = whole
     before = {name: weight.clone() for name, weight in trained.model.state_dict().items()}
@@ -39,7 +39,7 @@ def test_pruned_models_are_timed_after_a_check(whole: tuple[Any, Any, GenerateCa
 
 
 def test_pruned_models_that_translate_otherwise_are_not_timed(
-    whole: tuple[Any, Any, GenerateCase], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Any, Any, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the masked model keeps the heads beside those that the pruned one keeps."""
     masked = grouped.masked
@@ -60,6 +60,9 @@ def test_pruned_models_that_translate_otherwise_are_not_timed(
 def test_updates_with_the_constraint_are_timed() -> None:
     """By three models: fairseq's, and ours with the ordinary and with the grouping criterion."""
     records = list(grouped.constrained("tiny", SETTINGS))
+    assert {(r["part"], r["preset"], r["measure"]) for r in records} == {
+        ("grouped", "tiny", "update")
+    }
     assert [record["against"] for record in records] == [grouped.WITHOUT, STOCK]
     assert {record["model"] for record in records} == {"transformer_grouped_heads C=1"}
     assert records[0]["second_seconds"] == records[1]["second_seconds"]
@@ -75,23 +78,3 @@ def test_models_with_other_losses_are_not_timed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(grouped, "random_pair", other)
     with pytest.raises(UserError, match="these two models do not compute the same function"):
         next(grouped.constrained("tiny", SETTINGS))
-
-
-def test_report_of_heads_in_groups() -> None:
-    common = {"part": "grouped", "preset": "p", "column": "default", "pairs": 9, "ratio": 0.8}
-    common |= {"low": 0.5, "high": 1.0, "whole_parameters": 2000, "work": 64}
-    common |= {"first_seconds": 0.4, "second_seconds": 0.5, "unit": "sentences"}
-    update = {"measure": "update", "case": "u", "model": "m", "against": grouped.WITHOUT}
-    translation = {"measure": "translation", "case": "t", "model": "n", "against": STOCK}
-    records = [
-        {**common, **update, "parameters": 2000},
-        {**common, **translation, "parameters": 1500},
-    ]
-    lines = report.terminal({"records": records, "libraries": {"default": "torch"}}).splitlines()
-    rows = {line.split()[1]: line for line in lines if line.startswith("p ")}
-    assert "100.0% of 2,000" in rows["u"]
-    assert "+25.0% (+0.0% to +100.0%; 9 pairs); 0.400 and 0.500 s an update" in rows["u"]
-    assert "75.0% of 2,000" in rows["t"]
-    assert "0.80 (0.50 to 1.00; 9 pairs); 160 and 128 sentences/s" in rows["t"]
-    (target,) = (line for line in lines if "without head groups" in line)
-    assert target.split()[-3:] == ["0.80", "NOT", "reached"]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_collab.bench import decoding_speed
-from fairseq_collab.bench.checkpoints import Finished
-from fairseq_collab.bench.decoding_speed import main, markdown, summarise, time_in_turn
+from collab_common.errors import UserError
+from fairseq_collab.bench import fairseq_generate, report
+from fairseq_collab.bench.fairseq_generate import Finished, summarise
 from fairseq_collab.bench.settings import Settings
+from fairseq_collab.commands import bench
 
 
 def finished(speed: float, tokens: int = 1500) -> Finished:
@@ -35,9 +36,10 @@ def test_ratios_are_of_one_round() -> None:
         "target_tokens": 1500,
         "wall_seconds": 9,
     }
-    assert markdown({"models": records}).splitlines()[2:] == [
-        "| ordinary | 100 (50 to 110) | 1.00 (1.00 to 1.00) | 1,500 |",
-        "| pruned | 99 (60 to 120) | 1.20 (0.90 to 1.20) | 1,500 to 1,501 |",
+    table = report.markdown("decoding.md.j2", content={"models": records}).splitlines()[2:]
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in table] == [
+        ["ordinary", "100 (50 to 110)", "1.00 (1.00 to 1.00)", "1,500"],
+        ["pruned", "99 (60 to 120)", "1.20 (0.90 to 1.20)", "1,500 to 1,501"],
     ]
 
 
@@ -48,9 +50,9 @@ def test_every_other_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> No
         order.append(path.name)
         return finished(len(order), tokens=ord(path.name))
 
-    monkeypatch.setattr(decoding_speed, "fairseq_generate", translate)
+    monkeypatch.setattr(fairseq_generate, "translate", translate)
     models = [Path(name) for name in "abc"]
-    found = time_in_turn(models, ["A", "B", "C"], 3, Settings())
+    found = fairseq_generate.in_turn(models, 3, Settings(), lambda _: None)
     assert order == [*"abc", *"cba", *"abc"]
     for model, rounds in zip(models, found, strict=True):
         assert {one.tokens for one in rounds} == {ord(model.name)}, "each is told of its own"
@@ -65,26 +67,21 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def refused(capsys: pytest.CaptureFixture[str], data: Path, *more: object) -> str:
-    assert main([*map(str, (data, *more)), "--out", str(data / "speed.json")]) == 1
-    line = capsys.readouterr().err
-    assert line.startswith("python -m fairseq_collab.bench.decoding_speed: error: ")
-    assert line.count("\n") == 1, "and nothing was timed"
-    assert not (data / "speed.json").exists()
-    return line
+def test_what_is_refused(data: Path, tmp_path: Path) -> None:
+    def refused(told: str, data: Path, *models: Path, names: tuple[str, ...] = ()) -> None:
+        options = ("--decoding", *models, *(("--names", *names) if names else ()))
+        options = (*options, "--data", data, "--out", tmp_path / "speed.json")
+        with pytest.raises(UserError) as error:
+            bench.main([*map(str, options)])
+        assert str(error.value) == told
+        assert not (tmp_path / "speed.json").exists()
 
-
-def test_what_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, missing = data / "test.en-de.en.idx", tmp_path / "no.pt"
-    line = refused(capsys, data, "--models", here, here, "--names", "one")
-    told = "--names: 1 for 2 models; give one for each of --models, in their order"
-    assert line.endswith(f"{told}\n")
-    line = refused(capsys, data, "--models", here, missing, "--names", "one", "two")
-    assert line.endswith(f"{missing}: no such file; give checkpoints with --models\n")
-    (data / "test.en-de.en.idx").rename(tmp_path / "kept")
-    here = tmp_path / "kept"
-    line = refused(capsys, data, "--models", here, "--names", "one")
+    index, missing = data / "test.en-de.en.idx", tmp_path / "no.pt"
+    told = "--names: 1 for 2 models; give one for each model, in their order"
+    refused(told, data, index, index, names=("one",))
+    refused(f"{missing}: no such file; give checkpoints", data, index, missing)
+    index.rename(tmp_path / "kept")
     todo = "give the folder that fairseq-preprocess has written"
-    assert line.endswith(f"{data}: no binarised test set in it; {todo}\n")
-    line = refused(capsys, tmp_path / "nowhere", "--models", here, "--names", "one")
-    assert line.endswith(f"{tmp_path / 'nowhere'}: there is no such data folder; {todo}\n")
+    refused(f"{data}: no binarised test set in it; {todo}", data, tmp_path / "kept")
+    nowhere = tmp_path / "nowhere"
+    refused(f"{nowhere}: there is no such data folder; {todo}", nowhere, tmp_path / "kept")

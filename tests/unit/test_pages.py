@@ -64,6 +64,13 @@ def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFi
     assert "2.53" in page.read_text(), "--check writes nothing"
 
 
+def test_rows_are_chosen() -> None:
+    rows = [{"k": 1, "seed": 1}, {"k": 1, "seed": 2}, {"k": 2}]
+    assert pages.where(rows, k=1) == rows[:2]
+    assert pages.distinct(rows, "k") == [{"k": 1}, {"k": 2}]
+    assert pages.grid(["k"], [["a  b"]], padded=False) == "| k |\n|:---|\n| a b |"
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [

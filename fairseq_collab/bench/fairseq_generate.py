@@ -1,0 +1,226 @@
+"""The real ``fairseq-generate``, start to end: trained models beside their twins, or one another.
+
+Its own clock is the one of its last line, ``Translated N sentences (T tokens) in ... (S
+sentences/s, ...)``, which runs while it searches: no loading, no detokenising.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fairseq_collab
+from collab_common.errors import UserError
+from fairseq_collab.bench.models import STOCK
+from fairseq_collab.bench.settings import BEAM, Record, Settings
+from fairseq_collab.bench.timing import compare
+from fairseq_collab.bench.trained import trained_pairs, write_twin
+from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data
+from fairseq_collab.metrics.provenance import circumstances
+
+#: fairseq-generate's own last words.
+_TRANSLATED = re.compile(
+    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) .*?\(([\d.]+) sentences/s"
+)
+#: How far two scores of one translation may be apart, as printed.
+SCORE_TOLERANCE = 1e-3
+#: How often each model of a pair is run.
+TURNS = 3
+#: Sentences that it translates together, and those of which set.
+BATCH, SUBSET = 64, "test"
+#: Of the JSON file of decoding speeds.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished ``fairseq-generate``: seconds by its own clock and by ours, and its output.
+
+    Attributes:
+        tokens: of the best translations, ends of sentences included.
+        lines: ``H-`` and ``D-`` lines.
+    """
+
+    translating: float
+    wall: float
+    sentences: int
+    tokens: int
+    lines: list[str]
+
+
+def translate(path: Path, settings: Settings) -> Finished:
+    """Translate the test set with the real command.
+
+    Raises:
+        UserError: it failed.
+    """
+    command = [
+        *(str(Path(sys.executable).with_name("fairseq-generate")), str(settings.data)),
+        *("--user-dir", str(Path(fairseq_collab.__file__).parent), "--path", str(path)),
+        *("--gen-subset", SUBSET, "--beam", str(BEAM), "--batch-size", str(BATCH)),
+        *(["--cpu"] * (settings.device == "cpu")),
+        *(["--bf16"] * (settings.dtype == "bfloat16")),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    wall = time.perf_counter() - start
+    found = _TRANSLATED.search(done.stdout + done.stderr)
+    if done.returncode or found is None:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise UserError(f"fairseq-generate failed: {last}", path)
+    number, tokens = (int(count.replace(",", "")) for count in found.group(1, 2))
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("H-", "D-"))]
+    return Finished(number / float(found[3]), wall, number, tokens, lines)
+
+
+def in_turn(
+    models: Sequence[Path], rounds: int, settings: Settings, say: Callable[[str], None]
+) -> list[list[Finished]]:
+    """Translate with all models, so many rounds, every other one backwards.
+
+    Returns:
+        For each model, what every round found.
+    """
+    found: list[list[Finished]] = [[] for _ in models]
+    for number in range(rounds):
+        for i in range(len(models))[:: -1 if number % 2 else 1]:
+            say(f"round {number + 1} of {rounds}: {models[i]}")
+            found[i].append(translate(models[i], settings))
+    return found
+
+
+# ---- a trained model and its twin ----------------------------------------------------------------
+
+
+def run(settings: Settings) -> Iterator[Record]:
+    """Both models of each pair in turn: two records, by either clock.
+
+    Raises:
+        UserError: a command failed, or the two translations differ.
+    """
+    turns = 1 if settings.quick else TURNS
+    for pair in trained_pairs(settings):
+        with tempfile.TemporaryDirectory() as folder:
+            twin = Path(folder) / "twin.pt"
+            write_twin(pair, twin)
+            files = (twin, pair.path) if pair.twin_is_stock else (pair.path, twin)
+            stock, ours = in_turn(files, turns, settings, lambda _: None)
+        for one, other in zip(stock, ours, strict=True):
+            check_files(one.lines, other.lines)
+        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].sentences)
+        labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
+        labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
+        for case, field in (("its own clock", "translating"), ("start to end", "wall")):
+            times = [[getattr(run, field) for run in runs] for runs in (stock, ours)]
+            yield {**labels, "case": f"fairseq-generate, {case}", **compare(*times)}
+
+
+def check_files(stock: list[str], ours: list[str]) -> None:
+    """``H-`` and ``D-`` lines (number, score, text) must agree, scores to 1e-3.
+
+    Raises:
+        UserError: names the first line that does not.
+    """
+    if len(stock) != len(ours):
+        raise UserError(
+            f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
+        )
+    for one, other in zip(stock, ours, strict=True):
+        (name, score, text), (own_name, own_score, own_text) = (
+            line.split("\t", 2) for line in (one, other)
+        )
+        alike = (name, text) == (own_name, own_text)
+        if not alike or abs(float(score) - float(own_score)) > SCORE_TOLERANCE:
+            raise UserError(f"translations differ in {name}: {text!r} and {own_text!r}")
+
+
+# ---- any trained models --------------------------------------------------------------------------
+
+
+def decoding(
+    models: Sequence[Path], names: Sequence[str], rounds: int, settings: Settings, command: str
+) -> dict[str, Any]:
+    """How fast trained models translate, in turn: the content of the JSON file.
+
+    Raises:
+        UserError: see :func:`check`; or ``fairseq-generate`` failed.
+    """
+    check(Path(str(settings.data)), models, names)
+    load = os.getloadavg()
+    found = in_turn(models, rounds, settings, lambda text: print(text, file=sys.stderr))
+    return {
+        "version": VERSION,
+        "command": command,
+        **circumstances(settings.device == "cpu"),
+        "load_average_before": load,
+        "threads": settings.threads,
+        "data": settings.data,
+        "subset": SUBSET,
+        "beam": BEAM,
+        "batch": BATCH,
+        "models": summarise(models, names, found),
+    }
+
+
+def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:
+    """Everything that can be known to be wrong before anything is timed.
+
+    Raises:
+        UserError: the data folder or a model is not there, or there are not as many names as
+            models.
+    """
+    if len(names) != len(models):
+        what = f"{len(names)} for {len(models)} models"
+        raise UserError(what, "--names", "give one for each model, in their order")
+    check_data(data)
+    if not any(data.glob(f"{SUBSET}.*.idx")):
+        raise UserError(f"no binarised {SUBSET} set in it", data, GIVE_DATA)
+    for model in models:
+        if not model.is_file():
+            raise UserError("no such file", model, "give checkpoints")
+
+
+def summarise(
+    models: Sequence[Path], names: Sequence[str], found: Sequence[Sequence[Finished]]
+) -> list[Record]:
+    """One record a model: what every round found, and its spreads.
+
+    A ratio is the sentences/s of a model to those of the first model in the same round, so that
+    what slows the machine for longer than a round slows both.
+    """
+    speeds = [np.array([one.sentences / one.translating for one in rounds]) for rounds in found]
+    return [
+        {
+            "name": name,
+            "file": str(model),
+            "rounds": [
+                {
+                    "sentences": one.sentences,
+                    "sentences_per_second": round(float(rate), 2),  # as it was printed
+                    "target_tokens": one.tokens,
+                    "wall_seconds": round(one.wall, 2),
+                }
+                for one, rate in zip(rounds, speed, strict=True)
+            ],
+            "sentences_per_second": spread(speed),
+            "ratio": spread(speed / speeds[0]),
+        }
+        for model, name, rounds, speed in zip(models, names, found, speeds, strict=True)
+    ]
+
+
+def spread(values: Any) -> dict[str, float]:
+    """Median, least and most."""
+    found = {"median": np.median(values), "least": min(values), "most": max(values)}
+    return {name: round(float(value), 4) for name, value in found.items()}

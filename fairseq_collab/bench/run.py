@@ -1,0 +1,108 @@
+"""A whole benchmark: all parts in turn, each timed one with both matrix libraries.
+
+The library is chosen by an environment variable, see :mod:`fairseq_collab.kernels.onednn`:
+*default* is what our linear maps choose on this processor, *same* torch's own, which fairseq's
+model uses always.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from fairseq_collab.bench import core, counters, fairseq_generate, generate, grouped, memory, train
+from fairseq_collab.bench.settings import Record, Settings
+from fairseq_collab.kernels.onednn import LIBRARIES, VARIABLE, matrix_library
+from fairseq_collab.metrics.provenance import circumstances
+
+VERSION = 1  # of the JSON file
+DEFAULT, SAME = "default", "same"
+CASES = {
+    "generate": generate.run,
+    "alone": generate.run_alone,
+    "train": train.run,
+    "grouped": grouped.run,
+    "core": core.run,
+    "memory": memory.run,
+    "counters": counters.run,
+}
+#: Parts that are timed with each library.  Head groups are measured mainly against our own models,
+#: which multiply with the same one.
+TIMED = ("generate", "train", "core")
+_ALLOCATOR = "MALLOC_"  # environment variables of glibc's allocator begin so
+
+
+def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any]:
+    """Run all parts; the content of the JSON file."""
+    start, load = time.time(), os.getloadavg()
+    torch.set_num_threads(settings.threads)
+    records: list[Record] = []
+    libraries: dict[str, str] = {}
+    with quiet():
+        for part in tqdm(parts, unit="part", disable=None):
+            for column, options in columns(part, settings):
+                with chosen(column):
+                    libraries[column] = matrix_library()
+                    found = CASES[part](options)
+                    records += [{**record, "column": column} for record in found]
+                    if part == "generate" and column == DEFAULT:
+                        found = fairseq_generate.run(options)
+                        records += [{**record, "column": column} for record in found]
+    return {
+        "version": VERSION,
+        "command": command,
+        **circumstances(cpu=settings.device == "cpu"),
+        "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)),
+        "seconds": round(time.time() - start, 1),
+        "load_before": load[0],
+        "allocator": {k: v for k, v in os.environ.items() if k.startswith(_ALLOCATOR)},
+        "libraries": libraries,
+        "settings": asdict(settings),
+        "records": records,
+    }
+
+
+def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """With which libraries a part is measured; with torch's own once only."""
+    yield DEFAULT, settings
+    with chosen(DEFAULT):
+        twice = part in TIMED and settings.device == "cpu" and matrix_library() != LIBRARIES[0]
+    if twice:
+        yield SAME, replace(settings, main_only=True)
+
+
+@contextlib.contextmanager
+def chosen(column: str) -> Iterator[None]:
+    """Multiply with the library of a column, whatever the environment says."""
+    before = os.environ.pop(VARIABLE, None)
+    if column == SAME:
+        os.environ[VARIABLE] = LIBRARIES[0]
+    matrix_library.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        matrix_library.cache_clear()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without fairseq's word on every step."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
