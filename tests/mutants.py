@@ -366,7 +366,7 @@ MUTANTS = [
     ),
     Mutant(
         "undecided gates are told",
-        "fairseq_collab/checkpoints/prune/gates.py",
+        "fairseq_collab/checkpoints/prune/choices.py",
         "if undecided and not rounding:",
         "if False:",
         (CHOICE_TESTS, "-k", "between"),

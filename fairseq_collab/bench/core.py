@@ -31,6 +31,7 @@ from fairseq_collab.bench.authors import AuthorsAttention
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 from fairseq_collab.bench.settings import BEAM, Budget, Record, Settings
 from fairseq_collab.bench.timing import timed, unequal
+from fairseq_collab.kernels.onednn import swap_linear
 
 DIM, HEADS = 512, 8
 #: d/K of the collaborative heads, and those that the authors' form is timed at, too.

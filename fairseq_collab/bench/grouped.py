@@ -14,10 +14,11 @@ it is timed, both must give the same translations.  Heads go by chance, through 
 from __future__ import annotations
 
 import copy
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.bench import train
@@ -33,15 +34,13 @@ from fairseq_collab.bench.models import HEADSIZE, STOCK, Variant, preset_options
 from fairseq_collab.bench.settings import PRESETS, Record, Settings
 from fairseq_collab.bench.timing import timed
 from fairseq_collab.bench.work import random_task
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import random_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, keep_heads
-from fairseq_collab.checkpoints.prune.trained import (
+from fairseq_collab.checkpoints.prune.surgery import (
     GROUPED,
-    Trained,
-    build,
-    find_attentions,
-    sized_options,
-    weights_of,
+    Kept,
+    heads_by_attention,
 )
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_collab.models.layers import SITES
@@ -92,9 +91,8 @@ def whole_model(preset: str, settings: Settings) -> tuple[Trained, Any, Case]:
     case = fixed_case(preset, settings.quick)
     task = random_task(preset, case.sentences, settings.seed)
     stock, whole = random_pair(Variant(HEADSIZE), preset, task, settings.seed)
-    cfg, name = Namespace(model=Namespace(**preset_options(preset))), Path(f"the {preset} model")
-    attentions = find_attentions(whole, name)
-    return Trained(name, {"cfg": cfg}, whole.eval(), task, attentions), stock, case
+    cfg, name = OmegaConf.create({"model": preset_options(preset)}), Path(f"the {preset} model")
+    return Trained(name, {"cfg": cfg}, whole.eval(), task), stock, case
 
 
 def pruned(
@@ -106,7 +104,7 @@ def pruned(
         UserError: the pruned model translates otherwise than the masked one.
     """
     kept = random_heads(trained.heads, dict.fromkeys(SITES, count), settings.seed)
-    small = without(trained, kept)
+    small = surgery.pruned(trained, kept).model
     name = f"{HEADSIZE}, {count} of {trained.heads['encoder'][0]} heads"
     # The whole model is copied, since preparing it for inference changes it.
     models = {WHOLE: copy.deepcopy(trained.model), STOCK: stock, name: small}
@@ -122,21 +120,13 @@ def pruned(
     yield from timed(labels, programs, found, case.budget, [(WHOLE, name), (STOCK, name)])
 
 
-def without(trained: Trained, kept: Kept) -> Any:
-    """The model that has lost all heads but the ``kept``."""
-    weights = keep_heads(trained, weights_of(trained), kept)
-    counts = {site: [len(heads) for heads in layers] for site, layers in kept.items()}
-    return build(trained, sized_options(trained, HEADSIZE, counts), weights)
-
-
 def masked(trained: Trained, kept: Kept) -> Any:
     """A copy of the model in which the outputs of all heads but the ``kept`` are zero."""
     model = copy.deepcopy(trained.model)
-    for site, layers in trained.attentions.items():
-        for heads, (name, attention) in zip(kept[site], layers.items(), strict=True):
-            gone = sorted(set(range(attention.num_heads)) - set(heads))
-            columns = model.get_submodule(name).out_proj.weight.detach()  # (d, H * h_v)
-            columns.unflatten(1, (attention.num_heads, -1))[:, gone] = 0
+    for one, heads in heads_by_attention(trained, kept):
+        gone = sorted(set(range(one.module.num_heads)) - set(heads))
+        columns = model.get_submodule(one.name).out_proj.weight.detach()  # (d, H * h_v)
+        columns.unflatten(1, (one.module.num_heads, -1))[:, gone] = 0
     return model
 
 
