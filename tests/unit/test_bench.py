@@ -12,7 +12,6 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention import linear as onednn
 from fairseq_collab.bench import authors, core, fairseq_generate, generate, run, train
 from fairseq_collab.bench.counters import CopyCounter
 from fairseq_collab.bench.models import (
@@ -28,6 +27,7 @@ from fairseq_collab.bench.settings import Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.commands import bench as command
+from fairseq_collab.kernels import onednn
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 VARIANTS = [
