@@ -162,7 +162,8 @@ def step_of_rows(core: Any, x: Tensor, order: Tensor, state: IncrementalState) -
 
 def step_of_ours(core: Any, x: Tensor, order: Tensor, state: IncrementalState) -> Tensor:
     """As :class:`fairseq_collab.models.decoder.Decoder` does."""
-    history = beam_history(state) or start_beam_history(state, x.size(1) // BEAM, x.size(1), x)
+    started = beam_history(state) if state else None
+    history = started or start_beam_history(state, x.size(1) // BEAM, x.size(1), x)
     history.extend()
     folded = fold_beams(x, history.beam)  # (beam, B, d)
     output, _ = core(folded, folded, folded, incremental_state=state, need_weights=False)

@@ -92,7 +92,7 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_checkpoint_of_another_kind(data: Path, trained: Path, tmp_path: Path) -> None:
-    told = "is the checkpoint of a CollabTransformer; give one of fairseq's transformer"
+    told = "is the checkpoint of a transformer_collab; give one of fairseq's transformer"
     with pytest.raises(UserError, match=told):
         run(tmp_path / "x.json", "--only", "generate", "--data", data, "--checkpoint", trained)
     assert not (tmp_path / "x.json").exists()
