@@ -11,6 +11,8 @@ import pytest
 from collab_common.errors import UserError
 from fairseq_collab.bench import memory
 from fairseq_collab.bench.models import STOCK
+from fairseq_collab.bench.run import run as whole_run
+from fairseq_collab.bench.settings import Settings
 from fairseq_collab.commands import bench
 
 TINY = ("--presets", "tiny", "--quick", "--threads", 1)
@@ -64,18 +66,17 @@ def test_report_of_two_runs(finished: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_generate_with_trained_models(
-    data: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Natural lengths, both in memory and by the real fairseq-generate."""
-    options = ("--only", "generate", "--data", data, "--collab-checkpoint", trained)
-    records = run(tmp_path / "bench.json", *options)["records"]
-    assert {r["case"] for r in records if r["preset"] == "trained"} == {
+def test_generate_with_trained_models(data: Path, trained: Path) -> None:
+    """Natural lengths, both in memory and by the real fairseq-generate; no random models."""
+    checkpoint = {"data": str(data), "collab_checkpoint": str(trained)}
+    settings = Settings(presets=(), quick=True, threads=1, **checkpoint)
+    records = whole_run(settings, ["generate"], "bench")["records"]
+    assert {r["case"] for r in records} == {
         "natural lengths, beam 5, batch 64",
         "fairseq-generate, its own clock",
         "fairseq-generate, start to end",
     }
-    assert "transformer_collab K=d/4" in capsys.readouterr().out
+    assert {r["model"] for r in records} == {"transformer_collab K=d/4"}
 
 
 @pytest.mark.slow
@@ -88,7 +89,7 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert record["peak_bytes"] >= record["before_bytes"] > 0
     assert not out.with_suffix(".png").exists()
     with pytest.raises(UserError, match="benchmark of memory: KeyError: 'huge'"):
-        next(memory.run(memory.Settings(presets=("huge",), threads=1)))
+        next(memory.run(Settings(presets=("huge",), threads=1)))
 
 
 def test_a_checkpoint_of_another_kind(data: Path, trained: Path, tmp_path: Path) -> None:
