@@ -27,6 +27,7 @@ case "$name $*" in
 esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"
 [ "$1" != "$FAILS" ] || exit "$STATUS"
+[ "$1" != reparametrize ] || cat "$LOG"
 while [ $# -gt 1 ]; do
     case $1 in
         --output) cp "$MADE" "$2" ;;

@@ -34,6 +34,7 @@ ROOMS = (
     "results",
     "bench",
     "commands",
+    "former",
 )
 #: Imports against the order that are still to be mended.
 KNOWN = {
