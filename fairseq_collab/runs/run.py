@@ -207,6 +207,8 @@ class Run:
             return
         saved, asked = flat(self.config()), flat(config)
         for key in sorted(saved.keys() | asked.keys()):
+            if key == "evaluation.task" and key not in saved:  # of an earlier version
+                continue
             if saved.get(key) != asked.get(key):
                 raise UserError(
                     f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for",
