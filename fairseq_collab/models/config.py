@@ -118,6 +118,8 @@ def _key_dim_in(site: str) -> Any:
 
 
 # mypy cannot follow a base class that make_dataclass makes at run time: hence the ignores below.
+# The defaults here are the authors' (xavier, embed); configs/model/collab.yaml has block and key,
+# which start as concatenated heads do.  Both stay: trained models and commands rely on them.
 @dataclass
 class CollabOptions(TransformerOptions):  # type: ignore[misc, valid-type]
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""

@@ -3,7 +3,8 @@
     OUT/METHOD-K/score.json, valid.log, fit.json       recipes/reparametrize.sh; trained without K
     MODEL/model.pt, command, valid.log, test.log       recipes/grouped_lm.sh
 
-Runs of summaries were scored as translations (:func:`add_rouge`).
+Runs of summaries were scored as translations (:func:`add_rouge`), and no run said which of its
+attentions has how many heads (:func:`add_heads`).
 
 What the folders do not say is not there: these are no whole records.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.rouge import rouge
+from fairseq_collab.runs.evaluate import model_figures
 from fairseq_collab.runs.fairseq_output import entries, perplexity, read_lines
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import read_system
@@ -127,3 +129,15 @@ def add_rouge(run: Run) -> None:
         rouges = rouge(system.hypotheses, system.references)
         found = {"rouge": rouges.scores, "rouge_signature": rouges.signature}
         run.finish(dataclasses.replace(record, task="summarization", **found))
+
+
+def add_heads(run: Run) -> None:
+    """Make the record of a finished run say its heads by site.
+
+    Raises:
+        UserError: its model cannot be read.
+    """
+    record = run.score()
+    if record and record.heads_by_site is None and run.average.exists():
+        found = model_figures(run, run.config())["heads_by_site"]
+        run.finish(dataclasses.replace(record, heads_by_site=found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from commands import REPOSITORY
 
 from collab_common.errors import UserError
 from fairseq_collab.former.perplexity import make
-from fairseq_collab.runs.former import language_model, reparametrized, without_model
+from fairseq_collab.runs.former import add_heads, language_model, reparametrized, without_model
+from fairseq_collab.runs.run import Run
 
 STORED = REPOSITORY / "tests" / "stored"
 
@@ -58,3 +60,18 @@ def test_what_is_refused_of_reparametrised_models(tmp_path: Path) -> None:
     (tmp_path / "trained" / "valid.log").write_text("Killed\n")
     with pytest.raises(UserError, match=r"valid.log: no validation loss in it"):
         reparametrized(tmp_path)
+
+
+def test_heads_by_site_of_a_record_of_version_1(tmp_path: Path) -> None:
+    """From the model; what else the record says stays."""
+    folder = tmp_path / "key_dim-8"
+    shutil.copytree(STORED / "sweep" / "key_dim-8", folder)
+    text = (folder / "config.yaml").read_text().replace("/tmp/stored/copy", str(STORED / "copy"))
+    plugin = str(REPOSITORY / "fairseq_collab")
+    (folder / "config.yaml").write_text(text.replace("/tmp/stored/fairseq_collab", plugin))
+    before = Run(folder).score()
+    assert before is not None
+    assert before.heads_by_site is None
+    add_heads(Run(folder))
+    heads = {site: [2] for site in ("encoder", "decoder", "cross")}
+    assert Run(folder).score() == dataclasses.replace(before, heads_by_site=heads)
