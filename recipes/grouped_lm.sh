@@ -7,145 +7,73 @@
 #   DATA=DIR      the binarised folder (default: data/wikitext2; made if it is not there)
 #   OUT=DIR       where everything goes (default: runs/grouped_lm_wikitext2)
 #   SEED=N        of all trainings, and of heads by chance (default: 1)
-#   UPDATES=N     of the trainings, 2,048 words each (default: 2000, about two epochs)
-#   TUNE=N        of the fine-tunings (default: 500)
+#   UPDATES=N, TUNE=N    of the trainings and the fine-tunings (default: those of configs/experiment/)
+#   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
+#   SWEEP='...'   further overrides of all trainings
 #
-# Stages: 1 data. 2 train: ordinary heads, heads in 4 and in 2 groups. 3 vote and prune: the head of
-# each group that was elected, and as many by chance, of ordinary heads. 4 fine-tune: those, and the
-# ordinary heads for as long. 5 perplexities of all, as a table (OUT/perplexity.md and .json).
+# Stages: 1 train (OUT/trained): ordinary heads, heads in 4 and in 2 groups. 2 vote and prune
+# (OUT/pruned, measured in OUT/kept): the head of each group that was elected, and as many by chance,
+# of ordinary heads. 3 fine-tune (OUT/tuned): those, and the ordinary heads for as long.
+# 4 perplexities of all, as a table (OUT/table).
 #
-# Each of OUT's folders is one model: model.pt, command (what made it), train.log, and what
-# fairseq-eval-lm says of it. Interrupt the recipe whenever you like: given again, it goes on; a
-# training goes on from its last checkpoint, and a file that is there is whole.
+# Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
 source recipes/common.sh
 
-DATA=${DATA:-data/wikitext2}
+data=${DATA:-data/wikitext2}
 OUT=${OUT:-runs/grouped_lm_wikitext2}
 SEED=${SEED:-1}
-UPDATES=${UPDATES:-2000}
-TUNE=${TUNE:-500}
-heads=8
-kept=(4 2)   # a half and a quarter
+kept=(4 2)   # of 8 heads: a half and a quarter
+size=16      # of a head
 
 command -v fairseq-collab > /dev/null || activate
 set_variables
 
 find_device
 
-size=16   # of a head
-length=128   # of what a model reads at once
-model=(
-    --decoder-layers 2 --decoder-embed-dim $((heads * size)) --decoder-ffn-embed-dim 256
-    --decoder-attention-heads $heads --tokens-per-sample $length --dropout 0.1
-    --adaptive-input --adaptive-input-cutoff 2000,10000
-    --adaptive-softmax-cutoff 2000,10000 --tie-adaptive-weights --tie-adaptive-proj
-)
-training=(
-    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1 --lr-scheduler polynomial_decay
-    --ddp-backend legacy_ddp --max-tokens 2048 --seed "$SEED" --num-workers 0 --log-format simple
-    --disable-validation --save-interval-updates 500 --keep-interval-updates 1
-    --no-epoch-checkpoints
-)
-ordinary=(--arch transformer_lm_headsize_n --criterion adaptive_loss)
-
-# logged FILE COMMAND...: what COMMAND prints is added to FILE
-logged() {
-    "${@:2}" >> "$1" 2>&1 || { echo "grouped_lm: ${*:2:2} failed: see $1" >&2; exit 1; }
-}
-
-# train NAME UPDATES OPTION...: OUT/NAME/model.pt
-train() {
-    local folder=$OUT/$1 updates=$2
-    [ -e "$folder/model.pt" ] && return
-    echo "$1: $updates updates"
-    mkdir -p "$folder"
-    local command=(
-        fairseq-train "$DATA" --user-dir fairseq_collab --task language_modeling "${@:3}"
-        "${model[@]}" "${training[@]}" "${cpu[@]}" --max-update "$updates"
-        --total-num-update "$updates" --save-dir "$folder/training"
-    )
-    printf '%q ' "${command[@]}" > "$folder/command"
-    logged "$folder/train.log" "${command[@]}"
-    mv "$folder/training/checkpoint_last.pt" "$folder/model.pt"
-    rm -r "$folder/training"
-}
-
-# prune NAME SOURCE OPTION...: OUT/NAME/model.pt, fewer heads of the model SOURCE
-prune() {
-    local folder=$OUT/$1
-    [ -e "$folder/model.pt" ] && return
-    mkdir -p "$folder"
-    local command=(
-        fairseq-collab prune "$OUT/$2/model.pt" --data "$DATA" "${@:3}"
-        --output "$folder/model.pt"
-    )
-    printf '%q ' "${command[@]}" > "$folder/command"
-    "${command[@]}"
-}
-
-# tune NAME OPTION...: OUT/NAME-tuned/model.pt, trained on from OUT/NAME/model.pt
-tune() {
-    train "$1-tuned" "$TUNE" --finetune-from-model "$OUT/$1/model.pt" "${ordinary[@]}" \
-        --lr 5e-4 --warmup-updates 0 "${@:2}"
-}
-
-# measure NAME: perplexity in blocks of the length of the training, each read by itself
-measure() {
-    local folder=$OUT/$1 subset
-    for subset in valid test; do
-        [ -e "$folder/$subset.log" ] && continue
-        local command=(
-            fairseq-eval-lm "$DATA" --user-dir fairseq_collab --path "$folder/model.pt"
-            --gen-subset $subset --tokens-per-sample $length --max-tokens 2048
-            --num-workers 0 --no-progress-bar "${cpu[@]}"
-        )
-        { printf '$ '; printf '%q ' "${command[@]}"; echo; } > "$folder/$subset.part"
-        logged "$folder/$subset.part" "${command[@]}"
-        mv "$folder/$subset.part" "$folder/$subset.log"
-    done
-}
-
-echo "== 1 data"
-if [ ! -e "$DATA/manifest.json" ]; then
-    python -m data_prep.wikitext2 --out "$DATA" ${FROM:+--from "$FROM"}
+if [ ! -e "$data/manifest.json" ]; then
+    python -m data_prep.wikitext2 --out "$data" ${FROM:+--from "$FROM"}
 fi
-mkdir -p "$OUT"
 
-echo "== 2 train"
-rate=(--lr 2e-3 --warmup-updates 200)
-train ordinary "$UPDATES" "${ordinary[@]}" "${rate[@]}"
+train=grouped_lm_wikitext2 tune=grouped_lm_finetune_wikitext2   # experiments of configs/
+counts=$(IFS=,; echo "${kept[*]}")
+seed=common.seed="choice($SEED)"
+
+echo "== 1 train"
+updates=(${UPDATES:+"optimization.max_update=$UPDATES"})
+sweep "$train" trained method="choice(ordinary)" model=lm_concatenated "$seed" "${updates[@]}"
+sweep "$train" trained method="choice(grouped)" model=lm_grouped \
+    model.head_groups="choice($counts)" "$seed" "${updates[@]}"
+
+echo "== 2 vote and prune"
+pruned=$(realpath -m "$OUT/pruned")
+trained=$(realpath -m "$OUT/trained")
+mkdir -p "$pruned"
 for count in "${kept[@]}"; do
-    train "grouped-$count" "$UPDATES" --arch transformer_lm_grouped_heads --head-groups "$count" \
-        --criterion adaptive_loss_with_head_groups "${rate[@]}"
+    vote_and_prune "$count-$SEED" \
+        "$trained/method-grouped_head_groups-${count}_seed-$SEED/average.pt" \
+        "$trained/method-ordinary_seed-$SEED/average.pt" "$SEED" "$count"
+    for method in voted random; do
+        fairseq-collab score "$pruned/$method-$count-$SEED.pt" --data "$data" "${cpu[@]}" \
+            --run "$OUT/kept/$method-$count-$SEED" --set "method=$method" \
+            --set "heads_in_decoder=$count" || note $?
+    done
 done
 
-echo "== 3 vote and prune"
-for count in "${kept[@]}"; do
-    grouped=$OUT/grouped-$count
-    if [ ! -e "$grouped/votes.json" ]; then
-        fairseq-collab vote "$grouped/model.pt" "$DATA" "${cpu[@]}" --output "$grouped/votes.json"
-    fi
-    prune "voted-$count" "grouped-$count" --votes "$grouped/votes.json"
-    prune "random-$count" ordinary --random "$SEED" --keep "$count"
+echo "== 3 fine-tune"
+updates=(${TUNE:+"optimization.max_update=$TUNE"})
+from=checkpoint.finetune_from_model
+sweep "$tune" tuned method="choice(ordinary-tuned)" "$seed" "${updates[@]}" \
+    "$from=$trained/method-ordinary_seed-$SEED/average.pt"
+for method in voted random; do
+    sweep "$tune" tuned method="choice($method-tuned)" model.heads_in_decoder="choice($counts)" \
+        model.head_size=$size "$seed" "${updates[@]}" \
+        "$from=$pruned/$method-\${model.heads_in_decoder}-$SEED.pt"
 done
 
-echo "== 4 fine-tune"
-tune ordinary
-for count in "${kept[@]}"; do
-    few=(--heads-in-decoder "$count" --head-size $size)
-    tune "voted-$count" "${few[@]}"
-    tune "random-$count" "${few[@]}"
-done
-
-echo "== 5 perplexities"
-models=(ordinary)
-for count in "${kept[@]}"; do models+=("grouped-$count"); done
-for count in "${kept[@]}"; do models+=("voted-$count" "random-$count"); done
-models+=(ordinary-tuned)
-for count in "${kept[@]}"; do models+=("voted-$count-tuned" "random-$count-tuned"); done
-for name in "${models[@]}"; do measure "$name"; done
-python -m fairseq_collab.metrics.perplexity "${models[@]/#/$OUT/}" --data "$DATA" --out "$OUT" \
-    "${cpu[@]}"
+echo "== 4 table"
+fairseq-collab table "$OUT/trained" "$OUT/kept" "$OUT/tuned" --x none --against none \
+    --columns perplexity.valid,perplexity.test,heads_by_site,parameters --out "$OUT/table"
+exit "$failed"

@@ -11,7 +11,7 @@
 #
 # Stages: 1 train (OUT/trained): ordinary heads, and heads in 2 groups. 2 vote and prune (OUT/pruned):
 # the head of each group that was elected, and as many by chance, of ordinary heads. 3 fine-tune
-# (OUT/tuned): those, and the ordinary heads for as long. 4 ROUGE of all, as a table (OUT/table).
+# (OUT/tuned): those, and the ordinary heads for as long. 4 ROUGE of 1 and 3, as tables.
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -61,6 +61,9 @@ sweep "$tune" tuned "$ordinary" model.head_size=null "$seeds" \
 sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$seed.pt"
 sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$seed.pt"
 
-echo "== 4 table"
-python -m fairseq_collab.results.rouge_table "$OUT/trained" "$OUT/tuned" --out "$OUT/table"
+echo "== 4 tables"
+for folder in trained tuned; do
+    fairseq-collab table "$OUT/$folder" --x none --against none --out "$OUT/$folder/table" \
+        --columns rouge.R1,rouge.R2,rouge.RL,parameters,key_bytes_per_target_token
+done
 exit "$failed"

@@ -20,7 +20,7 @@
 # Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
 # alone with the decoder frozen. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
 # tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
-# 6 heads kept against BLEU: OUT/heads_kept.md, .json and .png.
+# 6 heads kept against BLEU: a table of each of these folders (OUT/tables).
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -116,5 +116,8 @@ echo "== 5 from scratch"
 shaped grouped_heads scratch optimization.max_epoch="$epochs"
 
 echo "== 6 heads kept against BLEU"
-python -m fairseq_collab.results.kept "$OUT" --baseline "$baseline"
+for folder in "$baseline" "$OUT"/{gated/all,gated/encoder,tuned,scratch}; do
+    fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
+        --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
+done
 exit "$failed"

@@ -28,7 +28,7 @@
 # The paper states early stopping, beam 5 and no length penalty. Ours: 10 epochs of patience, 100 at
 # most, the last 5 averaged.
 set -euo pipefail
-variant=fairseq pair=de-en averaged=5 usual_key_dim=128
+variant=fairseq pair=de-en usual_key_dim=128
 papers_batches=1
 out=runs/iwslt14
 # shellcheck source=recipes/stages.sh
@@ -38,16 +38,8 @@ parse_options "$@"
 set_up
 
 batches
-model wmt_en_de   # 8 heads, 2,048 wide feed-forward: base, unlike transformer_iwslt_de_en
-training=(
-    --share-decoder-input-output-embed
-    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --weight-decay 0.0001
-    --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 4096 --max-epoch 100 --patience 10 --seed 1
-)
-generation=(--beam 5 --lenpen 1 --max-tokens 4096)
-subwords=subword_nmt
+configured iwslt14
+model wmt_en_de fork_   # 8 heads, 2,048 wide feed-forward: base, unlike transformer_iwslt_de_en
 [ "$variant" != cased ] || subwords=sentencepiece
 
 all_stages iwslt14 "clean, tokenise, segment"

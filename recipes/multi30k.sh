@@ -24,7 +24,7 @@
 #
 # No paper: sizes and training are those of results/multi30k.md.
 set -euo pipefail
-variant=test2016 pair=en-de averaged=5 usual_key_dim=64
+variant=test2016 pair=en-de usual_key_dim=64
 papers_batches=1
 out=runs/multi30k
 # shellcheck source=recipes/stages.sh
@@ -33,15 +33,7 @@ parse_options "$@"
 set_up
 
 batches
-ours multi30k
-training=(
-    --share-all-embeddings
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
-    --warmup-updates 1000 --dropout 0.3
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 2048 --max-epoch 16 --seed 1
-)
-generation=(--beam 5 --max-tokens 4096)
-subwords=sentencepiece
+configured multi30k
+model multi30k
 
 all_stages multi30k_recipe "check, segment"

@@ -1,10 +1,11 @@
 # What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
 #
-# A recipe sets its defaults (variant, pair, out, averaged, papers_batches), calls parse_options "$@"
-# and set_up, sets what `train_to_score` wants, and calls `all_stages`.
+# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@", set_up,
+# batches, configured NAME and model, and then all_stages. What is trained and translated with stands
+# in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
-stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim=""
+stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
 dry_run=no force=() source_options=() own=() extra=()
 here=$PWD
 
@@ -58,7 +59,7 @@ parse_options() {
     whole_number --stop-stage "$stop_stage"
     whole_number --jobs "$jobs"
     whole_number --gpus "$gpus"
-    whole_number --average "$averaged"
+    [ -z "$averaged" ] || whole_number --average "$averaged"
     [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
     [ "$stage" -ge 1 ] && [ "$stop_stage" -le 8 ] && [ "$stage" -le "$stop_stage" ] ||
         fail "--stage $stage --stop-stage $stop_stage: stages are 1 to 8"
@@ -141,49 +142,66 @@ batches() {
     fi
 }
 
-# model SIZE: --method and --key-dim as fairseq's options, with the choices of the papers' code.
-model() {
-    local size=$1
-    local fork=(--attention-scale embed --value-init fork)
-    case $method in
-        vanilla)
-            [ -z "$key_dim" ] || fail "--key-dim: fairseq's own transformer has none"
-            architecture=(--arch "transformer_$size")
-            ;;
-        collab)
-            architecture=(
-                --arch "transformer_collab_$size" --key-dim "${key_dim:-$usual_key_dim}"
-                --collaborative-sites encoder,decoder,cross --mixing-init xavier "${fork[@]}"
-            )
-            ;;
-        concatenated)
-            architecture=(
-                --arch "transformer_headsize_n_$size" --key-dim "${key_dim:-$usual_key_dim}"
-                --key-init fork "${fork[@]}"
-            )
-            ;;
-        *) fail "--method $method: vanilla, collab or concatenated" ;;
-    esac
+# settings SECTIONS FILE...: what files of configs/ say in these sections, as options of fairseq's
+# commands, a word a line. Without Python: a dry run needs no environment. What depends on the machine
+# or stands elsewhere (SKIPPED) is left out.
+settings() {
+    awk -v wanted=" $1 " -v skipped=" _name keep_last_epochs save_dir update_freq user_dir " '
+        { sub(/[ \t]*#.*/, "") }
+        /^[a-z0-9_]+:$/ { section = substr($0, 1, length($0) - 1) }
+        { chosen = section == "defaults" && sub(/^  - /, "  ") }
+        /^(  )?[a-z0-9_]+: / {
+            key = substr($1, 1, length($1) - 1)
+            value = substr($0, index($0, ": ") + 2)
+            place = /^[a-z_]/ ? "model" : chosen ? key : section   # configs/model/: no sections
+            gsub(/[][]/, "", value)   # a list of one
+            if (!index(wanted, " " place " ") || index(skipped, " " key " ")) next
+            if (value == "null" || value == "false") next
+            gsub(/_/, "-", key)
+            print "--" key
+            if (value != "true") print value
+        }' "${@:2}"
 }
 
-# ours SIZE: the same, with the choices of configs/model/: both methods start alike.
-ours() {
-    local size=$1 key=${key_dim:-$usual_key_dim}
+# configured NAME: `training` and `generation` of configs/data/NAME.yaml and configs/train/NAME.yaml,
+# the subwords that are joined, and how many checkpoints are averaged.
+configured() {
+    local files=(configs/base.yaml "configs/data/$1.yaml" "configs/train/$1.yaml") word
+    local sections="common criterion optimizer lr_scheduler model optimization dataset checkpoint"
+    training=()
+    while IFS= read -r word; do
+        [ "$word" = --gen-subset ] && { IFS= read -r word; continue; }
+        [ "$word" = --fp16 ] && [ "$gpus" -eq 0 ] && continue   # fairseq has none on a CPU
+        training+=("$word")
+    done < <(settings "$sections" "${files[@]}")
+    mapfile -t generation < <(settings generation "${files[@]}")
+    generation+=(--max-tokens "$(value max_tokens "${files[@]}")")
+    subwords=$(value post_process "${files[@]}")
+    averaged=${averaged:-$(value keep_last_epochs "${files[@]}")}
+}
+
+# value KEY FILE...: the last that files of configs/ say of it.
+value() {
+    sed -n "s/^ *$1: *\([^ #]*\).*/\1/p" "${@:2}" | tail -n 1
+}
+
+# model SIZE [fork_]: --method and --key-dim as fairseq's options, those of configs/model/; with fork_
+# the choices of the papers' code, and fairseq's own transformer (vanilla) beside them.
+model() {
+    local size=$1 file=configs/model/${2:-}$method.yaml options
+    if [ "$method" = vanilla ] && [ -n "${2:-}" ]; then
+        [ -z "$key_dim" ] || fail "--key-dim: fairseq's own transformer has none"
+        architecture=(--arch "transformer_$size")
+        return
+    fi
     case $method in
-        collab)
-            architecture=(
-                --arch "transformer_collab_$size" --key-dim "$key"
-                --mixing-init block --attention-scale key
-            )
-            ;;
-        concatenated)
-            architecture=(
-                --arch "transformer_headsize_n_$size" --key-dim "$key"
-                --key-init fork --attention-scale key
-            )
-            ;;
-        *) fail "--method $method: collab or concatenated" ;;
+        collab | concatenated) ;;
+        *) fail "--method $method: ${2:+vanilla, }collab or concatenated" ;;
     esac
+    mapfile -t options < <(settings model "$file")
+    architecture=(
+        --arch "$(value _name "$file")_$size" --key-dim "${key_dim:-$usual_key_dim}" "${options[@]}"
+    )
 }
 
 # all_stages MODULE WHAT: of the corpus of data_prep.MODULE; WHAT its third stage does to the text.
@@ -195,7 +213,8 @@ all_stages() {
     train_to_score
 }
 
-# Stages 5 to 8, the same everywhere. The recipe sets: architecture, training, generation, subwords.
+# Stages 5 to 8, the same everywhere, with architecture, training, generation and subwords as
+# `model` and `configured` have set them.
 train_to_score() {
     local cpu=()
     [ "$gpus" -gt 0 ] || cpu=(--cpu --num-workers 0)

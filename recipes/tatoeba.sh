@@ -23,7 +23,7 @@
 #
 # No paper: the training is that of configs/train/tatoeba.yaml, which is not tuned.
 set -euo pipefail
-variant=opus pair=en-de averaged=5 usual_key_dim=64
+variant=opus pair=en-de usual_key_dim=64
 papers_batches=1
 out=runs/tatoeba
 # shellcheck source=recipes/stages.sh
@@ -32,15 +32,7 @@ parse_options "$@"
 set_up
 
 batches
-ours multi30k
-training=(
-    --share-all-embeddings
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
-    --warmup-updates 2000 --dropout 0.2
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 4096 --max-epoch 12 --seed 1
-)
-generation=(--beam 5 --max-tokens 4096)
-subwords=sentencepiece
+configured tatoeba
+model multi30k
 
 all_stages tatoeba "check, split, segment"

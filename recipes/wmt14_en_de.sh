@@ -27,7 +27,7 @@
 # The paper's code does not state the number of updates, averaging, beam and length penalty:
 # 100,000, the last 5 epochs, 4 and 0.6 are ours.
 set -euo pipefail
-variant=wmt14 pair=en-de averaged=5 usual_key_dim=128
+variant=wmt14 pair=en-de usual_key_dim=128
 papers_batches=8   # 4 GPUs, --update-freq 2
 out=runs/wmt14_en_de
 # shellcheck source=recipes/stages.sh
@@ -36,17 +36,7 @@ parse_options "$@"
 set_up
 
 batches
-[ "$gpus" -eq 0 ] || hardware+=(--fp16)   # fairseq has no half precision on a CPU
-model wmt_en_de
-training=(
-    --share-all-embeddings
-    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --weight-decay 0.0
-    --lr 7e-4 --stop-min-lr 1e-9 --lr-scheduler inverse_sqrt
-    --warmup-updates 4000 --warmup-init-lr 1e-7 --dropout 0.1
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 3584 --max-update 100000 --seed 1
-)
-generation=(--beam 4 --lenpen 0.6 --max-tokens 3584)
-subwords=subword_nmt
+configured wmt14
+model wmt_en_de fork_
 
 all_stages wmt14 "clean, tokenise, segment"

@@ -63,10 +63,6 @@ IMPORTANCE = "fairseq_collab/analysis/heads/importance.py"
 IMPORTANCE_TESTS = "tests/unit/test_importance.py"
 HEAD_MEASURES = "fairseq_collab/analysis/heads/measures.py"
 HEAD_MEASURE_TESTS = "tests/unit/test_heads_measures.py"
-PERPLEXITY, PERPLEXITY_TESTS = (
-    "fairseq_collab/metrics/perplexity.py",
-    "tests/unit/test_perplexity.py",
-)
 
 MUTANTS = [
     Mutant(
@@ -422,24 +418,17 @@ MUTANTS = [
     ),
     Mutant(
         "perplexities are measured alike",
-        PERPLEXITY,
-        "if measured[subset].command != first:",
+        "fairseq_collab/former/perplexity.py",
+        'if model["measured"] != measured:',
         "if False:",
-        (PERPLEXITY_TESTS, "-k", "refusals"),
+        ("tests/unit/test_former.py", "-k", "language_models"),
     ),
     Mutant(
         "a model's path is told by any of its spellings",
-        PERPLEXITY,
+        "fairseq_collab/runs/former.py",
         "Path(word).resolve() == model.resolve()",
         "word == str(model)",
-        (PERPLEXITY_TESTS, "-k", "spellings"),
-    ),
-    Mutant(
-        "ROUGE of different data does not compare",
-        "fairseq_collab/results/rouge_table.py",
-        'check_same(finished, SAME, todo="make a table of each")',
-        "pass",
-        ("tests/unit/test_rouge.py", "-k", "different_data"),
+        ("tests/unit/test_former.py", "-k", "spellings"),
     ),
     Mutant(
         "every line is binarised",

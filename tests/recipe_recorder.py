@@ -21,22 +21,19 @@ RECORDER = """\
 name=${0##*/}
 case "$name $*" in
     "python -c import sys, torch"*) exit 1 ;;   # no GPU
-    "python -m fairseq_collab.results.rouge_table"*) ;;
-    "python -m fairseq_collab.results.kept"*) ;;
     python*) exec {python} "$@" ;;
 esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"
 [ "$1" != "$FAILS" ] || exit "$STATUS"
+[ "$1" != reparametrize ] || cat "$LOG"
 while [ $# -gt 1 ]; do
     case $1 in
         --output) cp "$MADE" "$2" ;;
-        --save-dir) mkdir -p "$2" && cp "$MADE" "$2/checkpoint_last.pt" ;;
     esac
     shift
 done
-[ "$name" != fairseq-eval-lm ] || cat "$LOG"
 """
-NAMES = ("fairseq-collab", "fairseq-train", "fairseq-eval-lm", "python")
+NAMES = ("fairseq-collab", "python")
 #: A command with its arguments, `fairseq-collab` itself left out.
 Command = list[str]
 

@@ -25,6 +25,8 @@ def _key_dim_in(site: str) -> Any:
     )
 
 
+# The defaults here are the authors' (xavier, embed); configs/model/collab.yaml has block and key,
+# which start as concatenated heads do.  Both stay: trained models and commands rely on them.
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""

@@ -16,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
+from collab_common import files
 from collab_common.provenance import commit, today
 from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
@@ -27,6 +29,8 @@ from fairseq_collab.runs.sweep import Job
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
 _TAIL = 20_000  # bytes of a log that are looked at
+#: Sections of a run's configuration that say how it is called and measured, not how it is trained.
+OURS = ("evaluation", "method")
 _POLL = 2.0  # seconds between looks at the logs
 
 
@@ -133,10 +137,18 @@ def in_short(record: Record) -> str:
 
 
 def train_command(run: Run) -> list[str]:
-    """fairseq's own command on the run's own configuration; it resumes by itself."""
+    """fairseq's own command on the run's own configuration; it resumes by itself.
+
+    fairseq refuses sections that it does not know: then it gets a file without them.
+    """
+    config, file = run.config(), run.config_file
+    if any(name in config for name in OURS):
+        file = run.folder / "training.yaml"
+        training = {name: part for name, part in config.items() if name not in OURS}
+        files.write_atomic(file, OmegaConf.to_yaml(OmegaConf.create(training)))
     return [
         str(Path(sys.executable).with_name("fairseq-hydra-train")),
-        *("--config-path", str(run.folder), "--config-name", run.config_file.stem),
+        *("--config-path", str(run.folder), "--config-name", file.stem),
         f"checkpoint.save_dir={quoted(run.checkpoints)}",
         f"hydra.run.dir={quoted(run.folder)}",
         "hydra.output_subdir=null",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import REPOSITORY
 from omegaconf import DictConfig
-from recipe_recorder import Recorded, jobs
+from recipe_recorder import Recorded, jobs, options
 
 from fairseq_collab.checkpoints.prune import shapes
 
@@ -154,8 +154,9 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
         assert other.optimization.max_epoch == sum(epochs)
 
 
-def test_it_ends_with_the_table(recorded: Pruning) -> None:
-    out = str(recorded.out)
-    assert recorded.commands[-1] == [
-        *("python", "-m", "fairseq_collab.results.kept", out, "--baseline", f"{out}/trained")
-    ]
+def test_it_ends_with_tables(recorded: Pruning) -> None:
+    tables = [command for command in recorded.commands if command[0] == "table"]
+    assert tables == recorded.commands[-5:]
+    folders = ["trained", "gated/all", "gated/encoder", "tuned", "scratch"]
+    assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
+    assert all("heads_by_site" in options(table)["--columns"] for table in tables)

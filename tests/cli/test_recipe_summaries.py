@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import BIN, REPOSITORY
-from recipe_recorder import Command, jobs, record
+from recipe_recorder import Command, jobs, options, record
 
 from data_prep import dialogsum
 from fairseq_collab.models.layers import SITES
@@ -49,19 +49,21 @@ def test_it_fine_tunes_what_it_has_trained_and_pruned(commands: list[Command]) -
         "model-grouped_random_heads_in_encoder-2_seed-7": "/out/pruned/random-7.pt",
     }
     assert tuned[ordinary].model == trained[ordinary].model
+    assert {run.evaluation.task for run in tuned.values()} == {"summarization"}
     for name in list(tuned)[1:]:
         assert {int(tuned[name].model[f"heads_in_{site}"]) for site in SITES} == {2}
 
 
-def test_it_votes_prunes_and_ends_with_the_table(commands: list[Command]) -> None:
+def test_it_votes_prunes_and_ends_with_tables(commands: list[Command]) -> None:
     grouped = "/out/trained/model-grouped_head_groups-2_seed-7/average.pt"
     ordinary = "/out/trained/model-concatenated_seed-7/average.pt"
     votes = "/out/pruned/votes-7.json"
     chance = "--random 7 --keep 2 --output /out/pruned/random-7.pt"
-    table = "/out/trained /out/tuned --out /out/table"
-    assert [command for command in commands if command[0] != "sweep"] == [
+    tables = [command for command in commands if command[0] == "table"]
+    assert [table[1] for table in tables] == ["/out/trained", "/out/tuned"]
+    assert all(options(table)["--columns"].startswith("rouge.R1,") for table in tables)
+    assert [command for command in commands if command[0] not in ("sweep", "table")] == [
         ["vote", grouped, "/data", "--cpu", "--output", votes],
         ["prune", grouped, "--votes", votes, "--output", "/out/pruned/voted-7.pt"],
         ["prune", ordinary, *chance.split()],
-        ["python", "-m", "fairseq_collab.results.rouge_table", *table.split()],
     ]

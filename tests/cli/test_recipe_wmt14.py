@@ -82,13 +82,13 @@ STATED = {
     "--dropout": "0.1",
     "--fp16": "",
     "--label-smoothing": "0.1",
-    "--lr": "7e-4",
+    "--lr": "0.0007",
     "--lr-scheduler": "inverse_sqrt",
     "--max-tokens": "3584",
     "--optimizer": "adam",
     "--share-all-embeddings": "",
-    "--stop-min-lr": "1e-9",  # fairseq 0.12.2's name of --min-lr
-    "--warmup-init-lr": "1e-7",
+    "--stop-min-lr": "1.0e-9",  # fairseq 0.12.2's name of --min-lr
+    "--warmup-init-lr": "1.0e-7",
     "--warmup-updates": "4000",
     "--weight-decay": "0.0",
 }
@@ -101,6 +101,7 @@ MODEL = {
     "--collaborative-sites": "encoder,decoder,cross",
     "--mixing-init": "xavier",
     "--attention-scale": "embed",
+    "--attention-bias": "projection",
     "--value-init": "fork",
 }
 

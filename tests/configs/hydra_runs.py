@@ -15,6 +15,8 @@ PRIMARY = sorted(
     for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("experiment/*.yaml")]
     if path.name != "base.yaml"
 )
+#: Of these, those of language models, which have no encoder and need text of one language.
+LANGUAGE_MODELS = [name for name in PRIMARY if "_lm_" in name]
 GROUPS = ("data", "model", "size", "train")
 #: Everything that costs time, made small; the decoder's sizes follow the encoder's.
 TINY = (
@@ -29,6 +31,17 @@ TINY = (
     "dataset.max_tokens=200",
     "dataset.num_workers=0",
     "optimization.update_freq=[1]",
+)
+TINY_LANGUAGE_MODEL = (
+    "common.cpu=true",
+    "model.decoder_embed_dim=16",
+    "model.decoder_ffn_embed_dim=32",
+    "model.decoder_layers=1",
+    "model.decoder_attention_heads=4",
+    "model.adaptive_input_cutoff='6'",
+    "model.adaptive_softmax_cutoff='6'",
+    "task.tokens_per_sample=16",
+    "dataset.max_tokens=200",
 )
 TWO_UPDATES = (
     "optimization.max_update=2",
@@ -52,7 +65,8 @@ def command(config: str, *overrides: str, sweep: bool = False) -> list[str]:
 def tiny(config: str, data: Path, *overrides: str, sweep: bool = False) -> list[str]:
     """``config``, made small, on the corpus in ``data``; run N of a sweep in folder N."""
     folders = ["hydra.sweep.dir=.", "hydra.sweep.subdir=${hydra:job.num}", "hydra.run.dir=."]
-    return command(config, f"task.data={data}", *TINY, *folders, *overrides, sweep=sweep)
+    small = TINY_LANGUAGE_MODEL if config in LANGUAGE_MODELS else TINY
+    return command(config, f"task.data={data}", *small, *folders, *overrides, sweep=sweep)
 
 
 def trained_jobs(log: str) -> int:

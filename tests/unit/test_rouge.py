@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import start_run, write_generation, write_run, write_translations
+from run_folders import write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import score
 from fairseq_collab.metrics.rouge import f_measures, intervals, rouge, signature
-from fairseq_collab.results import rouge_table
+from fairseq_collab.runs.former import add_rouge
+from fairseq_collab.runs.run import Run
 
 WORDS = [f"w{i}" for i in range(8)]
 
@@ -165,63 +166,15 @@ def finished(parent: Path, method: str, hypotheses: list[str], seed: int = 1) ->
     return folder
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """Two methods in one folder: the second is better; and a run that is not finished."""
-    references = summaries(20, seed=1)
-    half = [line.split()[: (len(line.split()) + 1) // 2] for line in references]
-    finished(tmp_path / "tuned", "concatenated", [" ".join(line) for line in half])
-    finished(tmp_path / "tuned", "grouped_pruned", references)
-    start_run(tmp_path / "tuned", "late")
-    return tmp_path / "tuned"
-
-
-def test_the_table_has_a_line_a_run(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "table"
-    assert rouge_table.main([str(runs), "--out", str(out)]) == 0
-    text = (out / "rouge.md").read_text()
-    assert capsys.readouterr().out == text
-    assert "| tuned | grouped_pruned | 1 | 100.00 (100.00 to 100.00) |" in text
-    assert "late: incomplete" in text
-    assert signature(20) in text
-    content = json.loads((out / "rouge.json").read_text())
-    base, better = content["runs"]
-    assert base["differences"] is None
-    difference = better["differences"]["R1"]
-    gain = better["scores"]["R1"]["mean"] - base["scores"]["R1"]["mean"]
-    assert difference["mean"] == pytest.approx(gain)
-    assert 0 < difference["low"] < gain < difference["high"]
-    assert better["different"] == len(set(summaries(20, seed=1)))
-
-
-def test_the_table_names_the_commit_of_trainings_or_else_of_scores(
-    runs: Path, tmp_path: Path
-) -> None:
-    """A training outside of git knows no commit."""
-    file = next(runs.glob("grouped_pruned*")) / "score.json"
-    facts = json.loads(file.read_text())
-    file.write_text(json.dumps({**facts, "commit": "beef", "trained_at_commit": None}))
-    assert rouge_table.main([str(runs), "--out", str(tmp_path / "table")]) == 0
-    assert "commit: beef; c0ffee\n" in (tmp_path / "table" / "rouge.md").read_text()
-
-
-def test_the_table_wants_the_baseline_of_the_same_seed(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finished(runs, "grouped_pruned", summaries(20, seed=1), seed=2)
-    assert rouge_table.main([str(runs), "--out", str(tmp_path / "table")]) == 1
-    line = "there is no finished run of the method 'concatenated' with seed 2; finish it, or give"
-    assert line in capsys.readouterr().err
-    assert not (tmp_path / "table").exists()
-
-
-def test_the_table_refuses_runs_on_different_data(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = finished(tmp_path / "other", "concatenated", summaries(20, seed=1))
-    facts = json.loads((other / "score.json").read_text())
-    (other / "score.json").write_text(json.dumps({**facts, "data": "elsewhere"}))
-    assert rouge_table.main([str(runs), str(other), "--out", str(tmp_path / "table")]) == 1
-    assert "differ in data: " in capsys.readouterr().err
+def test_a_run_of_an_earlier_version_gets_rouge(tmp_path: Path) -> None:
+    """From its translations, once; the scores that it has stay."""
+    folder = finished(tmp_path, "concatenated", summaries(20, seed=2))
+    before = Run(folder).score()
+    assert before is not None
+    assert before.rouge is None
+    add_rouge(Run(folder))
+    record = Run(folder).score()
+    assert record is not None
+    assert (record.task, record.bleu) == ("summarization", before.bleu)
+    assert record.rouge == rouge(summaries(20, seed=2), summaries(20, seed=1)).scores
+    assert record.rouge_signature == signature(20)

@@ -1,0 +1,53 @@
+"""Heads kept against BLEU: runs of ``recipes/head_pruning.sh``, those of earlier versions, too.
+
+Now ``fairseq-collab table FOLDER --x none --columns bleu,heads_by_site`` of each folder of runs.
+Records that do not say their heads by site get them from the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from collab_common import main as fairseq_collab
+from collab_common.command import run
+from collab_common.errors import UserError
+from fairseq_collab.runs.former import add_heads
+from fairseq_collab.runs.run import runs_under
+
+FOLDERS = ("gated/all", "gated/encoder", "tuned", "scratch")
+COLUMNS = "bleu,chrf,heads_by_site,parameters,train_updates"
+
+
+def tables(out: Path, baseline: Path) -> int:
+    """A table of the baseline and of each folder of runs that there is."""
+    folders = [baseline, *(out / name for name in FOLDERS if (out / name).is_dir())]
+    if len(folders) == 1:
+        raise UserError("no runs in it", where=out, todo="give the OUT of recipes/head_pruning.sh")
+    status = 0
+    for folder in folders:
+        for one in runs_under(folder):
+            add_heads(one)
+        where = ["--out", str(out / "tables" / folder.name)]
+        options = ["--x", "none", "--against", "none", "--columns", COLUMNS]
+        status |= fairseq_collab.main(["table", str(folder), *options, *where])
+    return status
+
+
+def main() -> int:
+    """Run the command; its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_collab.evaluation.kept",
+        description="Tables of recipes/head_pruning.sh: heads kept against BLEU.",
+    )
+    parser.add_argument("out", type=Path, help="the recipe's OUT")
+    parser.add_argument(
+        "--baseline", type=Path, required=True, metavar="DIR", help="runs that it has started from"
+    )
+    args = parser.parse_args()
+    return run(parser.prog, lambda: tables(args.out, args.baseline))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
