@@ -127,7 +127,7 @@ def add_rouge(run: Run) -> None:
     if record and record.task == "translation":
         system = read_system(run.folder)
         rouges = rouge(system.hypotheses, system.references)
-        found = {"rouge": rouges.scores, "rouge_signature": rouges.signature}
+        found: Facts = {"rouge": rouges.scores, "rouge_signature": rouges.signature}
         run.finish(dataclasses.replace(record, task="summarization", **found))
 
 

@@ -20,7 +20,7 @@ from fairseq_collab.runs.run import Busy, Run, runs_under
 from fairseq_collab.runs.sweep import combinations, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
-from fairseq_collab.runs.worker import why
+from fairseq_collab.runs.worker import train_command, why
 
 
 @pytest.fixture
@@ -28,6 +28,24 @@ def run(tmp_path: Path) -> Run:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("common: {seed: 1}\n")
     return Run(tmp_path / "run")
+
+
+def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
+    """It refuses others; what is said there stays in the run's own configuration."""
+    assert "config" in train_command(run)
+    text = "common: {seed: 1}\nmethod: tuned\nevaluation: {task: summarization}\n"
+    run.config_file.write_text(text)
+    command = train_command(run)
+    assert command[command.index("--config-name") + 1] == "training"
+    assert OmegaConf.load(run.folder / "training.yaml") == {"common": {"seed": 1}}
+    assert run.config_file.read_text() == text
+
+
+def test_a_run_of_an_earlier_version_is_the_same_without_its_task(run: Run) -> None:
+    evaluation = {"task": "summarization"}
+    run.check_same(OmegaConf.create({"common": {"seed": 1}, "evaluation": evaluation}))
+    with pytest.raises(UserError, match=r"evaluation.other=None, now 1 is asked for"):
+        run.check_same(OmegaConf.create({"common": {"seed": 1}, "evaluation": {"other": 1}}))
 
 
 def test_verdicts(run: Run) -> None:
