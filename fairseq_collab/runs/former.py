@@ -22,9 +22,9 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.rouge import rouge
-from fairseq_collab.runs.evaluate import model_figures
 from fairseq_collab.runs.fairseq_output import entries, perplexity, read_lines
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.trained import model_figures
 from fairseq_collab.runs.translations import read_system
 from fairseq_compat import checkpoints
 

@@ -1,7 +1,7 @@
 """A run: one training with its scores, or an existing checkpoint with its scores, in one folder.
 
     RUN/config.yaml         everything that fairseq-hydra-train was given
-    RUN/training.yaml       what fairseq knows of it, where it has evaluation.task or method
+    RUN/training.yaml       what fairseq knows of it, where it has a method
     RUN/started.json        by which command, at which commit, and what the sweep varied
     RUN/lock                held by the process that works on the run, and by its children
     RUN/train.log           fairseq's log
@@ -207,7 +207,7 @@ class Run:
             return
         saved, asked = flat(self.config()), flat(config)
         for key in sorted(saved.keys() | asked.keys()):
-            if key == "evaluation.task" and key not in saved:  # of an earlier version
+            if key == "scoring._name" and key not in saved:  # of an earlier version
                 continue
             if saved.get(key) != asked.get(key):
                 raise UserError(

@@ -29,8 +29,8 @@ from fairseq_collab.runs.sweep import Job
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
 _TAIL = 20_000  # bytes of a log that are looked at
-#: Sections of a run's configuration that say how it is called and measured, not how it is trained.
-OURS = ("evaluation", "method")
+#: What a run's configuration says of how it is called, not how it is trained.
+OURS = ("method",)
 _POLL = 2.0  # seconds between looks at the logs
 
 

@@ -49,7 +49,7 @@ def test_it_fine_tunes_what_it_has_trained_and_pruned(commands: list[Command]) -
         "model-grouped_random_heads_in_encoder-2_seed-7": "/out/pruned/random-7.pt",
     }
     assert tuned[ordinary].model == trained[ordinary].model
-    assert {run.evaluation.task for run in tuned.values()} == {"summarization"}
+    assert {run.scoring._name for run in tuned.values()} == {"rouge"}
     for name in list(tuned)[1:]:
         assert {int(tuned[name].model[f"heads_in_{site}"]) for site in SITES} == {2}
 

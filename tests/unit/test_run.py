@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
     """It refuses others; what is said there stays in the run's own configuration."""
     assert "config" in train_command(run)
-    text = "common: {seed: 1}\nmethod: tuned\nevaluation: {task: summarization}\n"
+    text = "common: {seed: 1}\nmethod: tuned\n"
     run.config_file.write_text(text)
     command = train_command(run)
     assert command[command.index("--config-name") + 1] == "training"
@@ -42,10 +42,10 @@ def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
 
 
 def test_a_run_of_an_earlier_version_is_the_same_without_its_task(run: Run) -> None:
-    evaluation = {"task": "summarization"}
-    run.check_same(OmegaConf.create({"common": {"seed": 1}, "evaluation": evaluation}))
-    with pytest.raises(UserError, match=r"evaluation.other=None, now 1 is asked for"):
-        run.check_same(OmegaConf.create({"common": {"seed": 1}, "evaluation": {"other": 1}}))
+    scoring = {"_name": "rouge"}
+    run.check_same(OmegaConf.create({"common": {"seed": 1}, "scoring": scoring}))
+    with pytest.raises(UserError, match=r"scoring.other=None, now 1 is asked for"):
+        run.check_same(OmegaConf.create({"common": {"seed": 1}, "scoring": {"other": 1}}))
 
 
 def test_verdicts(run: Run) -> None:
