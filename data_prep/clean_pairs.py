@@ -20,7 +20,7 @@ from collab_common.files import count_lines, open_bytes
 from data_prep.divergence import unequal
 from data_prep.streams import LINE_BYTES, Block, Side, ordered
 
-BLOCK_LINES = 2048
+BLOCK_LINES = 1024  # some 200 KB a side: large beside the cost of handing them over
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
 
