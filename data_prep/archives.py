@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, NoReturn, cast
+from typing import IO, Any, BinaryIO, cast
 
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, GZIP
@@ -49,7 +49,7 @@ class Member:
 def extract(archive: Path, members: Sequence[Member], folder: Path) -> dict[str, str]:
     """Writes `members` into `folder`; returns the path in the archive of each that was found.
 
-    tar (plain, gzip, bzip2, xz) and zip are told apart by their content. A single gzipped file
+    tar (plain, gzip, bzip2, xz) and zip are recognised by their content. A single gzipped file
     is an archive with one member, whose path is not compared.
 
     Raises:
@@ -76,12 +76,8 @@ def extract(archive: Path, members: Sequence[Member], folder: Path) -> dict[str,
     return {name: path for name, (_, path) in taken.items()}
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One entry of an archive: its name there, and its content, unless it is no file."""
-
-    path: str
-    content: IO[bytes] | None
+#: One entry of an archive: its name there, and its content, unless it is no file.
+_Entry = tuple[str, IO[bytes] | None]
 
 
 def _take(
@@ -91,22 +87,23 @@ def _take(
     folder: Path,
     taken: dict[str, tuple[int, str]],
 ) -> None:
-    path = PurePosixPath(entry.path)
-    if path.is_absolute() or ".." in path.parts or "\\" in entry.path:
-        raise UserError(f"holds the unsafe path {entry.path!r}", archive, "do not use it")
+    name, content = entry
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name:
+        raise UserError(f"holds the unsafe path {name!r}", archive, "do not use it")
     for member in members:
         rank = _rank(path, member)
         if rank is None:
             continue
         before = taken.get(member.name)
         if before is not None and before[0] == rank:
-            raise UserError(f"has two members {before[1]} and {entry.path}", archive)
+            raise UserError(f"has two members {before[1]} and {name}", archive)
         if before is not None and before[0] < rank:
             continue  # a better one is there already
-        if entry.content is None:
-            raise UserError(f"member {entry.path} is no file but a link or a device", archive)
-        _write(entry.content, folder / member.name)
-        taken[member.name] = rank, entry.path
+        if content is None:
+            raise UserError(f"member {name} is no file but a link or a device", archive)
+        _write(content, folder / member.name)
+        taken[member.name] = rank, name
         return
 
 
@@ -157,59 +154,52 @@ def _tar_or_single(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
     if archive.name.endswith((".tgz", ".tbz2", ".txz")) or ".tar" in archive.suffixes:
         yield from _tar_entries(archive, plain)
     else:
-        yield _Entry(archive.stem, _limited(archive, plain))
+        yield archive.stem, _limited(archive, plain)
 
 
 def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
     limited = _limited(archive, plain)
     with tarfile.open(fileobj=limited, mode="r|") as opened:
         for info in opened:
-            yield _Entry(info.name, opened.extractfile(info) if info.isfile() else None)
+            yield info.name, opened.extractfile(info) if info.isfile() else None
     # tarfile stops at the end mark; only at the stream's own end the checksum is compared
     while limited.read(CHUNK):
         continue
 
 
 def _zip_entries(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Entry]:
-    limit = _limit(archive)
-    total = 0
+    limit = _Limit(archive)
     for info in opened.infolist():
-        total += info.file_size
-        if total > limit:
-            _refuse_bomb(archive, limit)
+        limit.take(info.file_size)
         is_link = (info.external_attr >> 16) & 0o170000 == 0o120000
         if info.is_dir() or is_link:
-            yield _Entry(info.filename, None)
+            yield info.filename, None
         else:
             with opened.open(info) as content:  # reads no more than file_size, compares the CRC
-                yield _Entry(info.filename, content)
+                yield info.filename, content
 
 
-class _Limited:
-    """A stream that refuses to give more than an honest archive of this size holds."""
+class _Limit:
+    """Refuses more bytes, here or through `read`, than an honest archive of this size holds."""
 
-    def __init__(self, archive: Path, stream: BinaryIO) -> None:
-        self._archive = archive
-        self._stream = stream
-        self._limit = _limit(archive)
-        self._given = 0
+    def __init__(self, archive: Path, stream: BinaryIO | None = None) -> None:
+        self._archive, self._stream = archive, stream
+        self._limit = max(_SMALL, _MAX_RATIO * archive.stat().st_size)
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        self._taken += size
+        if self._taken > self._limit:
+            what = f"unpacks to more than {self._limit:,} bytes: not a text archive"
+            raise UserError(what, self._archive)
 
     def read(self, size: int) -> bytes:
+        assert self._stream is not None
         block = self._stream.read(size)
-        self._given += len(block)
-        if self._given > self._limit:
-            _refuse_bomb(self._archive, self._limit)
+        self.take(len(block))
         return block
 
 
 def _limited(archive: Path, stream: BinaryIO) -> IO[bytes]:
-    # a cast, since whoever gets it (tarfile, shutil) calls nothing but read()
-    return cast(IO[bytes], _Limited(archive, stream))
-
-
-def _limit(archive: Path) -> int:
-    return max(_SMALL, _MAX_RATIO * archive.stat().st_size)
-
-
-def _refuse_bomb(archive: Path, limit: int) -> NoReturn:
-    raise UserError(f"unpacks to more than {limit:,} bytes: not a text archive", archive)
+    # a cast, since tarfile and shutil call nothing but read()
+    return cast(IO[bytes], _Limit(archive, stream))

@@ -204,7 +204,7 @@ def _take_in(counter: Counter[str]) -> tuple[Words, Places, defaultdict[Pair, in
     """Moves the counted words over, as symbols; and the frequencies of their pairs."""
     words, places, frequencies = Words(), Places(), defaultdict[Pair, int](int)
     for number in range(len(counter)):
-        text, count = counter.popitem()  # taken out, lest all words be there twice
+        text, count = counter.popitem()  # taken out, so that no word is there twice
         word = (*text[:-1], intern(text[-1] + END))
         words.append(word, count)
         for pair in pairwise(word):

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from collab_common.errors import UserError
 
@@ -18,18 +20,23 @@ _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 5
 
 
+def call(arguments: Sequence[str], **more: Any) -> int:
+    """Runs a program that reads no input and dies with this process; returns its exit status.
+
+    Args:
+        more: for `subprocess.run`
+    """
+    die = functools.partial(die_with, os.getpid())
+    return subprocess.run(
+        arguments, stdin=subprocess.DEVNULL, preexec_fn=die, check=False, **more
+    ).returncode
+
+
 def run_module(module: str, arguments: list[str], folder: Path | None = None) -> None:
     """`python -m module arguments`, in `folder`; its last lines become a UserError if it fails."""
+    command = [sys.executable, "-m", module, *arguments]
     with tempfile.TemporaryFile() as output:
-        status = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=functools.partial(die_with, os.getpid()),
-            check=False,
-        ).returncode
+        status = call(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         if status == 0:
             return
         output.seek(0)

@@ -17,9 +17,10 @@ import regex
 
 from collab_common.errors import UserError
 from collab_common.files import count_lines, open_bytes
-from data_prep.divergence import first_divergence
-from data_prep.streams import BLOCK_BYTES, LINE_BYTES, Block, ordered, too_long
+from data_prep.divergence import unequal
+from data_prep.streams import LINE_BYTES, Block, Side, ordered
 
+BLOCK_LINES = 1024  # some 200 KB a side: large beside the cost of handing them over
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
 
@@ -31,13 +32,7 @@ PairBlock = tuple[Block, Block]
 
 
 def clean_pairs(
-    sources: Paths,
-    targets: Paths,
-    *,
-    ratio: float,
-    shortest: int,
-    longest: int,
-    jobs: int = 1,
+    sources: Paths, targets: Paths, *, ratio: float, shortest: int, longest: int, jobs: int = 1
 ) -> dict[str, int]:
     """Writes the pairs of `sources` that are kept to `targets`; counts what happened.
 
@@ -118,44 +113,27 @@ def _has_factors(sources: Paths) -> bool:
 def _read_pairs(source: Path, target: Path) -> Iterator[PairBlock]:
     """Blocks of the same lines of both files; UserError where one ends before the other."""
     with open_bytes(source) as one, open_bytes(target) as other:
-        line = 0
-        starts = [0, 0]
+        sides = Side(source, one), Side(target, other)
         while True:
-            data: tuple[list[bytes], list[bytes]] = ([], [])
-            size = 0
-            ended = False
-            while size < BLOCK_BYTES and not ended:
-                pair = one.readline(LINE_BYTES), other.readline(LINE_BYTES)
-                if not all(pair):
-                    ended = True
-                    if any(pair):
-                        raise _unequal(source, target)
-                    continue
-                for path, text, lines in zip((source, target), pair, data, strict=True):
-                    if len(text) == LINE_BYTES and not text.endswith(b"\n"):
-                        raise too_long(path, line + len(lines) + 1)
-                    lines.append(text)
-                size += max(map(len, pair))
-            if data[0]:
-                blocks = [b"".join(lines) for lines in data]
-                yield (
-                    Block(source, line, starts[0], blocks[0]),
-                    Block(target, line, starts[1], blocks[1]),
-                )
-                line += len(data[0])
-                starts = [a + len(b) for a, b in zip(starts, blocks, strict=True)]
-            if ended:
+            lines = [side.read_block(BLOCK_LINES) for side in sides]
+            if len(lines[0]) != len(lines[1]):
+                raise _unequal(source, target)
+            if not lines[0]:
                 return
+            first, second = (
+                Block(side.path, side.line, side.byte, b"".join(block))
+                for side, block in zip(sides, lines, strict=True)
+            )
+            yield first, second
+            for side, block in zip(sides, lines, strict=True):
+                side.move_past(block)
 
 
 def _unequal(source: Path, target: Path) -> UserError:
     lines = [count_lines(path) for path in (source, target)]
     longer = source if lines[0] > lines[1] else target
-    what = f"{source} has {lines[0]:,} lines, {target} has {lines[1]:,}"
-    if at := first_divergence(source, target, lines[0] - lines[1]):
-        what += f"; they seem to part near line {at:,}"
     return UserError(
-        f"unequal line counts: {what}",
+        f"unequal line counts: {unequal(source, target, lines)}",
         f"{longer}:{min(lines) + 1}",
         "find the lines that one side lacks; nothing can be paired until then",
     )

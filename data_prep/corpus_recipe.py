@@ -10,13 +10,16 @@ A corpus says what its archives are and how its text is made (`Corpus`); all els
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import GZIP, locked, read_json, sha256
 from collab_common.folder import Json, read_finished
@@ -27,6 +30,7 @@ from data_prep.fetch import LOCK_FILE, Published, fetch, take_over
 from data_prep.parallel_text import Pair, check_for_fairseq, pair_in
 from data_prep.stages import build_stage, inputs_from
 
+STAGES = ("fetch", "extract", "text", "binarise")
 SPLITS = ("train", "valid", "test")
 
 
@@ -58,8 +62,8 @@ class Work:
     languages: tuple[str, str]
     jobs: int
 
-    def originals(self, stem: str) -> Pair:
-        return pair_in(self.original, stem, self.languages)
+    def originals(self, stem: str, suffix: str = "") -> Pair:
+        return pair_in(self.original, stem, self.languages, suffix)
 
     def scratches(self, stem: str) -> Pair:
         return pair_in(self.scratch, stem, self.languages)
@@ -184,7 +188,7 @@ def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> P
 
 def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> Path:
     """Makes OUT/data with the unmodified fairseq-preprocess, and compares the counts."""
-    told = read_finished(out / "text")
+    text = read_finished(out / "text")
 
     def build(folder: Path) -> Json:
         arguments = preprocess_arguments(corpus, jobs)
@@ -193,7 +197,7 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
         (folder / "preprocess.log").unlink(missing_ok=True)  # it tells the number of processes
         counts = {}
         for split in SPLITS:
-            expected = told["checked"][split]["kept"]
+            expected = text["checked"][split]["kept"]
             counts[split] = check_binarised(folder, split, corpus.languages, expected)
         shutil.copytree(out / "text" / "raw", folder / "raw")
         return {"form": corpus.form, "sentences": counts, "versions": _versions()}
@@ -223,3 +227,93 @@ def preprocess_options(corpus: Corpus) -> list[str]:
 def _versions() -> dict[str, str]:
     names = ("fairseq", "sacremoses", "sentencepiece", "subword-nmt", "fairseq-collab")
     return {name: version(name) for name in names}
+
+
+def command(
+    prog: str,
+    description: str,
+    variants: Mapping[str, str],
+    pairs: Sequence[str],
+    corpus_for: Callable[[str, tuple[str, str]], Corpus],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """The command line of a corpus. `variants` maps names to help; the first is the default."""
+    parser = _parser(prog, description, variants, pairs)
+    args = parser.parse_args(argv)
+    source, _, target = args.pair.partition("-")
+
+    def action() -> None:
+        corpus = corpus_for(args.variant, (source, target))
+        if args.own_archives:
+            corpus = with_own_archives(corpus)
+        if args.dry_run:
+            print("\n".join(_would_do(corpus, args)))
+        elif args.stage == "fetch":
+            fetch_archives(corpus, args.out, mirror=args.mirror, folder=args.from_folder)
+        elif args.stage == "extract":
+            extract_archives(corpus, args.out, force=args.force)
+        elif args.stage == "text":
+            make_text(corpus, args.out, jobs=args.jobs, force=args.force)
+        else:
+            binarise_text(corpus, args.out, jobs=args.jobs, force=args.force)
+
+    return run(prog, action)
+
+
+def _would_do(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
+    """What a stage does, in lines for a reader."""
+    if args.stage == "fetch":
+        for archive in corpus.archives:
+            where = args.from_folder / archive.name if args.from_folder else ""
+            yield f"{where or address_of(archive, args.mirror)} ({_published(archive)})"
+    elif args.stage == "extract":
+        for archive in corpus.archives:
+            for member in archive.members:
+                yield f"{archive.name}: {' or '.join(member.paths)} -> {member.name}"
+    elif args.stage == "text":
+        yield json.dumps({**corpus.options, "form": corpus.form}, ensure_ascii=False)
+    else:
+        yield " ".join(["fairseq-preprocess", *preprocess_arguments(corpus, args.jobs)])
+
+
+def _published(archive: Archive) -> str:
+    found = archive.published
+    known = [f"{found.size:,} bytes"] if found.size else []
+    known += [f"SHA-256 {found.sha256}"] if found.sha256 else []
+    known += [f"MD5 {found.md5}"] if found.md5 else []
+    known += ["text checked"] if archive.check else []
+    return ", ".join(known) or "no hash published: locked at the first download"
+
+
+def _parser(
+    prog: str, description: str, variants: Mapping[str, str], pairs: Sequence[str]
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the recipe")
+    first = next(iter(variants))
+    described = "; ".join(f"{name}: {text}" for name, text in variants.items())
+    described += f" (default: {first})"
+    parser.add_argument("--variant", choices=tuple(variants), default=first, help=described)
+    parser.add_argument(
+        "--pair", choices=tuple(pairs), default=pairs[0], help=f"languages (default: {pairs[0]})"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--mirror", metavar="URL", help="fetch: URL/NAME instead of the originals")
+    where.add_argument(
+        "--from",
+        dest="from_folder",
+        type=Path,
+        metavar="DIR",
+        help="fetch: the archives are in this folder, under their own names",
+    )
+    parser.add_argument(
+        "--own-archives",
+        action="store_true",
+        help="other text in archives of the same layout: compare with no published hash "
+        "(in every stage; what is fetched is locked all the same)",
+    )
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--force", action="store_true", help="do it again, whatever is there")
+    return parser

@@ -14,11 +14,11 @@ from collab_common.command import positive, run
 from collab_common.files import fingerprint_tree
 from collab_common.folder import MANIFEST, build_folder
 from data_prep.child import run_module
+from data_prep.options import add_languages, check_languages
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"
 GENERATOR = "data_prep.embedded"
-LANGUAGES = ("en", "de")
 
 
 def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = False) -> None:
@@ -67,12 +67,10 @@ def main(argv: list[str] | None = None) -> int:
             help=f"sentence pairs of the {split} set (default: {size})",
         )
     parser.add_argument("--seed", type=int, default=1, help="another seed, other sentences")
-    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
-    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
+    add_languages(parser, ("en", "de"))
     add_prepare_options(parser, vocab_size=2000)
     args = parser.parse_args(argv)
-    if args.source_lang == args.target_lang:
-        parser.error(f"--source-lang and --target-lang are both {args.source_lang}")
+    check_languages(parser, args)
     return run(PROG, lambda: _make(args))
 
 

@@ -13,8 +13,8 @@ The public test set has three references a dialogue and is not used: the develop
 instead, its odd lines (the first, the third, ...) become `valid`, its even ones `test`.
 
 Dialogues are cut after a number of words here, and not by fairseq's --truncate-source, since
-fairseq-generate would have to be told of that again: what stands in the folder is what every
-command sees. The text is cut, so raw/ holds the dialogues as models see them.
+fairseq-generate would need that option, too: what stands in the folder is what every command
+sees. The text is cut, so raw/ holds the dialogues as models see them.
 """
 
 from __future__ import annotations
@@ -96,10 +96,9 @@ def _lines(path: Path) -> list[str]:
     with open_bytes(path) as stream:
         content = stream.read()
     try:
-        text = content.decode()
+        return content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"not UTF-8 at byte {error.start}", path, _REMEDY) from None
-    return text.removesuffix("\n").split("\n")
 
 
 def _check(lines: list[str], name: str, side: str, path: Path) -> None:

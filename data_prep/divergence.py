@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from collab_common.files import open_bytes
@@ -42,6 +43,13 @@ def first_divergence(source: Path, target: Path, extra: int) -> int | None:
     # a text that ends too early has next to nothing behind p to tell from
     convincing = line - best_at <= 3 or best - total > 2.0
     return best_at + 1 if convincing else None
+
+
+def unequal(source: Path, target: Path, lines: Sequence[int]) -> str:
+    """How many lines the two texts have, and where they seem to part."""
+    what = f"{source} has {lines[0]:,} lines, {target} has {lines[1]:,}"
+    at = first_divergence(source, target, lines[0] - lines[1])
+    return f"{what}; they seem to part near line {at:,}" if at else what
 
 
 def _likeness(one: bytes, other: bytes) -> float:

@@ -41,9 +41,12 @@ MEANING = {
     Kind.LINE_COUNT: "unequal line counts",
 }
 
-# everything else at which Python's str.splitlines() ends a line
-_SEPARATORS = [c.encode() for c in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"]
-_SEPARATOR = re.compile(b"|".join(_SEPARATORS))
+_CONTROLS = {
+    Kind.CR: [b"\r"],
+    Kind.NUL: [b"\0"],
+    # everything else at which Python's str.splitlines() ends a line
+    Kind.SEPARATOR: [c.encode() for c in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"],
+}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -91,14 +94,14 @@ def find_in_side(lines: list[bytes], first: bool, limits: Limits) -> Iterator[Hi
     if lines and not lines[-1].endswith(b"\n"):
         yield Hit(Kind.NO_NEWLINE, len(lines) - 1, len(lines[-1]))
     block = b"".join(lines)
-    if b"\r" in block:
-        yield from _find_byte(Kind.CR, lines, b"\r")
-    if b"\0" in block:
-        yield from _find_byte(Kind.NUL, lines, b"\0")
-    if any(separator in block for separator in _SEPARATORS):
+    for kind, controls in _CONTROLS.items():
+        if not any(control in block for control in controls):
+            continue
+        pattern = re.compile(b"|".join(controls))
         for index, line in enumerate(lines):
-            if match := _SEPARATOR.search(line):
-                yield Hit(Kind.SEPARATOR, index, match.start(), _code_point(match.group()))
+            if match := pattern.search(line):
+                detail = _code_point(match.group()) if kind is Kind.SEPARATOR else ""
+                yield Hit(kind, index, match.start(), detail)
     yield from _find_in_text(lines, block, limits)
 
 
@@ -110,14 +113,8 @@ def find_in_pair(source: list[bytes], target: list[bytes]) -> Iterator[Hit]:
             yield Hit(Kind.COPY, index)
 
 
-def _find_byte(kind: Kind, lines: list[bytes], byte: bytes) -> Iterator[Hit]:
-    for index, line in enumerate(lines):
-        if (at := line.find(byte)) >= 0:
-            yield Hit(kind, index, at)
-
-
 def _find_in_text(lines: list[bytes], block: bytes, limits: Limits) -> Iterator[Hit]:
-    """What can only be told from characters: bad encoding, white space, length."""
+    """What only characters show: bad encoding, white space, length."""
     try:
         texts = block.decode("utf-8").split("\n")
     except UnicodeDecodeError:

@@ -38,7 +38,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Published:
-    """What somebody whom we trust says of a file; None where nobody does."""
+    """What a trusted publisher says of a file; None where nothing is said."""
 
     size: int | None = None  # bytes
     sha256: str | None = None
@@ -76,15 +76,7 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
             os.link(source.resolve(), part)
         except OSError:  # another file system, or one without links
             shutil.copyfile(source, part)
-        try:
-            _check_content(str(source), part, b"")
-            if check is not None:
-                check(part)
-            _check_lock(path, part, str(source))
-        except UserError as error:
-            part.unlink()
-            raise UserError(error.what, source, error.todo) from None
-        part.replace(path)
+        _accept(part, path, str(source), b"", check)
     else:
         _check_lock(path, path, str(source))
     return path
@@ -111,19 +103,25 @@ def fetch(
     if not path.exists():
         part = path.with_name(path.name + ".part")
         _download(url, part, patience or Patience())
-        try:
-            _check_content(url, part, magic)
-            if check is not None:
-                check(part)
-            _check_lock(path, part, url)
-        except UserError as error:
-            # whole, but wrong: there is nothing to go on from
-            part.unlink()
-            raise UserError(error.what, url, error.todo) from None
-        part.replace(path)
+        _accept(part, path, url, magic, check)
     elif not _check_lock(path, path, url):
         raise UserError(f"is not in {LOCK_FILE}, so it was not fetched here", path, "remove it")
     return path
+
+
+def _accept(
+    part: Path, path: Path, url: str, magic: bytes, check: Callable[[Path], None] | None
+) -> None:
+    """Gives a whole file its name, or removes it if it is wrong: there is nothing to resume."""
+    try:
+        _check_content(url, part, magic)
+        if check is not None:
+            check(part)
+        _check_lock(path, part, url)
+    except UserError as error:
+        part.unlink()
+        raise UserError(error.what, url, error.todo) from None
+    part.replace(path)
 
 
 def _check_content(url: str, part: Path, magic: bytes) -> None:
@@ -185,8 +183,8 @@ def _request(url: str, part: Path, timeout: float) -> None:
         request.add_header("If-Range", version.read_text(encoding="utf-8"))
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
-            resumed = response.status == 206 and _starts_at(response, have)
-            if not resumed:
+            start = response.headers.get("Content-Range", "")
+            if response.status != 206 or not start.startswith(f"bytes {have}-"):
                 have = 0
                 _remember_version(version, response)
             _save(response, part, have)
@@ -206,12 +204,8 @@ def _request(url: str, part: Path, timeout: float) -> None:
     version.unlink(missing_ok=True)
 
 
-def _starts_at(response: http.client.HTTPResponse, have: int) -> bool:
-    return response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-
-
 def _remember_version(path: Path, response: http.client.HTTPResponse) -> None:
-    """Keeps what identifies this version of the file; without it we shall not resume."""
+    """Keeps what identifies this version of the file, which resuming needs."""
     version = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if version and not version.startswith("W/"):  # a weak tag vouches for no bytes
         path.write_text(version, encoding="utf-8")

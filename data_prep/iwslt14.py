@@ -12,7 +12,6 @@ Variants:
 
 from __future__ import annotations
 
-import html
 import re
 import sys
 from collections.abc import Iterator
@@ -23,19 +22,17 @@ from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import clean_pairs, moses, segment
 from data_prep.archives import Member
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Archive, Corpus, Work
+from data_prep.corpus_recipe import Archive, Corpus, Work, command
 from data_prep.parallel_text import (
     Pair,
     carve,
     check_equal,
-    each_side,
     join,
     lines_of,
     without_typographic_apostrophes,
     write_lines,
 )
-from data_prep.sgm import segments, talk_lines
+from data_prep.sgm import talk_lines, write_segments
 
 PROG = "data_prep.iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
@@ -48,7 +45,7 @@ VARIANTS = {
 }
 EVERY = 23
 MERGES = 10_000
-RATIO, SHORTEST, LONGEST = 1.5, 1, 175
+CLEAN: Json = {"ratio": 1.5, "shortest": 1, "longest": 175}
 _HYPHEN = re.compile(r"(\S)-(\S)")
 #: Lower-case, because fairseq's script lower-cases afterwards.
 SPLIT_HYPHEN = "##at##-##at##"
@@ -79,7 +76,7 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
         options={
             "valid": f"every {EVERY}rd pair of the training text",
             "test": list(test_sets(pair)),
-            "clean": {"ratio": RATIO, "shortest": SHORTEST, "longest": LONGEST},
+            "clean": CLEAN,
             "subwords": MERGES,
         },
         make_text=_cased_text if cased else partial(_tokenised_text, variant == "paper3"),
@@ -95,35 +92,30 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
 
 
 def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
-    told: Json = {"talks": _write_talks(work, all_metadata=False)}
-    told["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
-    told["cleaned"] = _clean(work, work.scratches("tokens"))
-    told["carved"] = _carve(work)
-    told["test"] = _write_test(work, unescape=False)
+    steps: Json = {"talks": _write_talks(work, all_metadata=False)}
+    steps["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
+    steps |= _clean_and_carve(work, work.scratches("tokens"))
+    steps["test"] = _write_test(work, unescape=False)
     for side, lang in enumerate(work.languages):
         raw, mapped = work.results("raw/test")[side], work.scratches("mapped")[side]
         write_lines(mapped, without_typographic_apostrophes(lines_of(raw)))
         _lower_case(raw, lang)
-    told["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
-    return told | {"subwords": segment.with_bpe(work, MERGES)}
+    steps["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
+    return steps | {"subwords": segment.with_bpe(work, MERGES)}
 
 
 def _cased_text(work: Work) -> Json:
-    told: Json = {"talks": _write_talks(work, all_metadata=True)}
-    told["cleaned"] = _clean(work, work.scratches("talks"))
-    told["carved"] = _carve(work)
-    told["test"] = _write_test(work, unescape=True)
+    steps: Json = {"talks": _write_talks(work, all_metadata=True)}
+    steps |= _clean_and_carve(work, work.scratches("talks"))
+    steps["test"] = _write_test(work, unescape=True)
     for raw, test in zip(work.results("raw/test"), work.scratches("test"), strict=True):
         write_lines(test, lines_of(raw))
-    return told | {"subwords": segment.with_sentencepiece(work, MERGES)}
+    return steps | {"subwords": segment.with_sentencepiece(work, MERGES)}
 
 
 def _write_talks(work: Work, *, all_metadata: bool) -> Json:
     """The sentences of the training talks, without tags."""
-    originals: Pair = (
-        work.original / f"train.tags.{work.languages[0]}",
-        work.original / f"train.tags.{work.languages[1]}",
-    )
+    originals = work.originals("train.tags")
     counts = [
         write_lines(target, talk_lines(source, all_metadata=all_metadata))
         for source, target in zip(originals, work.scratches("talks"), strict=True)
@@ -135,55 +127,40 @@ def _write_talks(work: Work, *, all_metadata: bool) -> Json:
 
 def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
     """Joins the test sets in raw/test, as published; the sentences of each."""
-    told = {}
-    for chosen in test_sets(work.languages):
-        originals: Pair = (
-            work.original / f"{chosen}.{work.languages[0]}.xml",
-            work.original / f"{chosen}.{work.languages[1]}.xml",
-        )
-        counts = [
-            write_lines(target, map(html.unescape if unescape else str, segments(source)))
-            for source, target in zip(originals, work.scratches(chosen), strict=True)
-        ]
-        told[chosen] = check_equal(originals, counts, "segments")
-    for side in (0, 1):
-        parts = [work.scratches(chosen)[side] for chosen in test_sets(work.languages)]
-        join(parts, work.results("raw/test")[side])
-    return told
+    parts = {chosen: work.scratches(chosen) for chosen in test_sets(work.languages)}
+    counts = {
+        chosen: write_segments(work.originals(chosen, ".xml"), part, unescape=unescape)
+        for chosen, part in parts.items()
+    }
+    join(list(parts.values()), work.results("raw/test"))
+    return counts
 
 
 def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
-    tokenise = partial(
-        moses.normalise_and_tokenise,
-        jobs=work.jobs,
-        lower=True,
-        normalise=False,
-        remove_non_printing=False,
-    )
+    off = {"normalise": False, "remove_non_printing": False}
     sources, targets = work.scratches(source), work.scratches(target)
-    told = each_side(tokenise, sources, targets, work.languages)
+    counts = moses.tokenise_pair(
+        sources, targets, work.languages, jobs=work.jobs, lower=True, **off
+    )
     for before, after in zip(sources, targets, strict=True):
         before.unlink()
         if split_hyphens:
             before = after.rename(before)
             write_lines(after, _split_hyphens(lines_of(before)))
             before.unlink()
-    return told
+    return counts
 
 
 def _split_hyphens(lines: Iterator[str]) -> Iterator[str]:
     return (_HYPHEN.sub(rf"\1 {SPLIT_HYPHEN} \2", line) for line in lines)
 
 
-def _clean(work: Work, sources: Pair) -> Json:
+def _clean_and_carve(work: Work, sources: Pair) -> Json:
     cleaned = work.scratches("cleaned")
-    return clean_pairs.clean_pairs(
-        sources, cleaned, ratio=RATIO, shortest=SHORTEST, longest=LONGEST, jobs=work.jobs
-    )
-
-
-def _carve(work: Work) -> Json:
-    return carve(work.scratches("cleaned"), EVERY, work.scratches("train"), work.scratches("valid"))
+    return {
+        "cleaned": clean_pairs.clean_pairs(sources, cleaned, **CLEAN, jobs=work.jobs),
+        "carved": carve(cleaned, EVERY, work.scratches("train"), work.scratches("valid")),
+    }
 
 
 def _lower_case(path: Path, lang: str) -> None:
@@ -192,10 +169,8 @@ def _lower_case(path: Path, lang: str) -> None:
     write_lines(path, (line.lower() for line in lines_of(cased)))
 
 
-def main(argv: list[str] | None = None) -> int:
-    description = "One data stage of IWSLT14; recipes/iwslt14.sh does all of them."
-    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
-
+DESCRIPTION = "One data stage of IWSLT14; recipes/iwslt14.sh does all of them."
+main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -79,17 +79,8 @@ POLICY = Policy(
 )
 
 Json = dict[str, Any]
-STAGES = (
-    "validate",
-    "tokenise en",
-    "tokenise de",
-    "learn 32,000",
-    "learn 40,000",
-    "apply en",
-    "apply de",
-    "clean",
-    "binarise",
-)
+STAGES: tuple[str, ...] = ("validate", "tokenise en", "tokenise de", "learn 32,000", "learn 40,000")
+STAGES += ("apply en", "apply de", "clean", "binarise")
 
 
 def do(stage: str, folder: Path, jobs: int) -> Json:

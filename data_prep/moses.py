@@ -40,39 +40,35 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
 from collab_common.folder import Json
 from data_prep.moses_tokeniser import tokeniser
+from data_prep.parallel_text import Pair
 from data_prep.streams import parallel_lines, words_to_remember
 
 
 def normalise_and_tokenise(
-    source: Path,
-    target: Path,
-    lang: str,
-    *,
-    jobs: int = 1,
-    lower: bool = False,
-    normalise: bool = True,
-    remove_non_printing: bool = True,
-    aggressive_hyphens: bool = False,
-    escape: bool = True,
+    source: Path, target: Path, lang: str, *, jobs: int = 1, **steps: bool
 ) -> dict[str, int]:
     """Writes the tokens of `source` to `target`, joined by blanks, line by line.
 
     Args:
-        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
-        lower: lowercase.perl at the end
-        normalise: normalize-punctuation.perl first
-        remove_non_printing: then remove-non-printing-char.perl
-        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
-        escape: & < > | ' " [ ] become entities, as tokenizer.perl does unless told -no-escape
+        lang, steps: fields of `Pipeline`
 
     Returns counts: "lines", "tokens", "emptied" (lines of which nothing is left). Raises
     UserError for what cannot be read, with file, line and byte.
     """
     counts = Counter[str](lines=0, tokens=0, emptied=0)
-    steps = (lower, normalise, remove_non_printing, aggressive_hyphens, escape)
-    pipeline = Pipeline(lang, *steps, words_to_remember(jobs))
+    pipeline = Pipeline(lang, **steps, remembered=words_to_remember(jobs))
     parallel_lines(source, target, pipeline, jobs, counts=counts)
     return dict(counts)
+
+
+def tokenise_pair(
+    sources: Pair, targets: Pair, languages: tuple[str, str], *, jobs: int, **steps: bool
+) -> Json:
+    """As `normalise_and_tokenise`, both sides of a text; counts by language."""
+    return {
+        lang: normalise_and_tokenise(source, target, lang, jobs=jobs, **steps)
+        for source, target, lang in zip(sources, targets, languages, strict=True)
+    }
 
 
 def detokenise(lines: list[str], lang: str) -> list[str]:
@@ -95,14 +91,14 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The scripts one after another; the fields are `normalise_and_tokenise`'s arguments."""
+    """The scripts one after another, on a block of lines."""
 
-    lang: str
-    lower: bool = False
-    normalise: bool = True
-    remove_non_printing: bool = True
-    aggressive_hyphens: bool = False
-    escape: bool = True
+    lang: str  # decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+    lower: bool = False  # lowercase.perl at the end
+    normalise: bool = True  # normalize-punctuation.perl first
+    remove_non_printing: bool = True  # then remove-non-printing-char.perl
+    aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
+    escape: bool = True  # & < > | ' " [ ] become entities; False is tokenizer.perl -no-escape
     remembered: int = 1 << 17  # words of which each process keeps the tokens
 
     def __call__(self, lines: list[str]) -> list[str]:
@@ -166,7 +162,5 @@ class Normaliser:
         return line.removesuffix("\n")
 
 
-@lru_cache(maxsize=8)
-def normaliser(lang: str) -> Normaliser:
-    """The normaliser of a language; one for all who ask."""
-    return Normaliser(lang)
+#: The normaliser of a language: one for all callers.
+normaliser = lru_cache(maxsize=8)(Normaliser)

@@ -4,7 +4,7 @@ Nearly all that the script does to a sentence it does to the words between blank
 we remember what became of each such word, and look twice only at full stops, whose fate depends
 on the next word. A line on which rules reach across blanks is done rule by rule.
 
-What letters, numerals and white space are is told by the `regex` package, which agrees with
+Letters, numerals and white space are what the `regex` package takes for them, which agrees with
 Perl's classes (sacremoses' own lists lack Chinese, Japanese, Korean and newer letters). Runs of
 full stops stay as they are, where the script writes DOTMULTI for a while: hence a literal
 DOTMULTI in a text stays, too, which the script turns into a full stop.
@@ -40,16 +40,8 @@ class Word(NamedTuple):
 
 
 ENTITIES = str.maketrans(
-    {
-        "&": "&amp;",
-        "|": "&#124;",
-        "<": "&lt;",
-        ">": "&gt;",
-        "'": "&apos;",
-        '"': "&quot;",
-        "[": "&#91;",
-        "]": "&#93;",
-    }
+    {"&": "&amp;", "|": "&#124;", "<": "&lt;", ">": "&gt;"}
+    | {"'": "&apos;", '"': "&quot;", "[": "&#91;", "]": "&#93;"}
 )
 _SPACE = regex.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -214,9 +206,5 @@ def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-@lru_cache(maxsize=8)
-def tokeniser(
-    lang: str, aggressive_hyphens: bool = False, escape: bool = True, remembered: int = 1 << 17
-) -> Tokeniser:
-    """The tokeniser of a language, with all that it remembers; one for all who ask."""
-    return Tokeniser(lang, aggressive_hyphens, escape, remembered)
+#: The tokeniser of a language and options, with all that it remembers: one for all callers.
+tokeniser = lru_cache(maxsize=8)(Tokeniser)

@@ -12,9 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from collab_common.command import run
-from collab_common.errors import UserError
-from collab_common.files import GZIP, count_lines, locked, sha256_of_text
+from collab_common.files import GZIP, locked
 from data_prep.fetch import fetch
+from data_prep.options import (
+    add_languages,
+    add_source,
+    check_known_text,
+    check_languages,
+    source_folder,
+)
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 
@@ -23,13 +29,9 @@ COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
 MIRROR = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}"
 FOLDER = "data/task1/raw"
 LANGUAGES = ("en", "de", "fr")
+TEXT = "multi30k-text"  # where it is downloaded to, beside --out
 
-SPLITS = {
-    "train": "train",
-    "valid": "val",
-    "test": "test_2016_flickr",
-    "test1": "test_2017_flickr",
-}
+SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test1": "test_2017_flickr"}
 _REMEDY = "fetch it again; for a text of your own, use data_prep.prepare"
 LINES = {"train": 29_000, "val": 1_014, "test_2016_flickr": 1_000, "test_2017_flickr": 1_000}
 
@@ -70,21 +72,13 @@ def check_folder(folder: Path, languages: tuple[str, str]) -> None:
 
 def check_text(path: Path, name: str) -> None:
     """Raises UserError unless the file holds the text called `name`, such as 'train.en'."""
-    lines = count_lines(path)
-    expected = LINES[name.rpartition(".")[0]]
-    if lines != expected:
-        raise UserError(f"{lines:,} lines instead of {expected:,}", path, _REMEDY)
-    known = SHA256.get(name)
-    if known is not None and sha256_of_text(path) != known:
-        raise UserError(f"not the text of Multi30k's {name} (other SHA-256)", path, _REMEDY)
+    lines = LINES[name.rpartition(".")[0]]
+    check_known_text(path, lines, SHA256.get(name), f"the text of Multi30k's {name}", _REMEDY)
 
 
 def _make(args: argparse.Namespace) -> None:
     languages = (args.source_lang, args.target_lang)
-    folder = args.from_folder
-    if folder is None:
-        folder = args.out.resolve().parent / "multi30k-text"
-        fetch_text(folder, languages, args.mirror)
+    folder = source_folder(args, TEXT, lambda out, mirror: fetch_text(out, languages, mirror))
     check_folder(folder, languages)
     prepare(config_from(args, text=folder, splits=SPLITS, origin={"corpus": "multi30k task 1"}))
 
@@ -93,24 +87,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--from",
-        dest="from_folder",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with train.en.gz, val.en.gz, ... (or without .gz); default: download them to "
-        "a folder multi30k-text beside --out",
-    )
-    where.add_argument(
-        "--mirror", default=MIRROR, metavar="URL", help=f"where {FOLDER}/ is (default: {MIRROR})"
-    )
-    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
-    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
+    files = "train.en.gz, val.en.gz, ... (or without .gz)"
+    add_source(parser, TEXT, files, MIRROR, f"{FOLDER}/")
+    add_languages(parser, LANGUAGES)
     add_prepare_options(parser, vocab_size=6000)
     args = parser.parse_args(argv)
-    if args.source_lang == args.target_lang:
-        parser.error(f"--source-lang and --target-lang are both {args.source_lang}")
+    check_languages(parser, args)
     return run(PROG, lambda: _make(args))
 
 

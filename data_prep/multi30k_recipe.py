@@ -10,8 +10,7 @@ import sys
 from functools import partial
 
 from data_prep import plain
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Corpus
+from data_prep.corpus_recipe import Corpus, command
 from data_prep.multi30k import FOLDER, MIRROR, check_text
 
 PROG = "data_prep.multi30k_recipe"
@@ -35,10 +34,8 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    description = "One data stage of Multi30k; recipes/multi30k.sh does all of them."
-    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
-
+DESCRIPTION = "One data stage of Multi30k; recipes/multi30k.sh does all of them."
+main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ _FOR_FAIRSEQ = Policy(
 )
 
 
-def pair_in(folder: Path, stem: str, languages: tuple[str, str]) -> Pair:
-    """The files STEM.SOURCE and STEM.TARGET."""
-    return folder / f"{stem}.{languages[0]}", folder / f"{stem}.{languages[1]}"
+def pair_in(folder: Path, stem: str, languages: tuple[str, str], suffix: str = "") -> Pair:
+    """The files STEM.SOURCE and STEM.TARGET, each with the suffix."""
+    source, target = (folder / f"{stem}.{lang}{suffix}" for lang in languages)
+    return source, target
 
 
 def check_published(pair: Pair) -> dict[str, Any]:
@@ -37,32 +38,16 @@ def check_published(pair: Pair) -> dict[str, Any]:
     return _checked(pair, _AS_PUBLISHED, "this is not the published text; fetch it again")
 
 
-def _checked(pair: Pair, policy: Policy, todo: str) -> dict[str, Any]:
-    report = validate(*pair, policy)
-    if report.refused:
-        # unequal counts first: they make the rest meaningless
-        unequal = Kind.LINE_COUNT in report.refused
-        kind = Kind.LINE_COUNT if unequal else report.refused[0]
-        raise UserError(report.line_for(kind), todo=todo)
-    return report.counts()
-
-
 def check_for_fairseq(pair: Pair) -> dict[str, Any]:
     """Counts of a pair to be binarised. Raises UserError if fairseq would misread it."""
     return _checked(pair, _FOR_FAIRSEQ, "remove it from the original text")
 
 
-def each_side(
-    function: Callable[[Path, Path, str], dict[str, int]],
-    sources: Pair,
-    targets: Pair,
-    languages: tuple[str, str],
-) -> dict[str, dict[str, int]]:
-    """Calls function(source, target, language) for both sides; its counts, by language."""
-    return {
-        lang: function(source, target, lang)
-        for source, target, lang in zip(sources, targets, languages, strict=True)
-    }
+def _checked(pair: Pair, policy: Policy, todo: str) -> dict[str, Any]:
+    report = validate(*pair, policy)
+    if (kind := report.first_refused) is not None:
+        raise UserError(report.line_for(kind), todo=todo)
+    return report.counts()
 
 
 def lines_of(path: Path) -> Iterator[str]:
@@ -103,13 +88,14 @@ def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
     return counts[0]
 
 
-def join(parts: Iterable[Path], target: Path) -> None:
+def join(parts: Sequence[Pair], targets: Pair) -> None:
     """Writes `parts` one after the other, and removes them; each must end in a newline."""
-    with target.open("wb") as stream:
-        for part in parts:
-            with part.open("rb") as source:
-                shutil.copyfileobj(source, stream, CHUNK)
-            part.unlink()
+    for side, target in enumerate(targets):
+        with target.open("wb") as stream:
+            for part in parts:
+                with part[side].open("rb") as source:
+                    shutil.copyfileobj(source, stream, CHUNK)
+                part[side].unlink()
 
 
 def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from collab_common.folder import Json
 from data_prep import segment
@@ -20,26 +19,19 @@ def gzipped(
     stems: Mapping[str, str],
     languages: tuple[str, str],
     url: str,
-    check: Callable[[Path, str], None] | None = None,
+    check: Callable[..., None] | None = None,
 ) -> tuple[Archive, ...]:
-    """The files STEM.LANG.gz of the splits; `check` is given a file and its name without .gz."""
+    """The files STEM.LANG.gz of the splits; `check(file, name=NAME)` gets the name without .gz."""
     names = [f"{stem}.{lang}" for stem in stems.values() for lang in languages]
     return tuple(
         Archive(
             f"{name}.gz",
             f"{url}/{name}.gz" if url else "",
             (Member(name, (name,)),),
-            check=_named(check, name) if check else None,
+            check=partial(check, name=name) if check else None,
         )
         for name in names
     )
-
-
-def _named(check: Callable[[Path, str], None], name: str) -> Callable[[Path], None]:
-    def check_file(path: Path) -> None:
-        check(path, name)
-
-    return check_file
 
 
 def corpus(
@@ -65,18 +57,18 @@ def corpus(
 
 def copy_splits(stems: Mapping[str, str], work: Work) -> Json:
     """For corpora that are split already."""
-    told: Json = {}
+    steps: Json = {}
     for split in SPLITS:
         pair = work.originals(stems[split])
-        told[split] = check_published(pair)
+        steps[split] = check_published(pair)
         _copy(pair, work.scratches(split))
-    return told
+    return steps
 
 
 def _text(split_text: SplitText, vocabulary: int, work: Work) -> Json:
-    told: Json = {"splits": split_text(work)}
+    steps: Json = {"splits": split_text(work)}
     _copy(work.scratches("test"), work.results("raw/test"))
-    return told | {"subwords": segment.with_sentencepiece(work, vocabulary)}
+    return steps | {"subwords": segment.with_sentencepiece(work, vocabulary)}
 
 
 def _copy(sources: Pair, targets: Pair) -> None:

@@ -28,6 +28,7 @@ from collab_common.provenance import versions
 from data_prep import subword
 from data_prep.binarise import binarise, check_binarised
 from data_prep.faults import Kind
+from data_prep.options import add_output
 from data_prep.parallel_text import pair_in
 from data_prep.policy import Action, Policy, add_policy_options, policy_from
 from data_prep.report import Report
@@ -123,18 +124,18 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     pieces.mkdir()
     stages: Json = {}
     for split, texts in files.items():
-        _say(f"checking {split}")
+        print(f"checking {split} ...", flush=True)
         stages[split] = _join(texts, split, config.policy, pair_in(raw, split, languages))
-    _say(f"learning {config.vocab_size} subwords")
+    print(f"learning {config.vocab_size} subwords ...", flush=True)
     model = folder / "spm.model"
     training = subword.train(list(pair_in(raw, "train", languages)), config.vocab_size, model)
     for split in files:
-        _say(f"segmenting {split}")
+        print(f"segmenting {split} ...", flush=True)
         on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
         stages[split]["segmented"] = subword.segment(
             model, pair_in(raw, split, languages), pair_in(pieces, split, languages), on_empty
         )
-    _say("binarising")
+    print("binarising ...", flush=True)
     binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
     for split in files:
         segmented = stages[split]["segmented"]
@@ -148,7 +149,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
         "versions": versions("fairseq", "sentencepiece", "fairseq-collab"),
         "workers": config.workers,
         "stages": stages,
-        "subword": training.as_json(),
+        "subword": training,
     }
 
 
@@ -202,13 +203,9 @@ def _check_report(report: Report, split: str) -> None:
         raise UserError(error.what, error.where, todo) from None
 
 
-def _say(what: str) -> None:
-    print(f"{what} ...", flush=True)
-
-
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
     """The options of every command that ends in `prepare`."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    add_output(parser)
     parser.add_argument(
         "--vocab-size",
         type=positive,
@@ -218,9 +215,6 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
     )
     parser.add_argument(
         "--workers", type=positive, default=1, metavar="N", help="processes that binarise"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="rebuild DIR if it was made from something else"
     )
     add_policy_options(parser)
 

@@ -56,6 +56,12 @@ class Report:
         """The kinds that were found although they are to be refused; empty if all is well."""
         return [k for k in Kind if self.found[k] and self.policy.action(k) is Action.REFUSE]
 
+    @property
+    def first_refused(self) -> Kind | None:
+        """The kind to name first: unequal line counts, which make the rest meaningless."""
+        refused = self.refused
+        return Kind.LINE_COUNT if Kind.LINE_COUNT in refused else next(iter(refused), None)
+
     def line_for(self, kind: Kind) -> str:
         action = {Action.REFUSE: "refused", Action.COUNT: "counted", Action.DROP: "dropped"}
         number = "" if kind is Kind.LINE_COUNT else f"{self.found[kind]:,} found, first at "
@@ -73,10 +79,8 @@ class Report:
 
     def check(self) -> None:
         """Raises UserError if something was found that is to be refused."""
-        if not self.refused:
+        if (kind := self.first_refused) is None:
             return
-        # unequal counts first: they make the rest meaningless
-        kind = Kind.LINE_COUNT if Kind.LINE_COUNT in self.refused else self.refused[0]
         others = [k.value for k in self.refused if k is not kind]
         also = f" (and {', '.join(others)})" if others else ""
         raise UserError(f"{self.line_for(kind)}{also}", todo=_remedy(kind))

@@ -15,14 +15,16 @@ def with_bpe(work: Work, merges: int) -> Json:
     """
     codes = work.folder / "code"
     print(f"learning {merges} merges ...", flush=True)
-    told: Json = {"learnt": bpe.learn(list(work.scratches("train")), merges, codes, jobs=work.jobs)}
+    counts: Json = {
+        "learnt": bpe.learn(list(work.scratches("train")), merges, codes, jobs=work.jobs)
+    }
     for split in SPLITS:
         print(f"segmenting {split} ...", flush=True)
-        told[split] = {}
+        counts[split] = {}
         for source, target in zip(work.scratches(split), work.results(split), strict=True):
-            told[split][target.name] = bpe.apply(codes, source, target, jobs=work.jobs)
+            counts[split][target.name] = bpe.apply(codes, source, target, jobs=work.jobs)
             source.unlink()
-    return told
+    return counts
 
 
 def with_sentencepiece(work: Work, vocabulary: int) -> Json:
@@ -32,10 +34,9 @@ def with_sentencepiece(work: Work, vocabulary: int) -> Json:
     """
     model = work.folder / "spm.model"
     print(f"learning {vocabulary} pieces ...", flush=True)
-    learnt = subword.train(list(work.scratches("train")), vocabulary, model)
-    told: Json = {"learnt": learnt.as_json()}
+    counts: Json = {"learnt": subword.train(list(work.scratches("train")), vocabulary, model)}
     for split in SPLITS:
         print(f"segmenting {split} ...", flush=True)
         on_empty = Action.DROP if split == "train" else Action.REFUSE
-        told[split] = subword.segment(model, work.scratches(split), work.results(split), on_empty)
-    return told
+        counts[split] = subword.segment(model, work.scratches(split), work.results(split), on_empty)
+    return counts

@@ -6,11 +6,12 @@ with line-wise patterns. So do we, or the sentences would not be those of publis
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.parallel_text import lines_of
+from data_prep.parallel_text import Pair, check_equal, lines_of, write_lines
 
 _SEGMENT_START = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
@@ -25,6 +26,15 @@ def segments(path: Path) -> Iterator[str]:
     for line in lines_of(path):
         if "<seg id" in line:
             yield _SEGMENT_END.sub("", _SEGMENT_START.sub("", line)).strip()
+
+
+def write_segments(originals: Pair, targets: Pair, *, unescape: bool = False) -> int:
+    """Writes the segments of both sides; their number. Raises UserError if it is not the same."""
+    counts = [
+        write_lines(target, map(html.unescape if unescape else str, segments(source)))
+        for source, target in zip(originals, targets, strict=True)
+    ]
+    return check_equal(originals, counts, "segments")
 
 
 def talk_lines(path: Path, *, all_metadata: bool = False) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Stages of a recipe: each a folder that is finished and described, or not there.
 
 A stage reads the folders of earlier ones and makes OUT/NAME, which appears when it is complete,
-with a manifest.json: options, hashes of all that it read and wrote, counts. Whoever is killed
-starts over only the stage that he was in. Stages that are not Python of ours are commands:
+with a manifest.json: options, hashes of all that it read and wrote, counts. After a kill, only the
+stage that was under way starts over. Other programs are stages through a command:
 
     python -m data_prep.stages --out OUT --name average --after train -- \\
         fairseq-collab average --last 5 OUT/train --output {}/average.pt
@@ -13,11 +13,9 @@ where {} is the folder being made.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,13 +23,8 @@ from pathlib import Path
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import locked, read_json, write_json
-from collab_common.folder import (
-    Json,
-    build_folder,
-    differences,
-    read_finished,
-)
-from data_prep.child import die_with
+from collab_common.folder import Json, build_folder, differences, read_finished
+from data_prep.child import call
 
 PROG = "data_prep.stages"
 #: Beside what a resumable stage has made so far: what it was started with.
@@ -53,8 +46,8 @@ def build_stage(
     Args:
         inputs: name of each file read, and its hash; see `inputs_from`
         options: all else that the result depends on (not the number of processes)
-        build: fills the folder; returns counts and whatever else the manifest should tell
-        recover: saves what a killed process left, before all that is removed
+        build: fills the folder; returns counts and whatever else belongs in the manifest
+        recover: saves what a killed process left, before that is removed
 
     Raises:
         UserError: another process works in OUT, or OUT/NAME was made from something else
@@ -65,7 +58,7 @@ def build_stage(
         if recover is not None:
             recover()
         made = build_folder(out / name, identity, build, force=force)
-    _say(name, "ready" if made else "is up to date, nothing to do")
+    print(f"{name}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
     return out / name
 
 
@@ -96,8 +89,8 @@ def run_command(
             and the next call gives it the same folder again
     """
     # neither where OUT is nor how it was written matters
-    told = [part.replace(str(out), "OUT") for part in command]
-    options = {"command": told, **({} if stdout is None else {"stdout": stdout})}
+    named = [part.replace(str(out), "OUT") for part in command]
+    options = {"command": named, **({} if stdout is None else {"stdout": stdout})}
     inputs = inputs_from(out, after)
 
     unfinished = out.resolve() / f".{name}.unfinished"
@@ -152,35 +145,25 @@ def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
     print(f"$ {shlex.join(command)}", flush=True)
     output = None if stdout is None else (folder / stdout).open("wb")
     try:
-        status = subprocess.run(
-            filled,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            preexec_fn=functools.partial(die_with, os.getpid()),
-            check=False,
-        ).returncode
+        status = call(filled, stdout=output)
     except FileNotFoundError:
         raise UserError("no such command", command[0], "run bash recipes/setup.sh") from None
     finally:
         if output is not None:
             output.flush()
-            os.fsync(output.fileno())  # a full disk is told here at the latest
+            os.fsync(output.fileno())  # a full disk is found here at the latest
             output.close()
     if status:
         ended = f"was killed by signal {-status}" if status < 0 else f"failed with status {status}"
         raise UserError(f"{command[0]} {ended}", todo="what it said is above")
 
 
-def _say(name: str, what: str) -> None:
-    print(f"{name}: {what}", flush=True)
-
-
 def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
-    options, command = _split(given)
+    end = given.index("--") if "--" in given else len(given)
+    options, command = given[:end], given[end + 1 :]
     parser = argparse.ArgumentParser(
-        prog=PROG,
-        description="Makes one stage of a recipe with a command, given after --.",
+        prog=PROG, description="Makes one stage of a recipe with a command, given after --."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the recipe")
     parser.add_argument("--name", required=True, help="the stage: makes DIR/NAME")
@@ -193,25 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(options)
     if not command:
         parser.error("no command after --")
-    return run(
-        PROG,
-        lambda: run_command(
-            args.out,
-            args.name,
-            command,
-            after=args.after,
-            stdout=args.stdout,
-            resume=args.resume,
-            force=args.force,
-        ),
-    )
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in arguments:
-        return arguments, []
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+    return run(PROG, lambda: run_command(command=command, **vars(args)))
 
 
 if __name__ == "__main__":

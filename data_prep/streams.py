@@ -17,20 +17,23 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
 from data_prep.child import die_with
 
-BLOCK_BYTES = 1 << 18  # a few thousand sentences: large beside what it costs to hand them over
+BLOCK_BYTES = 1 << 18  # a few thousand sentences: large beside the cost of handing them over
 LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory
 WORDS_REMEMBERED = 1 << 20  # by all workers together, which takes some 300 MB
 _BLOCKS_AHEAD = 2  # per worker, beside the block that it works on
 
 Lines = list[str]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -89,8 +92,9 @@ def parallel_lines(
     counts = Counter[str]() if counts is None else counts
     lines = 0
     with target.open("wb") as output:
-        work = _Lines(function)
-        for data, found in ordered(work, read_blocks(source, block_bytes), jobs):
+        for data, found in ordered(
+            partial(_convert, function), read_blocks(source, block_bytes), jobs
+        ):
             output.write(data)
             counts.update(found)
             lines += found["lines"]
@@ -102,23 +106,18 @@ def words_to_remember(jobs: int) -> int:
     return min(1 << 17, WORDS_REMEMBERED // max(1, jobs))
 
 
-class _Lines:
-    """What a worker does with a block: bytes in, bytes out, so that little is handed over."""
-
-    def __init__(self, function: Callable[[Lines], Lines]) -> None:
-        self.function = function
-
-    def __call__(self, block: Block) -> tuple[bytes, Counter[str]]:
-        before = block.decode()
-        after = self.function(before)
-        text = "".join(line + "\n" for line in after)
-        if len(after) != len(before) or text.count("\n") != len(before):
-            raise ValueError(f"{len(before)} lines went in, {text.count(chr(10))} came out")
-        emptied = sum(
-            1 for old, new in zip(before, after, strict=True) if not new.strip() and old.strip()
-        )
-        found = Counter(lines=len(after), emptied=emptied, tokens=len(text.split()))
-        return text.encode("utf-8"), found
+def _convert(function: Callable[[Lines], Lines], block: Block) -> tuple[bytes, Counter[str]]:
+    """A worker's part: bytes in, bytes out, so that little is passed between processes."""
+    before = block.decode()
+    after = function(before)
+    text = "".join(line + "\n" for line in after)
+    if len(after) != len(before) or text.count("\n") != len(before):
+        raise ValueError(f"{len(before)} lines went in, {text.count(chr(10))} came out")
+    emptied = sum(
+        1 for old, new in zip(before, after, strict=True) if not new.strip() and old.strip()
+    )
+    found = Counter(lines=len(after), emptied=emptied, tokens=len(text.split()))
+    return text.encode("utf-8"), found
 
 
 def read_blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -139,6 +138,33 @@ def _read_lines(stream: BufferedReader, size: int) -> bytes:
     return data if data.endswith(b"\n") else data + stream.readline(LINE_BYTES)
 
 
+class Side:
+    """One of the files of a parallel text, read in blocks of so many lines."""
+
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        self.path = path
+        self.line = 0  # lines before the current block
+        self.byte = 0  # bytes before the current block
+        self._readline = partial(stream.readline, LINE_BYTES)
+
+    def read_block(self, size: int) -> list[bytes]:
+        lines = list(islice(iter(self._readline, b""), size))
+        for index, line in enumerate(lines):
+            if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+                raise too_long(self.path, self.line + index + 1)
+        return lines
+
+    def move_past(self, block: list[bytes]) -> None:
+        self.line += len(block)
+        self.byte += sum(map(len, block))
+
+    def count_rest(self) -> int:
+        """The number of lines in the file, reading on to its end."""
+        while block := self.read_block(1024):
+            self.move_past(block)
+        return self.line
+
+
 def too_long(path: Path, line: int) -> UserError:
     """The error for something that is no text."""
     return UserError(
@@ -146,9 +172,6 @@ def too_long(path: Path, line: int) -> UserError:
         f"{path}:{line}",
         "this is no text with one sentence a line",
     )
-
-
-Item = TypeVar("Item")
 
 
 def ordered(
@@ -168,17 +191,21 @@ def ordered(
                 result = function(item)
             yield result
         return
-    pool = _Pool(function, jobs)
+    # forked workers have the function as it stands, however large, at no cost
+    method = "fork" if sys.platform == "linux" else None
+    pool = ProcessPoolExecutor(
+        jobs, multiprocessing.get_context(method), _start, (function, os.getpid())
+    )
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
     try:
-        waiting: deque[tuple[Item, Future[Result]]] = deque()
         for item in items:
-            waiting.append((item, pool.submit(item)))
+            waiting.append((item, _submit(pool, item)))
             if len(waiting) > jobs * (1 + _BLOCKS_AHEAD):
-                yield pool.take(waiting)
+                yield _take(waiting)
         while waiting:
-            yield pool.take(waiting)
-    finally:
-        pool.close()
+            yield _take(waiting)
+    finally:  # waits for the workers, but not for work whose results nobody takes
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -192,44 +219,28 @@ def _located(item: object) -> Iterator[None]:
         raise UserError(f"{type(error).__name__}: {error}", str(item)) from error
 
 
-class _Pool(Generic[Item, Result]):
-    """Worker processes that die with this one, and whose death is told."""
+def _submit(pool: ProcessPoolExecutor, item: object) -> Future[Any]:
+    try:
+        return pool.submit(_call, item)
+    except BrokenProcessPool as error:  # reported for the oldest item, by `_take`
+        failed: Future[Any] = Future()
+        failed.set_exception(error)
+        return failed
 
-    def __init__(self, function: Callable[[Item], Result], jobs: int) -> None:
-        # forked workers have the function as it stands, however large, for nothing
-        method = "fork" if sys.platform == "linux" else None
-        self._executor = ProcessPoolExecutor(
-            jobs,
-            mp_context=multiprocessing.get_context(method),
-            initializer=_start,
-            initargs=(function, os.getpid()),
-        )
 
-    def submit(self, item: Item) -> Future[Result]:
-        try:
-            return self._executor.submit(_call, item)
-        except BrokenProcessPool:  # told for the oldest item, by `take`
-            failed: Future[Result] = Future()
-            failed.set_exception(BrokenProcessPool())
-            return failed
-
-    def take(self, waiting: deque[tuple[Item, Future[Result]]]) -> Result:
-        """The result of the oldest item."""
-        item, future = waiting.popleft()
-        try:
-            with _located(item):
-                return future.result()
-        except BrokenProcessPool:
-            among = f" (or one of the {len(waiting)} blocks after it)" if waiting else ""
-            raise UserError(
-                f"a worker process was killed at these lines{among}",
-                str(item),
-                "if memory ran out, give fewer --jobs; then start again",
-            ) from None
-
-    def close(self) -> None:
-        """Waits for the workers, but not for work that nobody will look at."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+def _take(waiting: deque[tuple[Item, Future[Result]]]) -> Result:
+    """The result of the oldest item."""
+    item, future = waiting.popleft()
+    try:
+        with _located(item):
+            return future.result()
+    except BrokenProcessPool:
+        among = f" (or one of the {len(waiting)} blocks after it)" if waiting else ""
+        raise UserError(
+            f"a worker process was killed at these lines{among}",
+            str(item),
+            "if memory ran out, give fewer --jobs; then start again",
+        ) from None
 
 
 _function: Callable[[Any], Any] | None = None  # of this worker
@@ -239,7 +250,7 @@ def _start(function: Callable[[Any], Any], parent: int) -> None:
     """In a new worker."""
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to report
     die_with(parent)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,29 +19,19 @@ LONGEST_FOR_TRAINING = 4192  # bytes
 BATCH = 4096
 
 
-@dataclass
-class Training:
-    """What the model was trained on; sentencepiece itself would not tell."""
-
-    pieces: int = 0
-    lines: int = 0
-    lines_left_out: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        return {"model": "bpe", "longest_line_bytes": LONGEST_FOR_TRAINING, **asdict(self)}
-
-
-def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
+def train(texts: list[Path], vocab_size: int, model: Path) -> dict[str, Any]:
     """Trains on all lines of `texts`, in this order, and writes the model.
 
     The lines are handed over instead of the files' names, which would be written into the
     model and make its hash depend on where it was trained.
+
+    Returns the kind of model and counts: "pieces", "lines", and "lines_left_out" as too long.
     """
-    told = Training()
+    counts = {"pieces": 0, "lines": 0, "lines_left_out": 0}
     written = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_counted(texts, told),
+            sentence_iterator=_counted(texts, counts),
             model_writer=written,
             model_type="bpe",
             vocab_size=vocab_size,
@@ -52,27 +41,25 @@ def train(texts: list[Path], vocab_size: int, model: Path) -> Training:
             minloglevel=1,
         )
     except RuntimeError as error:
+        # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
+        why = str(error).rpartition("] ")[2].strip().removesuffix(".")
         raise UserError(
-            f"sentencepiece cannot learn a vocabulary of {vocab_size} ({_last_sentence(error)})",
+            f"sentencepiece cannot learn a vocabulary of {vocab_size} ({why})",
             texts[0].name,
             "try another --vocab-size",
         ) from None
     model.write_bytes(written.getvalue())
-    told.pieces = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size()
-    return told
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    counts["pieces"] = processor.get_piece_size()
+    return {"model": "bpe", "longest_line_bytes": LONGEST_FOR_TRAINING, **counts}
 
 
-def _counted(texts: list[Path], told: Training) -> Iterator[str]:
+def _counted(texts: list[Path], counts: dict[str, int]) -> Iterator[str]:
     for path in texts:
         for line in lines_of(path):
-            told.lines += 1
-            told.lines_left_out += len(line.encode("utf-8")) > LONGEST_FOR_TRAINING
+            counts["lines"] += 1
+            counts["lines_left_out"] += len(line.encode("utf-8")) > LONGEST_FOR_TRAINING
             yield line
-
-
-def _last_sentence(error: RuntimeError) -> str:
-    """'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high.'"""
-    return str(error).rpartition("] ")[2].strip().removesuffix(".")
 
 
 def segment(

@@ -2,7 +2,7 @@
 
     opus   the pairs that OPUS publishes, de-duplicated and split here: a pair's English sentence
            alone decides where it goes, and train has no sentence of valid or test on either side
-    split  train, valid and test as STEM.LANG.gz, split by whoever made them; give --from DIR
+    split  train, valid and test as STEM.LANG.gz, split by their makers; give --from DIR
 
 Licence of the text: CC BY 2.0, attribution to Tatoeba.
 """
@@ -18,8 +18,7 @@ from functools import partial
 from collab_common.folder import Json
 from data_prep import plain
 from data_prep.archives import Member
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
+from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work, command
 from data_prep.parallel_text import check_published, lines_of
 
 PROG = "data_prep.tatoeba"
@@ -48,7 +47,7 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
 
 def split_pairs(work: Work) -> Json:
     """Writes the three sets; memory: 16 bytes and a set's overhead for each pair."""
-    told: Json = {"published": check_published(work.originals("all"))}
+    steps: Json = {"published": check_published(work.originals("all"))}
     held_out = {
         _digest(sentence)
         for pair in _pairs(work)
@@ -74,7 +73,7 @@ def split_pairs(work: Work) -> Json:
             counts[split] += 1
             for stream, sentence in zip(streams[split], pair, strict=True):
                 stream.write(sentence + "\n")
-    return told | {"split": counts}
+    return steps | {"split": counts}
 
 
 def _pairs(work: Work) -> Iterator[tuple[str, str]]:
@@ -104,10 +103,8 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()[:16]
 
 
-def main(argv: list[str] | None = None) -> int:
-    description = "One data stage of Tatoeba; recipes/tatoeba.sh does all of them."
-    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
-
+DESCRIPTION = "One data stage of Tatoeba; recipes/tatoeba.sh does all of them."
+main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

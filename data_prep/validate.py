@@ -16,17 +16,16 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from collab_common.command import run
 from collab_common.files import open_bytes, write_json
-from data_prep.divergence import first_divergence
+from data_prep.divergence import unequal
 from data_prep.faults import Hit, Kind, find_in_pair, find_in_side
 from data_prep.policy import Action, Policy, add_policy_options, policy_from
 from data_prep.report import Example, Report
-from data_prep.streams import LINE_BYTES, too_long
+from data_prep.streams import Side
 
 PROG = "data_prep.validate"
 BLOCK_LINES = 4096
@@ -44,11 +43,9 @@ def validate(
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(open_bytes(path)) for path in (source, target)]
         outputs = [stack.enter_context(path.open("wb")) for path in keep or ()]
-        sides = [
-            _Side(path, stream) for path, stream in zip((source, target), streams, strict=True)
-        ]
+        sides = [Side(path, stream) for path, stream in zip((source, target), streams, strict=True)]
         while True:
-            blocks = [side.read_block() for side in sides]
+            blocks = [side.read_block(BLOCK_LINES) for side in sides]
             pairs = min(map(len, blocks))
             dropped = _inspect(report, sides, [block[:pairs] for block in blocks])
             for output, block in zip(outputs, blocks, strict=False):  # no outputs, no writing
@@ -69,44 +66,18 @@ def validate(
     return report
 
 
-class _Side:
-    """One file, read in blocks of lines."""
-
-    def __init__(self, path: Path, stream: BinaryIO) -> None:
-        self.path = path
-        self.line = 0  # lines before the current block
-        self.byte = 0  # bytes before the current block
-        self._readline = partial(stream.readline, LINE_BYTES)
-
-    def read_block(self) -> list[bytes]:
-        lines = list(islice(iter(self._readline, b""), BLOCK_LINES))
-        for index, line in enumerate(lines):
-            if len(line) == LINE_BYTES and not line.endswith(b"\n"):
-                raise too_long(self.path, self.line + index + 1)
-        return lines
-
-    def move_past(self, block: list[bytes]) -> None:
-        self.line += len(block)
-        self.byte += sum(map(len, block))
-
-    def count_rest(self) -> int:
-        """The number of lines in the file, reading on to its end."""
-        while block := self.read_block():
-            self.move_past(block)
-        return self.line
-
-    def locate(self, block: list[bytes], hit: Hit) -> Example:
-        byte = self.byte + sum(map(len, block[: hit.index])) + hit.byte
-        return Example(str(self.path), self.line + hit.index + 1, byte, hit.detail)
+def _locate(side: Side, block: list[bytes], hit: Hit) -> Example:
+    byte = side.byte + sum(map(len, block[: hit.index])) + hit.byte
+    return Example(str(side.path), side.line + hit.index + 1, byte, hit.detail)
 
 
-def _inspect(report: Report, sides: list[_Side], blocks: list[list[bytes]]) -> dict[int, Kind]:
+def _inspect(report: Report, sides: list[Side], blocks: list[list[bytes]]) -> dict[int, Kind]:
     """Notes every fault of a block; the pairs to drop, each with the first reason for it."""
     dropped: dict[int, Kind] = {}
 
-    def note(side: _Side, block: list[bytes], hits: Iterator[Hit]) -> None:
+    def note(side: Side, block: list[bytes], hits: Iterator[Hit]) -> None:
         for hit in hits:
-            report.add(hit.kind, partial(side.locate, block, hit))
+            report.add(hit.kind, partial(_locate, side, block, hit))
             if report.policy.action(hit.kind) is Action.DROP and hit.index not in dropped:
                 dropped[hit.index] = hit.kind
                 report.dropped[hit.kind] += 1
@@ -128,14 +99,9 @@ def _write_kept(output: BinaryIO, block: list[bytes], dropped: Mapping[int, Kind
 
 def _report_line_count(report: Report, ends: list[int]) -> None:
     """Notes where the longer text goes on alone; `ends` are the bytes up to there."""
-    extra = report.source_lines - report.target_lines
-    longer, end = (report.source, ends[0]) if extra > 0 else (report.target, ends[1])
-    detail = (
-        f"{report.source} has {report.source_lines:,} lines, "
-        f"{report.target} has {report.target_lines:,}"
-    )
-    if at := first_divergence(report.source, report.target, extra):
-        detail += f"; they seem to part near line {at:,}"
+    lines = report.source_lines, report.target_lines
+    longer, end = (report.source, ends[0]) if lines[0] > lines[1] else (report.target, ends[1])
+    detail = unequal(report.source, report.target, lines)
     where = Example(str(longer), report.read + 1, end, detail)
     report.add(Kind.LINE_COUNT, lambda: where)
 
@@ -160,11 +126,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report(args: argparse.Namespace) -> None:
-    policy = policy_from(args)
-    if args.out:
-        report = validate_to(args.source, args.target, policy, tuple(args.out))
-    else:
-        report = validate(args.source, args.target, policy)
+    texts = args.source, args.target, policy_from(args)
+    report = validate_to(*texts, tuple(args.out)) if args.out else validate(*texts)
     print(report.summary(), flush=True)
     if args.json:
         write_json(args.json, report.as_json())

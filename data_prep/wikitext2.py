@@ -19,17 +19,19 @@ from pathlib import Path
 
 from collab_common.command import run
 from collab_common.errors import UserError
-from collab_common.files import count_lines, locked, open_bytes, sha256_of_text
+from collab_common.files import locked, open_bytes, sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
 from data_prep.archives import Member, extract
 from data_prep.binarise import count_sentences
 from data_prep.child import run_module
 from data_prep.fetch import Published, fetch
+from data_prep.options import add_output, add_source, check_known_text, source_folder
 from data_prep.splits import text_file
 
 PROG = "data_prep.wikitext2"
 ARCHIVE = "wikitext-2-v1.zip"
+TEXT = "wikitext2-text"  # where it is downloaded to, beside --out
 MIRROR = "https://wikitext.smerity.com"
 # torchtext's of the archive
 PUBLISHED = Published(md5="542ccefacc6c27f945fb54453812b3cd")
@@ -67,11 +69,8 @@ def find_texts(folder: Path) -> dict[str, Path]:
 
 def check_text(path: Path, stem: str) -> None:
     """Raises UserError unless the file is WikiText-2's train, valid or test."""
-    lines = count_lines(path)
-    if lines != LINES[stem]:
-        raise UserError(f"{lines:,} lines instead of {LINES[stem]:,}", path, _REMEDY)
-    if stem in SHA256 and sha256_of_text(path) != SHA256[stem]:
-        raise UserError(f"not the {stem} text of WikiText-2 (other SHA-256)", path, _REMEDY)
+    name = f"the {stem} text of WikiText-2"
+    check_known_text(path, LINES[stem], SHA256.get(stem), name, _REMEDY)
 
 
 def halves(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -130,11 +129,8 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _make(args: argparse.Namespace) -> None:
-    folder = args.from_folder
-    if folder is None:
-        folder = args.out.resolve().parent / "wikitext2-text"
-        fetch_text(folder, args.mirror)
-    made = make(find_texts(folder), args.out, force=args.force)
+    texts = find_texts(source_folder(args, TEXT, fetch_text))
+    made = make(texts, args.out, force=args.force)
     print(f"{args.out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
 
 
@@ -142,22 +138,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq's language models from WikiText-2."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--from",
-        dest="from_folder",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with train.txt, valid.txt and, perhaps, test.txt (or with .gz); default: "
-        "download them to a folder wikitext2-text beside --out",
-    )
-    where.add_argument(
-        "--mirror", default=MIRROR, metavar="URL", help=f"where {ARCHIVE} is (default: {MIRROR})"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
-    parser.add_argument(
-        "--force", action="store_true", help="rebuild DIR if it was made from something else"
-    )
+    files = "train.txt, valid.txt and, perhaps, test.txt (or with .gz)"
+    add_source(parser, TEXT, files, MIRROR, ARCHIVE)
+    add_output(parser)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))
 

@@ -20,21 +20,19 @@ from functools import partial
 from collab_common.folder import Json
 from data_prep import clean_pairs, moses, segment
 from data_prep.archives import Member
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
+from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work, command
 from data_prep.fetch import Published
 from data_prep.parallel_text import (
     Pair,
     carve,
     check_equal,
     check_published,
-    each_side,
     join,
     lines_of,
     without_typographic_apostrophes,
     write_lines,
 )
-from data_prep.sgm import segments
+from data_prep.sgm import write_segments
 
 PROG = "data_prep.wmt14"
 STATMT = "http://www.statmt.org"
@@ -48,7 +46,7 @@ LANGUAGES = ("en", "de")
 CORPORA = ("europarl-v7", "commoncrawl", "news-commentary-v9")
 EVERY = 100
 MERGES = {"wmt14": 32_000, "fairseq": 40_000}
-RATIO, SHORTEST, LONGEST = 1.5, 1, 250
+CLEAN: Json = {"ratio": 1.5, "shortest": 1, "longest": 250}
 GOOGLE_VOCABULARY = 32_768
 # Answers with a page that asks for a confirmation: take the file with a browser, give --from.
 GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
@@ -121,67 +119,56 @@ _ARCHIVES = {
 
 def corpus(variant: str, pair: tuple[str, str] = LANGUAGES) -> Corpus:
     """A variant."""
-    form = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
-    if variant == "google":
-        return Corpus(
-            name="wmt14",
-            variant=variant,
-            languages=pair,
-            archives=_ARCHIVES[variant],
-            options={},
-            make_text=_ready_made_text,
-            form=form,
-            vocabulary=GOOGLE_VOCABULARY,
-            note="WMT16's training text",
-        )
+    google = variant == "google"
+    options: Json = {
+        "train": list(CORPORA),
+        "valid": "newstest2013" if variant == "wmt14" else f"every {EVERY}th training pair",
+        "clean": CLEAN,
+        "merges": MERGES.get(variant),
+    }
     return Corpus(
         name="wmt14",
         variant=variant,
         languages=pair,
         archives=_ARCHIVES[variant],
-        options={
-            "train": list(CORPORA),
-            "valid": "newstest2013" if variant == "wmt14" else f"every {EVERY}th training pair",
-            "clean": {"ratio": RATIO, "shortest": SHORTEST, "longest": LONGEST},
-            "merges": MERGES[variant],
-        },
-        make_text=partial(_text, variant),
-        form=form,
+        options={} if google else options,
+        make_text=_ready_made_text if google else partial(_text, variant),
+        form={"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None},
+        vocabulary=GOOGLE_VOCABULARY if google else None,
+        note="WMT16's training text" if google else "",
     )
 
 
 def _text(variant: str, work: Work) -> Json:
-    told: Json = {"published": {}, "tokenised": {}}
+    steps: Json = {"published": {}, "tokenised": {}}
     for stem in CORPORA:
-        told["published"][stem] = check_published(work.originals(stem))
-        told["tokenised"][stem] = _tokenise(work, work.originals(stem), stem)
+        steps["published"][stem] = check_published(work.originals(stem))
+        steps["tokenised"][stem] = _tokenise(work, work.originals(stem), stem)
     joined = "train" if variant == "wmt14" else "joined"
-    for side in (0, 1):
-        parts = [work.scratches(stem)[side] for stem in CORPORA]
-        join(parts, work.scratches(joined)[side])
+    join([work.scratches(stem) for stem in CORPORA], work.scratches(joined))
     if variant == "wmt14":
         valid = _plain(work, work.originals("newstest2013"))
-        told["published"]["valid"] = check_published(valid)
-        told["tokenised"]["valid"] = _tokenise(work, valid, "valid")
+        steps["published"]["valid"] = check_published(valid)
+        steps["tokenised"]["valid"] = _tokenise(work, valid, "valid")
     else:
         train, valid = work.scratches("train"), work.scratches("valid")
-        told["carved"] = carve(work.scratches("joined"), EVERY, train, valid)
+        steps["carved"] = carve(work.scratches("joined"), EVERY, train, valid)
         for path in work.scratches("joined"):
             path.unlink()
-    told["test"] = _write_test(work)
-    told["tokenised"]["test"] = _tokenise_test(work, normalise=variant == "wmt14")
-    told["subwords"] = segment.with_bpe(work, MERGES[variant])
+    steps["test"] = _write_test(work)
+    steps["tokenised"]["test"] = _tokenise_test(work, normalise=variant == "wmt14")
+    steps["subwords"] = segment.with_bpe(work, MERGES[variant])
     # After segmenting, as fairseq's script does: the lengths are those that the model sees.
     # Only what was carved from the training text is shortened with it; newstest stays whole.
     cleaned = ("train",) if variant == "wmt14" else ("train", "valid")
-    told["cleaned"] = {split: _clean(work, split) for split in cleaned}
-    return told
+    steps["cleaned"] = {split: _clean(work, split) for split in cleaned}
+    return steps
 
 
-def _tokenise(work: Work, pair: Pair, stem: str) -> Json:
+def _tokenise(work: Work, pair: Pair, stem: str, normalise: bool = True) -> Json:
     print(f"tokenising {stem} ...", flush=True)
-    tokenise = partial(moses.normalise_and_tokenise, jobs=work.jobs, aggressive_hyphens=True)
-    return each_side(tokenise, pair, work.scratches(stem), LANGUAGES)
+    steps = {"normalise": normalise, "remove_non_printing": normalise, "aggressive_hyphens": True}
+    return moses.tokenise_pair(pair, work.scratches(stem), LANGUAGES, jobs=work.jobs, **steps)
 
 
 def _plain(work: Work, pair: Pair) -> Pair:
@@ -190,24 +177,13 @@ def _plain(work: Work, pair: Pair) -> Pair:
         if not stream.read(20).lstrip().startswith(b"<"):
             return pair
     plain = work.scratches("plain")
-    counts = [
-        write_lines(target, segments(source)) for source, target in zip(pair, plain, strict=True)
-    ]
-    check_equal(pair, counts, "segments")
+    write_segments(pair, plain)
     return plain
 
 
 def _write_test(work: Work) -> int:
     """raw/test, as sacreBLEU reads it out of the same archive; the number of sentences."""
-    originals: Pair = (
-        work.original / "newstest2014.en.sgm",
-        work.original / "newstest2014.de.sgm",
-    )
-    counts = [
-        write_lines(target, segments(source))
-        for source, target in zip(originals, work.results("raw/test"), strict=True)
-    ]
-    return check_equal(originals, counts, "segments")
+    return write_segments(work.originals("newstest2014", ".sgm"), work.results("raw/test"))
 
 
 def _tokenise_test(work: Work, *, normalise: bool) -> Json:
@@ -215,46 +191,30 @@ def _tokenise_test(work: Work, *, normalise: bool) -> Json:
     for raw, mapped in zip(work.results("raw/test"), work.scratches("mapped"), strict=True):
         lines = lines_of(raw)
         write_lines(mapped, lines if normalise else without_typographic_apostrophes(lines))
-    tokenise = partial(
-        moses.normalise_and_tokenise,
-        jobs=work.jobs,
-        normalise=normalise,
-        remove_non_printing=normalise,
-        aggressive_hyphens=True,
-    )
-    return each_side(tokenise, work.scratches("mapped"), work.scratches("test"), LANGUAGES)
+    return _tokenise(work, work.scratches("mapped"), "test", normalise)
 
 
 def _clean(work: Work, split: str) -> Json:
     dirty = work.scratches(f"{split}.dirty")
     for path, aside in zip(work.results(split), dirty, strict=True):
         path.rename(aside)
-    return clean_pairs.clean_pairs(
-        dirty,
-        work.results(split),
-        ratio=RATIO,
-        shortest=SHORTEST,
-        longest=LONGEST,
-        jobs=work.jobs,
-    )
+    return clean_pairs.clean_pairs(dirty, work.results(split), **CLEAN, jobs=work.jobs)
 
 
 def _ready_made_text(work: Work) -> Json:
     """Nothing is left to do but to check and to copy."""
-    told: Json = {split: check_published(work.originals(split)) for split in SPLITS}
-    told["reference"] = _write_test(work)
+    steps: Json = {split: check_published(work.originals(split)) for split in SPLITS}
+    steps["reference"] = _write_test(work)
     files = (work.originals("test")[1], work.original / "newstest2014.de.sgm")
-    check_equal(files, (told["test"]["kept"], told["reference"]), "sentences")
+    check_equal(files, (steps["test"]["kept"], steps["reference"]), "sentences")
     for split in SPLITS:
         for source, target in zip(work.originals(split), work.results(split), strict=True):
             shutil.copyfile(source, target)
-    return told
+    return steps
 
 
-def main(argv: list[str] | None = None) -> int:
-    description = "One data stage of WMT14 English-German; recipes/wmt14_en_de.sh does them all."
-    return command(PROG, description, VARIANTS, PAIRS, corpus, argv)
-
+DESCRIPTION = "One data stage of WMT14 English-German; recipes/wmt14_en_de.sh does them all."
+main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

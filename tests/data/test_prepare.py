@@ -247,7 +247,7 @@ def test_long_lines_left_out_of_training_are_told(tmp_path: Path) -> None:
         stream.write("ba " * 2000 + "\n")
     model = tmp_path / "model"
     told = subword.train([text / "train.en", text / "train.de"], VOCAB_SIZE, model)
-    assert (told.lines, told.lines_left_out, told.pieces) == (601, 1, VOCAB_SIZE)
+    assert (told["lines"], told["lines_left_out"], told["pieces"]) == (601, 1, VOCAB_SIZE)
 
 
 def test_vocabulary_too_large(corpus: Path, tmp_path: Path) -> None:

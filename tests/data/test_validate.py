@@ -16,6 +16,7 @@ from data_prep import validate as validate_module
 from data_prep.divergence import first_divergence
 from data_prep.faults import Kind, Limits
 from data_prep.policy import Action, Policy
+from data_prep.streams import LINE_BYTES
 from data_prep.validate import main, validate
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
@@ -198,7 +199,7 @@ def test_blocks_are_joined_up(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_file_without_lines_is_no_text(pair: Pair) -> None:
-    paths = pair(b"x" * (validate_module.LINE_BYTES + 1), b"y\n")
+    paths = pair(b"x" * (LINE_BYTES + 1), b"y\n")
     assert "a line of more than 1,048,576 bytes" in error_line(run("validate", *paths), "validate")
 
 
