@@ -8,7 +8,7 @@ everything else is written once, here.  The forward contract is that of fairseq'
 
 Shapes:
     B  sentences        T  queries (target length)    S  keys (source length)     d  model size
-    H  heads            G  heads of keys, or of values: H, or 1 if all heads share one
+    H  heads            G  heads of keys, or of values: each serves H/G heads
     e  size of a scored query/key vector              h_v  size of a head's value
 
 While sentences are decoded, their decoder owns the beams
@@ -29,6 +29,7 @@ from fairseq_collab.attention.cache import Cache, Context, IncrementalState
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
+    for_each_head,
     fused_heads,
     head_scores,
     mask_scores,
@@ -161,7 +162,7 @@ class HeadAttention(nn.Module):
         else:
             scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
             if before_softmax:
-                values = context.values.expand(-1, self.num_heads, -1, -1)
+                values = for_each_head(context.values, self.num_heads)
                 return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)

@@ -4,7 +4,7 @@
 
 Shapes:
     B  sentences    T  queries    S  keys    H  heads
-    G  heads of keys, or of values: H, or 1 if all heads share one
+    G  heads of keys, or of values: each serves H/G heads, one after the other
     e  size of a scored query/key vector    h_v  size of a head's value
 """
 
@@ -34,18 +34,27 @@ def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
 
 def _product(rows: Tensor, each: Tensor) -> Tensor:
     """Products of all heads: ``(B, H, T, m), (B, G, m, n) -> (B, H, T, n)``."""
-    if each.size(1) == rows.size(1):
+    heads, groups = rows.size(1), each.size(1)
+    if groups == heads:
         return rows @ each
-    # One factor for all heads: the heads' rows are so many more rows of one product.
-    product = rows.flatten(1, 2) @ each.squeeze(1)  # (B, H * T, n)
-    return product.unflatten(1, rows.shape[1:3])
+    # One factor for H/G heads: the heads' rows are so many more rows of one product.
+    together = rows.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, G, H/G * T, m)
+    product = together @ each  # (B, G, H/G * T, n)
+    return product.unflatten(2, (heads // groups, -1)).flatten(1, 2)
+
+
+def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
+    """Keys or values, repeated for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``."""
+    batch, groups, *rest = shared.shape
+    each = shared.unsqueeze(2).expand(batch, groups, num_heads // groups, *rest)
+    return each.flatten(1, 2)
 
 
 def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
     """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
     sums = [mask_scores(q.new_zeros(()), mask) for mask in masks if mask is not None]
     mask = sum(sums[1:], sums[0]) if sums else None  # 0 where allowed, else -inf
-    k, v = (shared.expand(-1, q.size(1), -1, -1) for shared in (k, v))
+    k, v = (for_each_head(shared, q.size(1)) for shared in (k, v))
     return F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)
 
 
