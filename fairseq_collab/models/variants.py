@@ -7,12 +7,19 @@ collab          x              x                  x
 headsize_n      x              x                  x
 grouped_heads   x              x
 gated_heads     x
+grouped_query   x              x                  x
 =============== ============== ================== =================
 """
 
 from __future__ import annotations
 
-from fairseq_collab.models import collaborative, concatenated, gated, head_groups
+from fairseq_collab.models import (
+    collaborative,
+    concatenated,
+    gated,
+    grouped_query,
+    head_groups,
+)
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
@@ -36,6 +43,9 @@ GATED = Variant(
     finish=gated.freeze_parts,
     upgrade=gated.add_gates,
 )
+GROUPED_QUERY = Variant(
+    "grouped_query", grouped_query.attention, grouped_query.GroupedQueryOptions, _ALL
+)
 
-for variant in (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED):
+for variant in (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY):
     register(variant)

@@ -1,0 +1,139 @@
+"""Grouped-query attention is its papers' equation, and concatenated heads at both ends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from collab_common.errors import UserError
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.metrics.cost import cost
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+D, H, T, S, B, BEAM = 24, 4, 5, 6, 3, 2
+h = D // H
+GROUPS = (1, 2, 4)
+ARCH = "transformer_grouped_query"
+
+
+def attention(groups: int, **options: bool) -> GroupedQueryAttention:
+    """One with weights that hide no mistake behind zeros."""
+    made = GroupedQueryAttention(D, H, groups, **options)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(std=0.5)
+    return made
+
+
+def close(*tensors: Tensor) -> None:
+    torch.testing.assert_close(*tensors, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_it_is_the_equation(groups: int) -> None:
+    """Against torch's own grouped queries, with padding."""
+    ours = attention(groups, encoder_decoder_attention=True)
+    x, y = torch.randn(T, B, D), torch.randn(S, B, D)
+    padding = torch.arange(S) >= torch.tensor([[S], [S - 2], [1]])  # (B, S)
+    output, weights = ours(x, y, y, key_padding_mask=padding, need_head_weights=True)
+    parts = [(ours.q_proj, x, H), (ours.k_proj, y, groups), (ours.v_proj, y, groups)]
+    q, k, v = (p(z).view(len(z), B, n, h).permute(1, 2, 0, 3) for p, z, n in parts)
+    heads = scaled_dot_product_attention(q, k, v, ~padding[:, None, None], enable_gqa=True)
+    close(output, ours.out_proj(heads.permute(2, 0, 1, 3).flatten(2)))
+    assert weights is not None
+    close(weights.sum(-1), torch.ones(H, B, T))
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_gradients_are_those_of_concatenated_heads_with_repeated_keys(groups: int) -> None:
+    ours = attention(groups, self_attention=True)
+    theirs = ConcatenatedAttention(D, H, self_attention=True)
+    weights = ours.state_dict()
+    for name in ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias"):
+        each = weights[name].unflatten(0, (groups, 1, h))
+        weights[name] = each.expand(groups, H // groups, *each.shape[2:]).flatten(0, 2)
+    theirs.load_state_dict({**weights, "signature": theirs.signature})
+    x = torch.randn(T, B, D)
+    future = torch.ones(T, T).triu(1).bool()
+    outputs = [one(x, x, x, attn_mask=future)[0] for one in (ours, theirs)]
+    close(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
+    for name, parameter in ours.named_parameters():
+        other = theirs.get_parameter(name).grad
+        assert other is not None
+        if name[0] in "kv":
+            other = other.unflatten(0, (groups, H // groups, h)).sum(1).flatten(0, 1)
+        close(parameter.grad, other)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_long_inputs_take_the_fused_kernel_to_the_same_result(groups: int) -> None:
+    ours = attention(groups, self_attention=True).eval()
+    x = torch.randn(300, 2, D)
+    close(ours(x, x, x, need_weights=False)[0], ours(x, x, x)[0])
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_step_by_step_is_the_whole_pass_under_beams(groups: int) -> None:
+    """Beams continue other beams of their sentence at random; the cache is one a sentence."""
+    ours = attention(groups, self_attention=True).eval()
+    x = torch.randn(T, B * BEAM, D)
+    state: dict[str, dict[str, object]] = {}
+    history = start_beam_history(state, B, B * BEAM, x)
+    past = x[:0]
+    for t in range(T):
+        history.extend()
+        now = x[t : t + 1]
+        folded = fold_beams(now, BEAM)
+        output = unfold_beams(ours(folded, folded, folded, incremental_state=state)[0], 1)
+        past = torch.cat([past, now])
+        future = torch.ones(t + 1, t + 1).triu(1).bool()
+        close(output, ours(past, past, past, attn_mask=future)[0][-1:])
+        order = torch.arange(B * BEAM) // BEAM * BEAM + torch.randint(BEAM, (B * BEAM,))
+        history.reorder(order)
+        ours.reorder_incremental_state(state, order)
+        past = past[:, order]
+    one_number = x.element_size()
+    slots = ours.cache_bytes(state)["keys"] // (B * groups * h * one_number)
+    assert slots <= T * BEAM
+    assert ours.cached_floats_per_token() == (groups * h, groups * h)
+
+
+def test_as_many_groups_as_heads_is_fairseqs_transformer() -> None:
+    task = toy.task()
+    models = []
+    for arch, options in (("transformer", {}), (ARCH, {"key_value_heads": 4})):
+        torch.manual_seed(1)
+        models.append(toy.model(arch, task, **options).eval())
+    ours = {k: v for k, v in models[1].state_dict().items() if not k.endswith("signature")}
+    for name, weight in ours.items():
+        if "attn" in name:
+            assert torch.equal(weight, models[0].state_dict()[name]), name
+
+
+def test_counts_at_each_site_and_refusals() -> None:
+    task = toy.task()
+    model = toy.model(ARCH, task, key_value_heads=2, key_value_heads_in_cross="1,4")
+    layers = model.decoder.layers
+    assert [layer.encoder_attn.key_value_heads for layer in layers] == [1, 4]
+    assert {layer.self_attn.key_value_heads for layer in layers} == {2}
+    plain = cost(toy.model(ARCH, task, key_value_heads=4))
+    assert cost(model).key_bytes_per_target_token * 2 == plain.key_bytes_per_target_token
+    with pytest.raises(UserError, match="4 heads do not share 3 key/value heads evenly"):
+        toy.model(ARCH, task, key_value_heads=3)
+
+
+def test_a_checkpoint_of_other_heads_is_refused_though_its_shapes_fit() -> None:
+    """Two key/value heads for four heads are as wide as one for two."""
+    task = toy.task()
+    saved = toy.model(ARCH, task, key_value_heads=2)
+    heads = {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    with pytest.raises(UserError, match="heads is 4 in it, 2 here"):
+        toy.model(ARCH, task, key_value_heads=1, **heads).load_state_dict(saved.state_dict())
