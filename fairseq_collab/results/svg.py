@@ -10,8 +10,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 #: Draw in these; the page shows the variables of ``style.css`` in their place, light or dark.
-TEXT, FAINT, LINE, PANEL, LINK = "#010101", "#020202", "#030303", "#040404", "#050505"
-_VARIABLES = {TEXT: "text", FAINT: "faint", LINE: "line", PANEL: "panel", LINK: "link"}
+TEXT, FAINT, LINE, BAND, LINK = "#010101", "#020202", "#030303", "#040404", "#050505"
+_VARIABLES = {TEXT: "text", FAINT: "faint", LINE: "line", BAND: "band", LINK: "link"}
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)  # of the whole page
 _NAME = re.compile(r'(\bid="|xlink:href="#|url\(#)')
 _FONTS = re.compile(r"""'DejaVu Sans'[^;"]*""")

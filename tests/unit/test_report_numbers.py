@@ -12,7 +12,7 @@ from collab_common.errors import UserError
 from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results import against
 from fairseq_collab.results.published import PAPERS
-from fairseq_collab.results.report import budget, content, find, papers, significance
+from fairseq_collab.results.report import budget, charts, content, find, papers, significance
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
@@ -135,18 +135,37 @@ def test_front() -> None:
     assert budget.best(rows[2:5]) == [3, 4, 5]
 
 
+def test_labels_stand_inside_the_axes_beside_their_points() -> None:
+    figure, axes = charts._axes("cost", "BLEU")
+    points = {1: (0.0, 0.0), 2: (0.4, 0.5), 3: (1.0, 1.0)}
+    axes.plot(*zip(*points.values(), strict=True), "o")
+    names = {1: "1 left", 2: "2 a name nearly as long as the figure", 3: "3 right"}
+    charts._label(figure, axes, names, points, [1, 2, 3])
+    figure.canvas.draw()
+    at = {n: axes.transData.transform(point) for n, point in points.items()}
+    for text, (x, y) in zip(axes.texts, at.values(), strict=True):
+        box = text.get_window_extent()
+        assert box.x0 >= axes.bbox.x0 - 1 and box.x1 <= axes.bbox.x1 + 1  # noqa: PT018
+        assert box.x0 - 20 < x < box.x1 + 20
+        assert box.y0 - 20 < y < box.y1 + 20
+
+
 def test_budgets_are_told_apart() -> None:
+    tuned: dict[str, Any] = {"fine_tuned": True, "updates": [500, 500]}
     rows = [
         row(1, [1.0], updates=[1005, 1010]),
         row(2, [1.0]),
         row(3, [1.0], updates=[1011, 1011]),  # more than 1 % above row 2
-        row(4, [1.0], fine_tuned=True, updates=[500, 500]),
+        row(4, [1.0], **tuned, experiment="tuned/all"),
+        row(5, [1.0], **tuned, experiment="other/tuned"),  # of another start, perhaps
+        row(6, [1.0], **tuned, experiment="tuned/encoder"),
     ]
     found = budget.budgets(rows)
-    assert [(one["letter"], one["rows"], one["fine_tuned"]) for one in found] == [
-        ("A", [1, 2], False),
-        ("B", [3], False),
-        ("C", [4], True),
+    assert [(one["letter"], one["rows"], one["folder"]) for one in found] == [
+        ("A", [1, 2], None),
+        ("B", [3], None),
+        ("C", [5], "other"),
+        ("D", [4, 6], "tuned"),
     ]
     assert found[0]["updates"] == [1000, 1010]
     assert [budget.letter(number) for number in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]

@@ -17,6 +17,7 @@ from collab_common.errors import UserError
 from fairseq_collab.commands import report as command
 from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results.report import page
+from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.content import Content, collect
 from fairseq_collab.results.report.words import NOTHING, share, signed
 from fairseq_collab.runs.translations import read_system
@@ -162,15 +163,15 @@ def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> Non
     assert len(found) == len(section["rows"])
     for row in section["rows"]:
         cells = found[str(row["number"])]
-        for cell, score in ((cells[1], row["bleu"]), (cells[4], row["chrf"])):
+        for cell, score in ((cells[1], row["bleu"]), (cells[5], row["chrf"])):
             sd = [] if score["sd"] is None else [f"SD {score['sd']:.2f}"]
             assert cell.split(" | ") == [
                 f"{score['mean']:.2f}", f"{score['low']:.2f} to {score['high']:.2f}", *sd
             ]  # fmt: skip
-        assert cells[5:12] == [
+        assert [cells[2], *cells[6:12]] == [
             f"{row[field]:,.0f}"
             for field in (
-                "heads", "key_dim", "parameters", "multiply_adds", "key_bytes_per_target_token",
+                "parameters", "heads", "key_dim", "multiply_adds", "key_bytes_per_target_token",
                 "key_bytes_per_source_token", "train_tokens_per_second",
             )
         ]  # fmt: skip
@@ -179,18 +180,39 @@ def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> Non
         assert speed == (7.5 if row["method"] == "collab" else None)
         test = next((test for test in section["tests"] if test["row"] == row["number"]), None)
         if test is None:
-            assert cells[2] == "best"
-            assert cells[3].startswith("parameters")
+            assert cells[3] == "best"
+            assert cells[4].startswith("parameters")
         else:
             mark = {"all": " ●", "some": " ○", "none": ""}[test["verdict"]]
             ps = ", ".join(f"{seed['p']:.3f}" for seed in test["seeds"])
-            assert cells[2] == f"{signed(test['difference'])}{mark} | p {ps}"
+            assert cells[3] == f"{signed(test['difference'])}{mark} | p {ps}"
     assert len(section["tests"]) == 3
     groups = [cells[0] for cells in table if len(cells) == 1]
     assert groups == [
         "Trained for 16 epochs (4,240 updates) from scratch",
-        "Trained for 3 epochs (1,000 updates) from trained weights",
+        "Trained for 3 epochs (1,000 updates) from trained weights, more",
     ]
+
+
+def test_columns_without_a_value_are_left_out(content: Content, whole: Page) -> None:
+    copy, section = changed(content)
+    for row in section["rows"]:
+        row["sentences_per_second"] = None
+    before, after = (
+        found.tables["Models: toy, test (1)"] for found in (whole, Page(page.report(copy)))
+    )
+    assert set(before[0]) - set(after[0]) == {"decoding sentences/s"}
+    assert {len(cells) for cells in after} == {1, 13}
+
+
+def test_names_are_explained_and_settings_are_no_methods(content: Content) -> None:
+    copy, section = changed(content)
+    for row, method in zip(section["rows"], ("all-0", "all-0.03", "encoder-0.1"), strict=False):
+        row["method"] = method
+    text = Page(page.report(copy)).words
+    assert "5 models of 3 methods" in text
+    for name in ("all-Pthe heads left", "encoder-Pthe heads left", "key_dimdimensions of"):
+        assert name in text
 
 
 def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> None:
@@ -213,22 +235,28 @@ def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> Non
     text = said(half / 2, "none")
     mean, low, high = (f"{best['bleu'][name]:.2f}" for name in ("mean", "low", "high"))
     assert f"{best['label']} has {mean} BLEU (95 % interval {low} to {high}) with 2,000" in text
-    assert f"Cheapest inside its interval. 4 {cheap['label']} has" in text
+    assert (
+        f"Cheapest with no significant loss. 4 {cheap['label']}: {signed(-half / 2)} BLEU" in text
+    )
     assert "with 50.0 % fewer parameters" in text
     assert "75.0 % fewer bytes of key cache" in text
-    assert f"{signed(-half / 2)} BLEU; it may be, by the paired test (p" in text
-    assert "the paired test says no for every seed" in said(half / 2, "all")
-    assert "the paired test says no for some seeds only" in said(half / 2, "some")
+    assert "BLEU, not significant (p" in text
+    none = (
+        "No cheaper model is as good. The cheapest whose score lies in the best one's interval is "
+        f"4 {cheap['label']}: {signed(-half / 2)} BLEU, "
+    )
+    assert f"{none}a significant loss (p" in said(half / 2, "all")
+    assert f"{none}significant for some seeds only (p" in said(half / 2, "some")
     assert "Not drawn" not in text
     text = said(2 * half, "untested")
-    assert "No cheaper model is inside its interval; the best of the cheaper ones: 4" in text
-    assert "no seed in common, so this is not tested" in text
+    assert "No cheaper model is known to be as good. The best of the cheaper ones is 4" in text
+    assert "BLEU, not tested, since the two have no seed in common" in text
     assert f"Not drawn, since far below: 2 {rows[1]['label']}" in Page(page.report(copy)).words
     best["parameters"] = 500
     section["budgets"][0]["fronts"]["parameters"] = [5]
     cheap["bleu"]["mean"] = rows[2]["bleu"]["mean"] = best["bleu"]["mean"] - 50
     text = Page(page.report(copy)).words
-    assert f"No model is cheaper; the second best: 2 {rows[1]['label']}" in text
+    assert f"No model is cheaper. The second best is 2 {rows[1]['label']}" in text
     assert f"Not drawn, since far below: 2 {rows[1]['label']}; 3 " in text
     for row in rows:
         row["parameters"] = row["multiply_adds"] = 2000
@@ -279,9 +307,14 @@ def test_drawings_follow_the_page(content: Content, whole: Page) -> None:
     colours = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", text[text.index("<svg") :]))
     assert colours <= {
         "none",
-        *(f"var(--{name})" for name in ("text", "faint", "line", "panel", "link")),
+        *(f"var(--{name})" for name in ("text", "faint", "line", "band", "link")),
     }
     assert "million parameters" in whole.words
+    drawn = [words(found) for found in next(whole.tree.iter("svg")).iter("text")]
+    numbers = {row["number"]: row["label"] for row in content["sections"][1]["rows"]}
+    named = {text for text in drawn if text in {f"{n} {label}" for n, label in numbers.items()}}
+    [answer] = [one for one in answers(content["sections"][1]) if len(one["rows"]) > 1]
+    assert named == {f"{row['number']} {row['label']}" for row in (answer["best"], answer["pick"])}
     assert "DejaVu" not in text
     assert not whole.named("img")
 
@@ -298,7 +331,7 @@ def test_without_validations_there_are_no_curves(content: Content, points: list[
 
 
 def test_notes_say_what_is_so(content: Content, whole: Page) -> None:
-    one = "1 of 5 rows is one training"
+    one = "1 of 5 rows has one seed, so its variation between seeds is unknown."
     falling = "In 9 of 9 trainings the last validation was the best"
     for note in (
         one,
@@ -306,7 +339,8 @@ def test_notes_say_what_is_so(content: Content, whole: Page) -> None:
         "of 6, about 0.3 would be below 0.05",
         "(0.00 to 0.00 million parameters)",
         "Decoding speed was not recorded for 3 of 5 rows",
-        "had the training of these before",
+        "Fine-tuned rows also had the training of the model they started from.",
+        "How long the model that it started from had been trained is not recorded here",
         "Training budgets differ by more than 1%",
     ):
         assert note in whole.words
@@ -321,6 +355,11 @@ def test_notes_say_what_is_so(content: Content, whole: Page) -> None:
     for note in (one, falling, "million parameters)", "Decoding speed was not", "seeds a row"):
         assert note not in text
     assert "different numbers of heads (4, 8)" in text
+    for row in section["rows"]:
+        row["seeds"] = [1]
+    assert "All 5 rows have one seed, so the variation" in Page(page.report(copy)).words
+    for row in section["rows"][1:]:
+        row["seeds"] = [1, 2, 3, 4, 5]
     section["rows"][0]["seeds"] = [1, 2]
     assert "2 to 5 seeds a row" in Page(page.report(copy)).words
 

@@ -25,8 +25,11 @@ def answers(section: Content) -> list[dict[str, Any]]:
         cost: the field that is the figure's axis; None if all rows cost the same within 1 %
         front: rows that no other beats, the cheapest first
         far_below: rows that the figure leaves out, since they would flatten the others
-        pick, kind: the cheapest row whose BLEU is inside the interval of the best ("inside"), else
-            the best of all cheaper rows ("cheaper"), else the second best ("second"), else None
+        pick, kind: the cheapest row with p >= 0.05 for every seed that it shares with the best
+            ("level"), else the cheapest whose BLEU is inside the interval of the best ("inside"),
+            else the best of the cheaper rows ("cheaper"), else the second best ("second"), else
+            None
+        unsure: some cheaper row shares no seed with the best
         tests: every row against ``best``, by number
         saved: (ratio, of what) of ``pick``
     """
@@ -44,9 +47,13 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
     lowest = min(row["bleu"]["low"] for row in front)
     floor = lowest - (best["bleu"]["high"] - lowest)
     cheaper = [row for row in rows if cost and row[cost] < best[cost] * (1 - SAME)]
-    inside = [row for row in cheaper if row["bleu"]["mean"] >= best["bleu"]["low"]]
     others = [row for row in rows if row is not best]
-    if inside:
+    tests = {row["number"]: against(section, row, best) for row in others}
+    level = [row for row in cheaper if tests[row["number"]]["verdict"] == "none"]
+    inside = [row for row in cheaper if row["bleu"]["mean"] >= best["bleu"]["low"]]
+    if level:
+        kind, pick = "level", min(level, key=lambda row: row[cost])
+    elif inside:
         kind, pick = "inside", min(inside, key=lambda row: row[cost])
     elif cheaper:
         kind, pick = "cheaper", cheaper[0]
@@ -62,7 +69,8 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
         "far_below": [row for row in rows if row["bleu"]["mean"] < floor],
         "kind": kind,
         "pick": pick,
-        "tests": {row["number"]: against(section, row, best) for row in others},
+        "unsure": any(tests[row["number"]]["verdict"] == "untested" for row in cheaper),
+        "tests": tests,
         "saved": [
             (pick[field] / best[field], name)
             for field, name in SAVED.items()

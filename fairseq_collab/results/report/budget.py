@@ -29,16 +29,19 @@ def fine_tuned(run: Run) -> bool:
 def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Rows by how long they were trained, from scratch first; updates may differ by 1 %.
 
+    What fine-tuned rows started from may differ in training, too: they are compared only within
+    one folder, the first part of their experiment's name.
+
     Returns:
-        letter, ``fine_tuned``, the ranges of ``epochs`` and ``updates``, the numbers of rows, of
-        the ``best`` and of the ``fronts``
+        letter, ``fine_tuned``, ``folder`` (None from scratch), the ranges of ``epochs`` and
+        ``updates``, the numbers of rows, of the ``best`` and of the ``fronts``
     """
     found: list[list[Row]] = []
-    for row in sorted(rows, key=lambda row: (row["fine_tuned"], row["updates"], row["number"])):
+    for row in sorted(rows, key=lambda row: (*_start(row), row["updates"], row["number"])):
         first = found[-1][0] if found else None
         if (
             first is not None
-            and row["fine_tuned"] == first["fine_tuned"]
+            and _start(row) == _start(first)
             and row["updates"][1] <= first["updates"][0] * (1 + BUDGET_TOLERANCE)
         ):
             found[-1].append(row)
@@ -48,6 +51,7 @@ def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
         {
             "letter": letter(number),
             "fine_tuned": group[0]["fine_tuned"],
+            "folder": _start(group[0])[1] or None,
             "epochs": _range(group, "epochs"),
             "updates": _range(group, "updates"),
             "rows": sorted(row["number"] for row in group),
@@ -56,6 +60,11 @@ def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
         }
         for number, group in enumerate(found)
     ]
+
+
+def _start(row: Row) -> tuple[bool, str]:
+    """Whether a row is fine-tuned, and if so, the folder of its experiment."""
+    return row["fine_tuned"], row["experiment"].partition("/")[0] if row["fine_tuned"] else ""
 
 
 def _range(rows: Sequence[Row], field: str) -> list[int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from fairseq_collab.results.report.words import row_text
-from fairseq_collab.results.svg import FAINT, LINE, LINK, PANEL, TEXT, inline
+from fairseq_collab.results.svg import BAND, FAINT, LINE, LINK, TEXT, inline
 
 Row = Mapping[str, Any]
 Box = tuple[float, float, float, float]  # left, low, right, high, in points
@@ -26,19 +28,19 @@ LABEL = FontProperties(size=FONT)
 #: Where a label may stand beside its point, in points, the best place first.
 PLACES = [
     (x * near, y * near)
-    for near in (1, 1.7, 2.6)
+    for near in (1, 1.5)
     for x, y in ((0, 7), (0, -7), (8, 0), (-8, 0), (6, 6), (-6, 6), (6, -6), (-6, -6))
 ]
 
 
 def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup:
-    """BLEU against a cost: the front with intervals; two rows by name, the others by number."""
+    """BLEU against a cost: two rows by name, the front (with intervals) and controls by number."""
     cost, best = answer["cost"], answer["best"]["bleu"]
     front = [row["number"] for row in answer["front"]]
     rows = {row["number"]: row for row in answer["rows"] if row not in answer["far_below"]}
     at = {number: (row[cost] / 1e6, row["bleu"]["mean"]) for number, row in rows.items()}
     figure, axes = _axes(COSTS[cost], "BLEU")
-    axes.axhspan(best["low"], best["high"], color=PANEL, zorder=0)
+    axes.axhspan(best["low"], best["high"], color=BAND, zorder=0)
     axes.plot(*zip(*(at[number] for number in front), strict=True), "--", color=LINK, linewidth=1)
     for number, point in at.items():
         bleu, colour, size = rows[number]["bleu"], FAINT, 5.0
@@ -49,7 +51,9 @@ def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup
     axes.set(xmargin=0.1, ymargin=0.1)
     named = [row["number"] for row in (answer["best"], answer["pick"]) if row in rows.values()]
     names = {number: row_text(rows[number]) for number in named}
-    names |= {number: str(number) for number in at if number not in named}
+    named += [number for number in front if number not in named]
+    named += [number for number in at if _control(rows[number]) and number not in named]
+    names |= {number: str(number) for number in named if number not in names}
     _label(figure, axes, names, at, front)
     return inline(figure, identity, f"BLEU against {cost.replace('_', '-')}: {title}")
 
@@ -88,6 +92,11 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def _control(row: Row) -> bool:
+    """Whether the row is usual multi-head attention with all of its heads."""
+    return row["method"] in ("concatenated", "all-0") and not row["variant"]
+
+
 def _label(
     figure: Figure,
     axes: Axes,
@@ -95,13 +104,16 @@ def _label(
     points: Mapping[int, tuple[float, float]],
     front: Sequence[int],
 ) -> None:
-    """Write the names beside their points, each where it covers least of what is there."""
+    """Write the names beside their points, inside the axes, where they cover least."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     scale = figure.dpi / 72
     axes.autoscale_view()  # settles where points are
     at = {number: axes.transData.transform(point) / scale for number, point in points.items()}
     taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in at.values()]
     taken += [(at[n][0] - 1, at[n][1] - 50, at[n][0] + 1, at[n][1] + 50) for n in front]
+    for one, other in pairwise(front):
+        steps = np.linspace(at[one], at[other], 40)
+        taken += [(x - 1, y - 1, x + 1, y + 1) for x, y in steps]
     box = axes.bbox
     room = (box.x0 / scale, box.y0 / scale, box.x1 / scale, box.y1 / scale)
     for number, name in names.items():
@@ -111,10 +123,11 @@ def _label(
         for place, (aside, up) in enumerate(PLACES):
             left = x + aside - width / scale * (1 - _sign(aside)) / 2
             low = y + up - height / scale * (1 - _sign(up)) / 2
+            left = max(room[0], min(left, room[2] - width / scale))
+            low = max(room[1], min(low, room[3] - height / scale))
             here = (left, low, left + width / scale, low + height / scale)
-            outside = _shared(here, here) - _shared(here, room)
             covered = sum(_shared(here, other) for other in taken)
-            found.append((covered + 4 * outside + abs(aside) + abs(up), place, here))
+            found.append((covered + abs(aside) + abs(up), place, here))
         _, _, best = min(found)
         axes.annotate(
             name, (0, 0), best[:2], xycoords="figure points", textcoords="figure points",

@@ -4,7 +4,8 @@ version, command, made {commit, versions}, samples, seed
 sections    one a data set: runs whose scores compare
     data, data_sha256, subset, sentences, signatures, multiply_adds_length, reference_sha256, seeds
     rows        a model each, mean over its seeds, numbered from 1
-    budgets     which rows were trained alike; ``best`` and Pareto ``fronts`` among these
+    budgets     which rows were trained alike, with ``best`` and Pareto ``fronts``; fine-tuned rows
+                also lie in one ``folder``
     curves      validation losses of every run, by row
     tests       every row against the best of its budget, paired (version 1: every two rows)
     papers      what papers gain, beside what ours gain

@@ -11,6 +11,14 @@ from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.significance import LEVEL
 
 Content = Mapping[str, Any]
+#: Columns of the table that are left out where no row has a value.
+COLUMNS = {
+    "multiply_adds": "multiply-adds",
+    "key_bytes_per_target_token": "key cache, self",
+    "key_bytes_per_source_token": "key cache, cross",
+    "train_tokens_per_second": "training tokens/s",
+    "sentences_per_second": "decoding sentences/s",
+}
 QUESTION = "How many heads, how wide, shared how, and which can go?"
 
 
@@ -39,6 +47,8 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
     rows, identity = section["rows"], f"data{number}"
     name = f"{section['data']}, {section['subset']}" + (f" ({number})" if of > 1 else "")
     found = answers(section)
+    methods = list(dict.fromkeys(words.method_text(row["method"]) for row in rows))
+    settings = [part.partition("=")[0] for row in rows for part in row["variant"].split(", ")]
     curves = {
         one["row"]: [run["points"] for run in one["runs"] if len(run["points"]) > 1]
         for one in section["curves"]
@@ -58,7 +68,13 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
         "rows": {row["number"]: row for row in rows},
         "models": len(rows),
         "runs": len(section["runs"]),
-        "methods": len({row["method"] for row in rows}),
+        "methods": len(methods),
+        "names": [*methods, *dict.fromkeys(settings)],
+        "columns": {
+            field: head
+            for field, head in COLUMNS.items()
+            if any(row[field] is not None for row in rows)
+        },
         "heads": sorted({row["heads"] for row in rows} - {None}),
         "key_dims": sorted({row["key_dim"] for row in rows} - {None}),
         "versions": sorted({words.versions(run["versions"]) for run in section["runs"]}),

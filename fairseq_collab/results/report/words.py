@@ -17,6 +17,10 @@ def whole(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
 
 
+def tenths(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}"
+
+
 def decimals(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
@@ -50,6 +54,11 @@ def row_text(row: Content) -> str:
     return f"{row['number']} {row['label']}"
 
 
+def method_text(method: str) -> str:
+    """``all-P`` of ``all-0.03``: a penalty in a name is a setting, not a method."""
+    return re.sub(r"^(all|encoder)-[\d.]+$", r"\1-P", method)
+
+
 def breakable(name: str) -> Markup:
     """A name that narrow columns may break behind an underscore and the like, not elsewhere."""
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_=/])", name))
@@ -61,10 +70,11 @@ def counted(number: int, what: str) -> str:
 
 
 def budget_text(budget: Content) -> str:
-    """``6 epochs (3,468 updates) from scratch``."""
+    """``6 epochs (3,468 updates) from scratch``; of fine-tuned rows also the folder."""
     ends = budget["epochs"]
     epochs = f"{between(ends)} epoch{'' if list(ends) == [1, 1] else 's'}"
     start = "from trained weights" if budget["fine_tuned"] else "from scratch"
+    start += f", {budget['folder']}" if budget.get("folder") else ""
     return f"{epochs} ({between(budget['updates'])} updates) {start}"
 
 
