@@ -103,8 +103,10 @@ def test_another_checkpoint_or_choice_is_refused(
     shutil.copy(trained, other)
     line = refused(other, corpus, made, *SAID)
     assert "was started with checkpoint.finetune_from_model=" in line
-    line = refused(trained, corpus, made, "--set", "generation.beam=2")
+    line = refused(trained, corpus, made, *SAID[2:])
     assert "pruned: is of " in line
+    line = refused(trained, corpus, made, *SAID[:4], *SAID[6:])
+    assert "was started with scoring._name=rouge, now bleu is asked for" in line
     line = refused(trained, corpus, made, *SAID[:-1], "generation.beam=3")
     assert "was started with generation.beam=2, now 3 is asked for" in line
     line = refused(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")

@@ -76,9 +76,9 @@ def sweep_again(out: Path) -> list[object]:
 def test_table_compare_and_report(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finished, report = sweep / "key_dim-8", sweep / "report.html"
     command("table", sweep, "--out", sweep / "table")
-    assert "| transformer_collab | 8 | 1 |" in capsys.readouterr().out
+    assert "| transformer_collab | 8 | 1 |" in " ".join(capsys.readouterr().out.split())
     command("table", sweep, "--gen-subset", "test1")
-    assert "| transformer_collab | 8 | 1 |" in capsys.readouterr().out
+    assert "| transformer_collab | 8 | 1 |" in " ".join(capsys.readouterr().out.split())
     command("compare", finished, finished, "--json", "--samples", 20)
     assert json.loads(capsys.readouterr().out)
     command("report", sweep, "--out", report)

@@ -377,7 +377,8 @@ def test_weights_of_examples_have_three_decimals() -> None:
 
 def test_other_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(model: nn.Module) -> str:
-        monkeypatch.setattr(source.opener, "load", lambda *_: (model, None, None))
+        opened = source.Loaded(Path("x.pt"), {}, model, None)
+        monkeypatch.setattr(source.opener, "load", lambda *_: opened)
         with pytest.raises(UserError, match=r"^x\.pt: .*; give .* a translation model") as error:
             source.load(Path("x.pt"), Path("data"))
         return error.value.what

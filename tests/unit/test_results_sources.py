@@ -16,7 +16,7 @@ INDEXES = ("README.md", "speed_notes.md")
 #: What each page with results must name.
 NAMED = {
     "command": r"```bash|`fairseq-collab ",
-    "commit": r"(?i)\b(commits?|-dirty\b)[^.]*\b[0-9a-f]{7,40}\b|\| commit \|",
+    "commit": r"(?i)\b(commits?|-dirty\b)[^.]*\b[0-9a-f]{7,40}\b|\| commit +\|",
     "seed": r"(?i)\bseeds? *(\||\d)|\b(one|two) seeds?\b",
     "hardware": r"AMD EPYC",
     "date": r"\b20\d\d-\d\d-\d\d\b",
