@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.metrics.cost import cost
@@ -53,12 +52,7 @@ def test_it_is_the_equation(groups: int) -> None:
 @pytest.mark.parametrize("groups", GROUPS)
 def test_gradients_are_those_of_concatenated_heads_with_repeated_keys(groups: int) -> None:
     ours = attention(groups, self_attention=True)
-    theirs = ConcatenatedAttention(D, H, self_attention=True)
-    weights = ours.state_dict()
-    for name in ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias"):
-        each = weights[name].unflatten(0, (groups, 1, h))
-        weights[name] = each.expand(groups, H // groups, *each.shape[2:]).flatten(0, 2)
-    theirs.load_state_dict({**weights, "signature": theirs.signature})
+    theirs = ours.concatenated()
     x = torch.randn(T, B, D)
     future = torch.ones(T, T).triu(1).bool()
     outputs = [one(x, x, x, attn_mask=future)[0] for one in (ours, theirs)]

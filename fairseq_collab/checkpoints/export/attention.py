@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 
 #: A content vector counts as a combination of keys if what is left of it is below this share: a few
 #: roundings of single precision, in which weights are stored.
@@ -81,9 +82,11 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """``attention`` itself; its gates, if it has any, go into ``out_proj`` as in evaluation."""
+    """``attention`` itself, with gates in ``out_proj`` as in evaluation, and keys repeated."""
     if isinstance(attention, GatedAttention):
         return attention.ungated(attention.gates().detach())
+    if isinstance(attention, GroupedQueryAttention):
+        return attention.concatenated()
     if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
         raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
     return attention
