@@ -14,20 +14,19 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
 from __future__ import annotations
 
 import functools
-import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
-from tabulate import tabulate
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_content
 from fairseq_collab.results import against, table
 from fairseq_collab.results.stored import table_of
+from fairseq_collab.results.tables import grid
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
@@ -38,24 +37,6 @@ TEMPLATES = Path(__file__).with_name("templates")
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
     """A number in Python's format language; ``nothing`` where there is none."""
     return nothing if value is None else format(value, spec)
-
-
-def grid(
-    header: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    left: Iterable[int] = (0,),
-    padded: bool = True,
-) -> str:
-    """A Markdown table; columns are right-aligned but for those numbered in ``left``.
-
-    Args:
-        padded: whether columns are as wide as their widest cell, for readers of the text itself.
-    """
-    aligned = set(left)
-    sides = ["left" if i in aligned else "right" for i in range(len(header))]
-    cells = [[str(cell) for cell in row] for row in rows]
-    table = tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
-    return table if padded else re.sub(r"-{3,}", "---", re.sub(" +", " ", table))
 
 
 def pick(rows: Iterable[Any], **values: Any) -> Any:

@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from transformers import MarianMTModel
 
 from collab_common import main as fairseq_collab_main
+from fairseq_compat import checkpoints
 
 STORED = REPOSITORY / "tests" / "stored"
 OLDER = STORED / "older"
@@ -192,7 +193,7 @@ def contents(path: Path) -> dict[str, Any]:
     if path.is_dir():
         return {f"{one.name} {k}": v for one in path.iterdir() for k, v in contents(one).items()}
     if path.suffix == ".pt":
-        return torch.load(path, weights_only=False)["model"]
+        return checkpoints.read(path)["model"]
     if path.suffix == ".safetensors":
         return load_file(path)
     return {"": json.loads(path.read_text()) if path.suffix == ".json" else path.read_bytes()}
