@@ -375,6 +375,20 @@ MUTANTS = [
         (GROUP_TESTS, "-k", "padding"),
     ),
     Mutant(
+        "votes of a batch count for the trained groups",
+        "fairseq_collab/checkpoints/prune/votes.py",
+        "membership = groups.match(membership, reference)",
+        "pass",
+        ("tests/unit/test_votes.py", "-k", "numbers_otherwise"),
+    ),
+    Mutant(
+        "the longer head of a pair is elected",
+        GROUPS,
+        "return norms.masked_fill(~equals, -1).argmax(dim=1)",
+        "return cosines.argmax(dim=1)",
+        (GROUP_TESTS, "-k", "longest"),
+    ),
+    Mutant(
         "no group is empty",
         GROUPS,
         "return membership * (1 - leaves) + joins.transpose(1, 2)",

@@ -36,6 +36,10 @@ from torch.nn import functional
 
 #: Steps of k-means in one update; the groups of the last update are where they start.
 ITERATIONS = 5
+#: How the head that stands for a group is elected: see :func:`typical_heads`.
+ELECTIONS = ("cosine", "released")
+#: Cosines that differ by less are equal: rounding of a Gram matrix in single precision.
+TIE = 1e-6
 
 
 def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -213,6 +217,21 @@ def match(membership: Tensor, reference: Tensor) -> Tensor:
     return membership @ order.transpose(1, 2)
 
 
-def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
-    """In each group the head nearest to its centre: ``(L, C)``."""
-    return _nearest_members(squared_distances(gram, membership), membership)
+def typical_heads(gram: Tensor, membership: Tensor, election: str = "cosine") -> Tensor:
+    """In each group the head that is most like its centre: ``(L, C)``.
+
+    Args:
+        election: ``cosine``, the paper's phi (section 3.2): the largest cosine with the centre, and
+            of equals the longest feature.  ``released``: the smallest euclidean distance, as in the
+            paper's released code.  The two heads of a pair are equally far from their mean, so that
+            there, as in that code, rounding and the lower number decide between them.
+    """
+    if election == "released":
+        return _nearest_members(squared_distances(gram, membership), membership)
+    weights = mean_weights(membership)
+    to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
+    centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
+    norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
+    cosines = _cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
+    equals = cosines >= cosines.amax(dim=1, keepdim=True) - TIE
+    return norms.masked_fill(~equals, -1).argmax(dim=1)

@@ -63,17 +63,22 @@ class HeadGroupAttention(ConcatenatedAttention):
         check_positive(head_groups=groups)
         if groups > num_heads:
             raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
-        check_choice("group feature", feature, FEATURES)
-        self.groups, self.feature, self.site = groups, feature, site
+        self.groups, self.site = groups, site
+        self.compare(feature)
         super().__init__(embed_dim, num_heads, **options)
         self.register_buffer("membership", torch.zeros(num_heads, groups))
-        self.may_fuse = feature != "attention"
         #: ``(B, H, N, e)`` of the last forward that was watched.
         self.features: Tensor | None = None
 
     def describe(self) -> HeadGroupSignature:
         heads = asdict(super().describe())
         return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
+
+    def compare(self, feature: str) -> None:
+        """Compare the heads by one of :data:`FEATURES` from now on."""
+        check_choice("group feature", feature, FEATURES)
+        self.feature = feature
+        self.may_fuse = feature != "attention"
 
     def watch(self) -> RemovableHandle:
         """Keep ``features`` of every forward, until the handle is removed."""

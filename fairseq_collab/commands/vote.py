@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
+from fairseq_collab.attention.groups import ELECTIONS
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.checkpoints.opener import epoch
 from fairseq_collab.checkpoints.prune.choices import without_gates
@@ -24,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "vote",
         "The frozen model reads one epoch, and in every batch each group of heads votes for the "
-        "one that is nearest to its centre. Writes the votes, for fairseq-collab prune --votes.",
+        "one that is most like its centre. Writes the votes, for fairseq-collab prune --votes.",
         "example: fairseq-collab vote checkpoints/average.pt data/multi30k",
     )
     options.add_checkpoint(parser, options.TRANSFORMER)
@@ -41,8 +42,16 @@ def build_parser() -> argparse.ArgumentParser:
         "decoder-encoder attention (default: the groups that they were trained in)",
     )  # fmt: skip
     parser.add_argument(
-        "--feature", choices=FEATURES,
-        help="what of the heads is compared (default: as they were trained; else value)",
+        "--feature", metavar="NAMES", type=features, default=(),
+        help=f"what of the heads is compared: some of {', '.join(FEATURES)}, joined by commas, of "
+        "which each votes (default: as they were trained; else value)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--election", choices=ELECTIONS, default="cosine",
+        help="cosine: the head with the largest cosine with the centre stands for the group, and "
+        "of equals the one with the longest feature; released: the nearest one, as in the paper's "
+        "released code, where the two heads of a pair are equally near and rounding decides "
+        "(default: cosine)",
     )  # fmt: skip
     parser.add_argument(
         "--rho", type=float, metavar="X",
@@ -67,6 +76,14 @@ def groups(text: str) -> str:
     return text
 
 
+def features(text: str) -> tuple[str, ...]:
+    """The value of ``--feature``, in the order of :data:`FEATURES`."""
+    names = text.split(",")
+    if set(names) - set(FEATURES):
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(FEATURES)}, not {text!r}")
+    return tuple(feature for feature in FEATURES if feature in names)
+
+
 def check_stable(count: Count, rho: float | None, path: Path) -> None:
     """Refuse votes of groups that still move."""
     if rho is not None and not count.shift <= rho:
@@ -86,20 +103,22 @@ def main(argv: Sequence[str]) -> int:
     options.import_plugin(args)
     trained = without_gates(load(args.checkpoint, args.data))
     try:
-        model = grouped_model(trained, args.groups, args.feature)
+        model = grouped_model(trained, args.groups)
     except ValueError as error:
         raise UserError(str(error), where="--groups") from error
     device = options.device(args)
     samples = epoch(trained, args.subset, args.max_tokens)
     read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
     padding_symbol = trained.task.source_dictionary.pad()
-    count = count_votes(model.to(device), read, padding_symbol, device)
+    compared = args.feature or (head_group_attentions(model)[0].feature,)
+    count = count_votes(model.to(device), read, padding_symbol, device, compared, args.election)
     check_stable(count, args.rho, args.checkpoint)
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,
         "subset": args.subset,
-        "feature": head_group_attentions(model)[0].feature,
+        "feature": ",".join(compared),
+        "election": args.election,
         "rule": args.rule,
         "batches": count.batches,
         "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},

@@ -254,4 +254,22 @@ def test_groups_keep_their_numbers() -> None:
 def test_the_typical_head_is_nearest_to_the_centre() -> None:
     positions = torch.tensor([[[0.0], [1.0], [5.0], [100.0], [101.0], [109.0]]])
     membership = one_hot([[0, 0, 0, 1, 1, 1]], 2)
-    assert groups.typical_heads(gram_of(positions), membership).tolist() == [[1, 4]]
+    found = groups.typical_heads(gram_of(positions), membership, "released")
+    assert found.tolist() == [[1, 4]]
+
+
+def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:
+    """The larger cosine with the mean of two vectors is that of the longer; distances are equal."""
+    torch.manual_seed(0)
+    features = torch.randn(200, 2, 32, dtype=torch.float64)
+    features[:100, 0] *= 3
+    features[100:, 1] *= 3
+    gram = features @ features.transpose(1, 2)
+    found = groups.typical_heads(gram, torch.ones(200, 2, 1, dtype=torch.float64))
+    assert found.squeeze(1).tolist() == [0] * 100 + [1] * 100
+
+
+def test_of_equal_cosines_the_longest_feature_wins() -> None:
+    features = torch.outer(torch.tensor([0.9, 1.0, 1.2, 1.1]), torch.randn(64))
+    gram = (features @ features.T).unsqueeze(0)
+    assert groups.typical_heads(gram, torch.ones(1, 4, 1)).tolist() == [[2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,22 @@ import toy
 from parity.test_prune_parity import ADAPTIVE, LM, LM_GROUPED, inputs, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.head_groups import head_group_attentions
+from fairseq_collab.attention.head_groups import (
+    FEATURES,
+    HeadGroupAttention,
+    head_group_attentions,
+)
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import votes as votes_file
 from fairseq_collab.checkpoints.prune.choices import named_heads, random_heads
-from fairseq_collab.checkpoints.prune.votes import Count, count_votes, elected, grouped_model
+from fairseq_collab.checkpoints.prune.votes import (
+    Ballot,
+    Count,
+    count_votes,
+    elected,
+    grouped_model,
+)
 
 CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
@@ -34,10 +45,16 @@ def known(arch: str = "transformer", **options: Any) -> Trained:
     return source
 
 
-def votes(source: Trained, batches: int = 3, groups: str | None = "2") -> Count:
-    model = grouped_model(source, groups, None).to(next(source.model.parameters()))
+def votes(
+    source: Trained,
+    batches: int = 3,
+    groups: str | None = "2",
+    features: Sequence[str] = ("value",),
+    election: str = "released",
+) -> Count:
+    model = grouped_model(source, groups).to(next(source.model.parameters()))
     samples = [{"net_input": inputs(source)}] * batches
-    return count_votes(model, samples, toy.dictionary().pad(), CPU)
+    return count_votes(model, samples, toy.dictionary().pad(), CPU, features, election)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +80,32 @@ def test_the_typical_head_of_each_group_is_voted_for(arch: str, options: dict[st
             assert elected(layer, "group", 2) == elected(layer, "top", 2) == [1, 2]
 
 
+def test_of_heads_in_one_direction_the_longest_is_voted_for() -> None:
+    """By cosine 0.9, 1 and 1.2 times the same are equally like their centre."""
+    for layers in votes(known(), election="cosine").votes.values():
+        for layer in layers:
+            assert sorted(layer) == [[0, 0, 0, 3], [0, 0, 3, 0]]
+
+
+def test_every_feature_votes() -> None:
+    together = votes(trained("transformer"), features=FEATURES, groups="4")
+    assert together.batches == 3
+    for layers in together.votes.values():
+        for layer in layers:
+            assert torch.tensor(layer).sum(dim=0).tolist() == [9, 9, 9, 9]
+            assert torch.tensor(layer).sum(dim=1).tolist() == [9, 9, 9, 9]
+
+
+def test_groups_that_a_batch_numbers_otherwise_vote_for_the_trained_ones() -> None:
+    """Most heads of each group go to the other, which then counts as the group they came from."""
+    places = torch.tensor([0.0, 10, 10, 0, 0, 21])
+    attention = HeadGroupAttention(12, 6, groups=2)
+    attention.membership.copy_(torch.eye(2)[torch.tensor([0, 0, 0, 1, 1, 1])])
+    ballot = Ballot(attention, torch.zeros((2, 6), dtype=torch.int64))
+    ballot.cast(torch.outer(places, places), "released")
+    assert ballot.votes.tolist() == [[0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]
+
+
 def test_trained_groups_keep_their_numbers() -> None:
     source = known("transformer_grouped_heads")
     for attention in head_group_attentions(source.model):
@@ -81,7 +124,7 @@ def test_an_average_of_groups_votes_by_majority() -> None:
         attention.membership = torch.tensor([[0.2, 0.8], [0, 1], [1, 0], [0, 1]])
         attention.groups = 2
     source.cfg.model.head_groups = "2"
-    model = grouped_model(source, None, None)
+    model = grouped_model(source, None)
     for attention in head_group_attentions(model):
         assert attention.membership.tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
 
@@ -97,7 +140,7 @@ def test_the_model_stays_as_it_is() -> None:
 
 def test_a_model_without_groups_must_be_told() -> None:
     with pytest.raises(UserError, match=r"has no groups of heads; say how many with --groups"):
-        grouped_model(known(), None, None)
+        grouped_model(known(), None)
 
 
 def test_nothing_to_read() -> None:

@@ -1,16 +1,18 @@
 """A frozen model reads data, and every batch votes for one head of each group (arXiv 2305.14380).
 
 Voting-to-stay, section 3 of the paper: in each batch the heads of an attention are grouped by
-k-means, and in each group the head nearest to the centre gets a vote.  Groups keep their number
-from batch to batch: k-means starts from the groups that the model was trained with, and what comes
-out is numbered as they are.  A model without groups takes those of the first batch.
+k-means, and in each group the head most like the centre gets a vote.  Groups keep their number from
+batch to batch: k-means starts from the groups that the model was trained with, and what comes out
+is numbered as they are.  A model without groups takes those of the first batch.  With several
+features, as in algorithm 1, the heads are compared by one after the other, and all votes count.
 
 The whole model is frozen and in evaluation mode, padding is not looked at, and nothing is drawn by
 chance: the same checkpoint and data give the same votes.  ``fairseq-collab vote`` writes them, and
 ``fairseq-collab prune`` reads them:
 
-    {"version": 1, "checkpoint": ..., "data": ..., "subset": ..., "feature": ..., "rule": "group",
-     "batches": 400, "stability": {"changed": 0.01, "shift": 0.02},
+    {"version": 1, "checkpoint": ..., "data": ..., "subset": ..., "feature": "value,output",
+     "election": "cosine", "rule": "group", "batches": 400,
+     "stability": {"changed": 0.01, "shift": 0.02},
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
 Each LAYER has a line for each of its groups, each line the votes for each of its heads.
@@ -43,7 +45,7 @@ from fairseq_collab.checkpoints.prune.surgery import (
     sized_options,
     weights_of,
 )
-from fairseq_collab.criterions.head_groups import gram_matrices, padding_of, watched
+from fairseq_collab.criterions.head_groups import Padding, gram_matrices, padding_of, watched
 from fairseq_collab.models.layers import SITES, Site
 
 VERSION = 1
@@ -64,7 +66,7 @@ class Ballot:
     changed: float = 0.0  # sum over batches: share of heads in another group than trained
     shift: float = 0.0  # sum over batches: way of the centres, relative to their length
 
-    def cast(self, gram: Tensor) -> None:
+    def cast(self, gram: Tensor, election: str) -> None:
         """Let one batch vote: ``gram (H, H)``."""
         gram, reference = gram.unsqueeze(0), self.attention.membership.unsqueeze(0).to(gram.dtype)
         membership = groups.cluster(gram, reference, ITERATIONS)
@@ -75,7 +77,7 @@ class Ballot:
         moved = groups.movement(gram, reference, membership)
         self.changed += float(moved.changed)
         self.shift += float(moved.shift)
-        typical = groups.typical_heads(gram, membership)[0].cpu()  # (C,)
+        typical = groups.typical_heads(gram, membership, election)[0].cpu()  # (C,)
         self.votes[torch.arange(len(typical)), typical] += 1
 
 
@@ -85,7 +87,7 @@ class Count:
 
     Attributes:
         votes: by site and layer.
-        changed, shift: means over batches and attentions: how stable the groups are.
+        changed, shift: means over batches, features and attentions: how stable the groups are.
     """
 
     votes: dict[str, list[Layer]]
@@ -94,8 +96,8 @@ class Count:
     shift: float
 
 
-def grouped_model(trained: Trained, head_groups: str | None, feature: str | None) -> Any:
-    """The trained model with heads in groups: its own, unless told otherwise.
+def grouped_model(trained: Trained, head_groups: str | None) -> Any:
+    """The trained model with heads in groups: its own, unless ``head_groups`` says how many.
 
     Raises:
         UserError: it has none, and ``head_groups`` does not say how many.
@@ -107,7 +109,6 @@ def grouped_model(trained: Trained, head_groups: str | None, feature: str | None
         )
     options = sized_options(trained, GROUPED, trained.heads)
     options.head_groups = head_groups or options.head_groups
-    options.group_feature = feature or options.group_feature
     model = rebuilt(trained, options, weights_of(trained)).model
     if head_groups is None:
         for attention, source in zip(head_group_attentions(model), own, strict=True):
@@ -122,35 +123,54 @@ def hard(membership: Tensor) -> Tensor:
 
 
 def count_votes(
-    model: Any, samples: Iterable[dict[str, Any]], padding_symbol: int, device: torch.device
+    model: Any,
+    samples: Iterable[dict[str, Any]],
+    padding_symbol: int,
+    device: torch.device,
+    features: Sequence[str],
+    election: str = "cosine",
 ) -> Count:
     """Let every batch vote.
 
     Args:
         model: with heads in groups, in eval mode, on ``device``.
+        features: what of the heads is compared, some of :data:`.head_groups.FEATURES`.
+        election: one of :data:`.groups.ELECTIONS`.
     """
+    ballots = [
+        Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=torch.int64))
+        for one in head_group_attentions(model)
+    ]
     read = 0
-    with torch.no_grad(), watched(model) as attentions:
-        ballots = [
-            Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=torch.int64))
-            for one in attentions
-        ]
-        for sample in samples:
-            net_input = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["net_input"])
-            model(**net_input)
-            padding = padding_of(net_input, padding_symbol)
-            for ballot, gram in zip(ballots, gram_matrices(attentions, padding), strict=True):
-                ballot.cast(gram)
-            read += 1
+    for sample in samples:
+        net_input = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["net_input"])
+        padding = padding_of(net_input, padding_symbol)
+        for feature in features:
+            grams = _compared(model, net_input, padding, feature)
+            for ballot, gram in zip(ballots, grams, strict=True):
+                ballot.cast(gram, election)
+        read += 1
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
-    total = read * len(ballots)
+    total = read * len(features) * len(ballots)
     return Count(
         {s: [one.votes.tolist() for one in ballots if one.attention.site == s] for s in SITES},
         read,
         sum(ballot.changed for ballot in ballots) / total,
         sum(ballot.shift for ballot in ballots) / total,
     )
+
+
+@torch.no_grad()
+def _compared(
+    model: Any, net_input: dict[str, Any], padding: Padding, feature: str
+) -> list[Tensor]:
+    """The Gram matrix ``(H, H)`` of one feature of the heads of each attention."""
+    for attention in head_group_attentions(model):
+        attention.compare(feature)
+    with watched(model) as attentions:
+        model(**net_input)
+        return gram_matrices(attentions, padding)
 
 
 def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
