@@ -15,6 +15,8 @@ set_variables() {
     # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
     export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
     export MALLOC_TOP_PAD_=268435456
+    # Of recipes with heads in groups.
+    constraint=criterion.group_normalisation=${NORMALISATION:-released}
 }
 
 # prepare DATASET VOCABULARY DIR: the data folder of embedded (generated), multi30k (downloaded, or in
@@ -85,7 +87,8 @@ tables() {
 vote_and_prune() {
     local votes=$pruned/votes-$1.json
     if [ ! -e "$votes" ]; then
-        fairseq-collab vote "$2" "$data" "${cpu[@]}" --output "$votes" || note $?
+        fairseq-collab vote "$2" "$data" "${cpu[@]}" --election "${ELECTION:-cosine}" \
+            --output "$votes" || note $?
     fi
     if [ ! -e "$pruned/voted-$1.pt" ]; then
         fairseq-collab prune "$2" --votes "$votes" --output "$pruned/voted-$1.pt" || note $?

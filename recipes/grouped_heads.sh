@@ -10,6 +10,9 @@
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
 #   CORE=yes      only ordinary heads and heads in 4 and 2 groups: 8 trainings a seed, not 14
+#   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
+#                 election by distance: so the pages of results were made (default: the weight of the
+#                 paper's released code, and election by cosine)
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
@@ -69,6 +72,7 @@ find_device
 
 train=grouped_heads_$DATASET tune=grouped_finetune_$DATASET   # experiments of configs/
 ordinary=model="choice(concatenated)"
+grouped=(model="choice(grouped)" "$constraint")
 lite=model="choice(grouped_lite)"
 seeds=common.seed="choice($SEEDS)"
 counts=$(IFS=,; echo "${kept[*]}")
@@ -77,9 +81,9 @@ few=model.heads_in_encoder="choice($counts)"
 echo "== 1 train"
 sweep "$train" trained "$ordinary" "$seeds"
 if [ "$CORE" = yes ]; then
-    sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts)" "$seeds"
+    sweep "$train" trained "${grouped[@]}" model.head_groups="choice($counts)" "$seeds"
 else
-    sweep "$train" trained model="choice(grouped)" model.head_groups="choice($counts,$heads)" "$seeds"
+    sweep "$train" trained "${grouped[@]}" model.head_groups="choice($counts,$heads)" "$seeds"
     sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
     sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
 fi

@@ -9,6 +9,9 @@
 #   SEED=N        of all trainings, and of heads by chance (default: 1)
 #   UPDATES=N, TUNE=N    of the trainings and the fine-tunings (default: those of configs/experiment/)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
+#   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
+#                 election by distance: so the pages of results were made (default: the weight of the
+#                 paper's released code, and election by cosine)
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads, heads in 4 and in 2 groups. 2 vote and prune
@@ -44,7 +47,7 @@ seed=common.seed="choice($SEED)"
 echo "== 1 train"
 updates=(${UPDATES:+"optimization.max_update=$UPDATES"})
 sweep "$train" trained method="choice(ordinary)" model=lm_concatenated "$seed" "${updates[@]}"
-sweep "$train" trained method="choice(grouped)" model=lm_grouped \
+sweep "$train" trained method="choice(grouped)" model=lm_grouped "$constraint" \
     model.head_groups="choice($counts)" "$seed" "${updates[@]}"
 
 echo "== 2 vote and prune"

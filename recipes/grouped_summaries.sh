@@ -7,6 +7,9 @@
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_summaries_dialogsum)
 #   SEEDS=1,2     of all trainings (default: 1)
+#   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
+#                 election by distance: so the pages of results were made (default: the weight of the
+#                 paper's released code, and election by cosine)
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 train (OUT/trained): ordinary heads, and heads in 2 groups. 2 vote and prune (OUT/pruned):
@@ -39,7 +42,8 @@ seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 train"
 sweep "$train" trained "$ordinary" "$seeds"
-sweep "$train" trained model="choice(grouped)" model.head_groups="choice($kept)" "$seeds"
+sweep "$train" trained model="choice(grouped)" "$constraint" model.head_groups="choice($kept)" \
+    "$seeds"
 
 echo "== 2 vote and prune"
 pruned=$(realpath -m "$OUT/pruned")

@@ -42,9 +42,9 @@ def build_parser() -> argparse.ArgumentParser:
         "decoder-encoder attention (default: the groups that they were trained in)",
     )  # fmt: skip
     parser.add_argument(
-        "--feature", metavar="NAMES", type=features, default=(),
-        help=f"what of the heads is compared: some of {', '.join(FEATURES)}, joined by commas, of "
-        "which each votes (default: as they were trained; else value)",
+        "--feature", choices=FEATURES, action="append",
+        help="what of the heads is compared; given several times, each of them votes (default: as "
+        "they were trained; else value)",
     )  # fmt: skip
     parser.add_argument(
         "--election", choices=ELECTIONS, default="cosine",
@@ -76,14 +76,6 @@ def groups(text: str) -> str:
     return text
 
 
-def features(text: str) -> tuple[str, ...]:
-    """The value of ``--feature``, in the order of :data:`FEATURES`."""
-    names = text.split(",")
-    if set(names) - set(FEATURES):
-        raise argparse.ArgumentTypeError(f"must be some of {', '.join(FEATURES)}, not {text!r}")
-    return tuple(feature for feature in FEATURES if feature in names)
-
-
 def check_stable(count: Count, rho: float | None, path: Path) -> None:
     """Refuse votes of groups that still move."""
     if rho is not None and not count.shift <= rho:
@@ -110,14 +102,14 @@ def main(argv: Sequence[str]) -> int:
     samples = epoch(trained, args.subset, args.max_tokens)
     read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
     padding_symbol = trained.task.source_dictionary.pad()
-    compared = args.feature or (head_group_attentions(model)[0].feature,)
-    count = count_votes(model.to(device), read, padding_symbol, device, compared, args.election)
+    features = args.feature or [head_group_attentions(model)[0].feature]
+    count = count_votes(model.to(device), read, padding_symbol, device, features, args.election)
     check_stable(count, args.rho, args.checkpoint)
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,
         "subset": args.subset,
-        "feature": ",".join(compared),
+        "feature": ",".join(features),
         "election": args.election,
         "rule": args.rule,
         "batches": count.batches,

@@ -8,9 +8,12 @@ says :mod:`fairseq_collab.attention.groups`; here are the model, the batch and t
 fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens)
 afterwards, so ``Lz`` is multiplied by
 
-    paper       the sample size: a mean over attentions beside a mean over tokens, as in the paper
     released    the number of attentions: their sum beside a sum over tokens, as in the paper's
                 released code, where alpha and beta mean less the larger a batch is
+    paper       the sample size: a mean over attentions beside a mean over tokens, as in the paper
+
+The paper's results were made with the released code.  For 18 attentions and batches of 30,080
+tokens, its setting of IWSLT14, ``released`` is 18/30,080 = 1/1,671 of ``paper``.
 """
 
 from __future__ import annotations

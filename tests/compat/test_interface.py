@@ -8,11 +8,16 @@ from commands import REPOSITORY
 from interface import interface, removals
 
 BEFORE = json.loads((REPOSITORY / "tests" / "stored" / "interface.json").read_text())
+#: What has changed on purpose, and stands in CHANGELOG.md.
+CHANGED = {
+    f"criterions {criterion}_with_head_groups group_normalisation: was 'paper', is 'released'"
+    for criterion in ("label_smoothed_cross_entropy", "adaptive_loss")
+}
 
 
 def test_nothing_is_lost() -> None:
     """More commands, options, choices and architectures are welcome."""
-    lost = [*removals(BEFORE, interface([*BEFORE["tools"]]))]
+    lost = [line for line in removals(BEFORE, interface([*BEFORE["tools"]])) if line not in CHANGED]
     assert not lost, "\n".join(["", *lost])
 
 
