@@ -328,8 +328,8 @@ MUTANTS = [
     Mutant(
         "no chance in evaluation",
         GATES,
-        "sample(self.log_alpha) if self.training else deterministic(self.log_alpha)",
-        "sample(self.log_alpha)",
+        "if self.training:\n            return sample(self.log_alpha)",
+        "if True:\n            return sample(self.log_alpha)",
         (GATE_TESTS, "-k", "training_only"),
     ),
     Mutant(

@@ -15,8 +15,11 @@ have probabilities above zero.  With ``z(x) = log((x - left) / (right - x))``,
     P(g = 1)  = sigmoid(log_alpha - temperature z(1))
 
 The penalty, the expected L0 norm, is the sum of ``P(g != 0)`` over heads.  The mean of ``g`` has no
-closed form.  In evaluation a gate is ``clip(sigmoid(log_alpha) (right - left) + left, 0, 1)``: no
-chance, no temperature, and no rounding, as in the paper's released code.
+closed form.  In evaluation there is neither chance nor temperature:
+
+    mean       clip(sigmoid(log_alpha) (right - left) + left, 0, 1), as in the paper's released code
+    rounded    the likelier end, as in the paper (section 6.1): 1 where log_alpha >= 0, and else 0.
+               P(g = 1) >= P(g = 0) says the same, since left and right lie as far from 1/2
 
 Shapes: ``log_alpha``, gates and probabilities ``(H,)``; values ``(B, H, S, h_v)``.
 """
@@ -40,6 +43,8 @@ TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
 GATE_INITS = ("open", "random")
 #: ``log_alpha`` of an open gate: 1 in evaluation; in training ``P(g = 1)`` 0.96, ``P(g = 0)`` 0.01.
 OPEN = 4.0
+#: Gates in evaluation.
+EVALUATIONS = ("rounded", "mean")
 
 
 def sample(log_alpha: Tensor) -> Tensor:
@@ -48,8 +53,14 @@ def sample(log_alpha: Tensor) -> Tensor:
     return _stretched(torch.sigmoid((torch.logit(u) + log_alpha) / TEMPERATURE))
 
 
-def deterministic(log_alpha: Tensor) -> Tensor:
-    """Gates in evaluation: 0 up to ``log_alpha = -log 11``, and 1 from ``log 11`` up."""
+def deterministic(log_alpha: Tensor, evaluation: str = "mean") -> Tensor:
+    """Gates in evaluation; ``mean`` is 0 up to ``log_alpha = -log 11``, and 1 from ``log 11`` up.
+
+    Args:
+        evaluation: one of :data:`EVALUATIONS`.
+    """
+    if evaluation == "rounded":
+        return (log_alpha >= 0).to(log_alpha.dtype)
     return _stretched(torch.sigmoid(log_alpha))
 
 
@@ -82,6 +93,7 @@ class GatedAttention(ConcatenatedAttention):
         gate_speed: ``log_alpha`` is so many times the parameter ``theta (H,)``.  An optimiser such
             as Adam, whose steps are as long as the learning rate whatever the gradient, then moves
             ``log_alpha`` so many times as fast.  The paper has 1.
+        gate_evaluation: one of :data:`EVALUATIONS`.  No weight depends on it, and no signature.
         site: where the attention stands in its model; only its users need it.
 
     Raises:
@@ -95,12 +107,14 @@ class GatedAttention(ConcatenatedAttention):
         *,
         gate_init: str = "open",
         gate_speed: int = 1,
+        gate_evaluation: str = "rounded",
         site: str = "",
         **options: Any,
     ):
         check_choice("gate init", gate_init, GATE_INITS)
+        check_choice("gate evaluation", gate_evaluation, EVALUATIONS)
         check_positive(gate_speed=gate_speed)
-        self.gate_speed, self.site = gate_speed, site
+        self.gate_speed, self.gate_evaluation, self.site = gate_speed, gate_evaluation, site
         super().__init__(embed_dim, num_heads, **options)
         log_alpha = torch.full((num_heads,), OPEN)
         if gate_init == "random":
@@ -116,7 +130,9 @@ class GatedAttention(ConcatenatedAttention):
 
     def gates(self) -> Tensor:
         """``(H,)``: drawn for every forward pass in training, constant in evaluation."""
-        return sample(self.log_alpha) if self.training else deterministic(self.log_alpha)
+        if self.training:
+            return sample(self.log_alpha)
+        return deterministic(self.log_alpha, self.gate_evaluation)
 
     def project_value(self, y: Tensor) -> Tensor:
         value = super().project_value(y)  # (B, H, S, h_v)

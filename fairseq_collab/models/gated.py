@@ -55,6 +55,14 @@ class GatedOptions(ConcatenatedOptions):
             "an optimiser such as Adam; 1 as in the paper, more for a short training"
         },
     )
+    gate_evaluation: str = field(
+        default="rounded",
+        metadata={
+            "help": "gates when nothing is trained: rounded (each to its likelier end, as in the "
+            "paper) or mean (as trained, between 0 and 1, as in the paper's released code); "
+            "with --model-overrides it is chosen for one evaluation"
+        },
+    )
     freeze: Optional[str] = field(
         default=None,
         metadata={
@@ -77,6 +85,7 @@ def attention(
         heads,
         gate_init=cfg.gate_init,
         gate_speed=cfg.gate_speed,
+        gate_evaluation=cfg.gate_evaluation,
         site=site,
         **sizes,
         **options,

@@ -153,25 +153,27 @@ def gated(**options: Any) -> Any:
 
 
 def test_gates_of_a_model() -> None:
-    gates = gates_of(gated(gated_sites="encoder"))
+    gates = gates_of(gated(gated_sites="encoder", gate_evaluation="mean"))
     assert gates["encoder"][0] == pytest.approx([1, 0.7, 0.3, 0])
+    assert gates_of(gated(gated_sites="encoder"))["encoder"][0] == [1, 1, 0, 0]
     assert gates["encoder"][1:] + gates["decoder"] + gates["cross"] == [[1] * 4] * 5
 
 
 def test_gates_between_are_refused_or_rounded() -> None:
     with pytest.raises(UserError) as refusal:
-        decided_gates(gated(), rounding=False)
+        decided_gates(gated(gate_evaluation="mean"), rounding=False)
     assert str(refusal.value) == (
         "checkpoint.pt: gates are neither 0 nor 1: encoder layer 0 head 1 (0.7), encoder layer 0 "
         "head 2 (0.3); train on, or give --round (the model then computes something else)"
     )
-    gates = decided_gates(gated(), rounding=True)
+    assert decided_gates(gated(), rounding=False)["encoder"][0] == [1, 1, 0, 0]
+    gates = decided_gates(gated(gate_evaluation="mean"), rounding=True)
     assert gates["encoder"][0] == [1, 1, 0, 0]
     assert open_heads(gates)["encoder"] == [[0, 1], [0, 1, 2, 3]]
 
 
 def test_many_gates_between_are_counted() -> None:
-    source = gated()
+    source = gated(gate_evaluation="mean")
     for attention in gated_attentions(source.model):
         attention.theta.data.zero_()
     with pytest.raises(UserError, match=r"encoder layer 1 head 0 \(0\.5\) and 19 more; train on"):

@@ -91,6 +91,18 @@ def test_constants_of_the_paper() -> None:
     assert gates.deterministic(edge * 0.99)[2] < 1
 
 
+def test_a_rounded_gate_is_its_likelier_end() -> None:
+    log_alpha = torch.linspace(-3, 3, 13, dtype=torch.float64)
+    closed, open_ = 1 - gates.probability_open(log_alpha), probability_one(log_alpha)
+    rounded = gates.deterministic(log_alpha, "rounded")
+    assert rounded.tolist() == (open_ >= closed - 1e-12).double().tolist()
+    attention = GatedAttention(12, 3, gate_evaluation="mean").eval()
+    attention.theta.data.copy_(torch.tensor([-1.0, 0.0, 1.0]))
+    assert attention.gates().tolist() == gates.deterministic(attention.log_alpha).tolist()
+    attention.gate_evaluation = "rounded"
+    assert attention.gates().tolist() == [0, 1, 1]
+
+
 def test_probabilities_add_up() -> None:
     log_alpha = torch.linspace(-5, 5, 11)
     closed, between = cumulative(log_alpha, 0.0), cumulative(log_alpha, 1 - 1e-12)
@@ -373,6 +385,10 @@ def test_gated_heads_do_not_load_as_others() -> None:
         ({"gated_sites": ""}, "--gated-sites is ''; it must name some of encoder, decoder, cross"),
         ({"gate_init": "shut"}, "gate init is 'shut'; it must be one of open, random"),
         ({"gate_speed": 0}, "gate_speed is 0; it must be at least 1"),
+        (
+            {"gate_evaluation": "median"},
+            "gate evaluation is 'median'; it must be one of rounded, mean",
+        ),
         ({"freeze": "head"}, "--freeze: is 'head'; it must name some of encoder, decoder, embed"),
         ({"freeze": "decoder"}, "--freeze: freezes the gates of cross and decoder attention, too;"),
     ],

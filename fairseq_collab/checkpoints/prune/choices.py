@@ -168,7 +168,7 @@ def gates_of(trained: Trained) -> Gates:
     """The gates of evaluation; 1 for heads that have none."""
     return {
         site: [
-            deterministic(one.module.log_alpha.detach()).tolist()
+            deterministic(one.module.log_alpha.detach(), one.module.gate_evaluation).tolist()
             if isinstance(one.module, GatedAttention)
             else [1.0] * one.module.num_heads
             for one in found
