@@ -340,6 +340,20 @@ MUTANTS = [
         (GATED_PARITY, "-k", "between"),
     ),
     Mutant(
+        "gates are rounded in evaluation",
+        GATES,
+        'if evaluation == "rounded":',
+        "if False:",
+        (GATE_TESTS, "-k", "rounded"),
+    ),
+    Mutant(
+        "a layer without heads is its bias",
+        HEADS,
+        "return torch.zeros_like(query) + self.out_proj.bias, None",
+        "return torch.zeros_like(query), None",
+        ("tests/parity/test_prune_parity.py", "-k", "lose_all"),
+    ),
+    Mutant(
         "the penalty is for training",
         "fairseq_collab/criterions/with_head_gates.py",
         "if not model.training:",
@@ -349,15 +363,15 @@ MUTANTS = [
     Mutant(
         "a layer keeps a head",
         CHOICES,
-        "if gone and len(kept[site][layer]) > 1:",
-        "if gone:",
+        "if number and len(left[site][layer]) > least:",
+        "if number:",
         (CHOICE_TESTS, "-k", "importance or important"),
     ),
     Mutant(
         "layers are compared at length one",
         CHOICES,
-        "reversed(_ranking(normalised(measure), sites))",
-        "reversed(_ranking(measure, sites))",
+        "comparable = normalised(measure)",
+        "comparable = measure",
         (CHOICE_TESTS, "-k", "least_important"),
     ),
     Mutant(

@@ -10,6 +10,13 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} is {size}; it must be at least 1")
 
 
+def check_not_negative(**sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below 0."""
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"{name} is {size}; it must be 0 or more")
+
+
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError, with the choices, for an unknown one."""
     if value not in choices:
@@ -17,7 +24,9 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def even_head_size(embed_dim: int, num_heads: int) -> int:
-    """``d/H``, which must be whole."""
+    """``d/H``, which must be whole; ``d`` without heads."""
+    if num_heads == 0:
+        return embed_dim
     if embed_dim % num_heads:
         raise ValueError(
             f"the model size {embed_dim} does not divide by {num_heads} heads: "

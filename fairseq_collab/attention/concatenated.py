@@ -5,6 +5,9 @@
 Shapes: ``Wq_i, Wk_i (h_qk, d)``, ``Wv_i (h_v, d)``, ``Wo (d, H h_v)``.  The heads' weights are
 stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` need be ``d``.  With
 ``h_qk = h_v = d/H`` this is fairseq's own attention, parameter for parameter.
+
+``H = 0`` is a layer whose heads have all been taken out (Voita et al. 2019, section 6): nothing is
+attended to, and all that is left of it is ``bo``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.checks import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    even_head_size,
+)
 from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 from fairseq_collab.attention.init import INITS, init_output, init_projection
 from fairseq_collab.attention.scores import SCALES, scaling
@@ -34,7 +42,7 @@ class ConcatenatedAttention(HeadAttention):
     """``H`` heads, each with projections of its own.
 
     Args:
-        num_heads: ``H``, any number.
+        num_heads: ``H``, any number from 0 up.
         qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
@@ -43,8 +51,8 @@ class ConcatenatedAttention(HeadAttention):
         value_init: initial values, likewise.
 
     Raises:
-        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or an unknown
-            choice.
+        ValueError: a size is not positive, ``H`` is negative, ``d/H`` is asked for but is not
+            whole, or an unknown choice.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class ConcatenatedAttention(HeadAttention):
             self_attention=self_attention,
             encoder_decoder_attention=encoder_decoder_attention,
         )
-        check_positive(num_heads=num_heads)
+        check_not_negative(num_heads=num_heads)
         self.num_heads = num_heads
         if qk_head_size is None:
             qk_head_size = even_head_size(embed_dim, num_heads)
@@ -88,12 +96,13 @@ class ConcatenatedAttention(HeadAttention):
         self.q_proj = linear(embed_dim, num_heads * qk_head_size)
         self.out_proj = linear(num_heads * v_head_size, embed_dim)
 
-        same_dims = kdim == vdim == embed_dim
-        reduced = num_heads * qk_head_size != embed_dim
-        init_projection(self.k_proj, same_dims and not (reduced and key_init == "fork"))
-        init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
-        init_projection(self.q_proj, same_dims and not (reduced and key_init == "fork"))
-        init_output(self.out_proj)
+        if num_heads:
+            same_dims = kdim == vdim == embed_dim
+            reduced = num_heads * qk_head_size != embed_dim
+            init_projection(self.k_proj, same_dims and not (reduced and key_init == "fork"))
+            init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
+            init_projection(self.q_proj, same_dims and not (reduced and key_init == "fork"))
+            init_output(self.out_proj)
         self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:

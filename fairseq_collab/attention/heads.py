@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from fairseq_collab.attention.beams import beam_history
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState
@@ -43,13 +44,25 @@ def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """A linear map with a trained bias, or with a constant zero in place of it.
 
     The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
-    parameter nor part of the state dict.
+    parameter nor part of the state dict.  Nor is a weight or bias without elements, as in an
+    attention without heads: no gradient would ever reach it.
     """
-    projection = nn.Linear(in_features, out_features, bias=bias)
-    if not bias:
-        del projection.bias
-        projection.register_buffer("bias", torch.zeros(out_features), persistent=False)
+    if in_features * out_features:
+        projection = nn.Linear(in_features, out_features, bias=bias)
+    else:
+        projection = skip_init(nn.Linear, in_features, out_features, bias=bias)
+        _make_zero(projection, "weight", out_features, in_features)
+        if bias:
+            nn.init.zeros_(projection.bias)
+    if not bias or not out_features:
+        _make_zero(projection, "bias", out_features)
     return projection
+
+
+def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
+    """A constant in place of a parameter, outside the state dict."""
+    delattr(projection, name)
+    projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
 class HeadAttention(nn.Module):
@@ -153,7 +166,10 @@ class HeadAttention(nn.Module):
 
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
+            Without heads the output is ``bo``, and there are no weights.
         """
+        if not self.num_heads:
+            return torch.zeros_like(query) + self.out_proj.bias, None
         context = self._context(query, key, value, key_padding_mask, incremental_state, static_kv)
         q = self.project_query(query)  # (B, H, T, e)
         if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):

@@ -81,4 +81,4 @@ def over_keys(padding: Tensor | None) -> Tensor | None:
 def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
     """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
     check_choice("attention scale", scale, SCALES)
-    return (scored_size if scale == "key" else embed_dim / num_heads) ** -0.5
+    return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5

@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     who.add_argument(
         "--gates", action="store_true", help="the heads whose gates are open in a trained "
-        "transformer_gated_heads; a layer without one keeps a head whose output is zero",
+        "transformer_gated_heads; a layer may lose all of them",
     )  # fmt: skip
     who.add_argument(
         "--importance", type=Path, metavar="FILE", help="the most important heads by the "
@@ -147,19 +147,19 @@ def options_for_training(result: Trained) -> str:
     return " ".join(said)
 
 
-def report(heads: choices.Heads, kept: Kept, gates: Gates) -> list[str]:
+def report(heads: choices.Heads, kept: Kept) -> list[str]:
     """Lines on which heads stay."""
     lines = []
     for site, counts in heads.items():
         if not counts:  # such as a language model's encoder
             continue
-        stay = [" ".join(map(str, sorted(layer))) for layer in kept[site]]
+        stay = [" ".join(map(str, sorted(layer))) or "-" for layer in kept[site]]
         gone = f"{sum(map(len, kept[site]))} of {sum(counts)} heads"
         lines.append(f"{site}: {gone}: {' / '.join(stay)}")
         lines += [
-            f"{site} layer {layer}: no gate is open; the output of what stays is zero"
-            for layer, values in enumerate(gates[site])
-            if not any(values)
+            f"{site} layer {layer}: no head is left; its attention is a constant"
+            for layer, heads in enumerate(kept[site])
+            if not heads
         ]
     return lines
 
@@ -176,6 +176,6 @@ def main(argv: Sequence[str]) -> int:
     kept = choose(args, trained, gates)
     result = pruned(choices.without_gates(trained, gates), kept, args.ffn_dim)
     opener.save(result, args.output)
-    print("\n".join(report(trained.heads, kept, gates)))
+    print("\n".join(report(trained.heads, kept)))
     print(f"{args.output}: {options_for_training(result)}")
     return 0

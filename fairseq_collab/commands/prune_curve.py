@@ -32,10 +32,9 @@ from fairseq_collab.checkpoints.prune.curve import (
     counts,
     heads_in,
     measured,
-    pruned_model,
     sites_of,
 )
-from fairseq_collab.checkpoints.prune.surgery import Kept, load
+from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
 from fairseq_collab.metrics.provenance import circumstances
@@ -183,7 +182,7 @@ class Pruner:
     def translate(self, kept: Kept) -> float:
         """BLEU of the model with these heads."""
         gc.collect()  # models refer to themselves: the last one would stay in memory beside this
-        model = pruned_model(self.trained, kept).to(self.device)
+        model = pruned(self.trained, kept).model.to(self.device)
         model.make_generation_fast_(need_attn=False)
         return bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
 

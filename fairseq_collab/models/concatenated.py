@@ -22,8 +22,8 @@ def _heads_in(site: str, default: str) -> Any:
     return field(
         default=None,
         metadata={
-            "help": f"heads in {site}: a number, or one for each layer, joined by commas "
-            f"(default: {default})"
+            "help": f"heads in {site}: a number, or one for each layer, joined by commas; in a "
+            f"layer with 0 nothing is attended to (default: {default})"
         },
     )
 
@@ -103,7 +103,8 @@ def head_options(
     Raises:
         ValueError: an option's value makes no sense.
     """
-    heads = at_layer(cfg, "heads", site, layer, least=1) or num_heads
+    given = at_layer(cfg, "heads", site, layer, least=0)
+    heads = num_heads if given is None else given
     return heads, {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
@@ -125,6 +126,8 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
         raise ValueError(
             "--key-dim and --qk-head-size both say how large queries and keys are: give one"
         )
+    if heads == 0:
+        return None
     if cfg.key_dim < 1 or cfg.key_dim % heads:
         raise ValueError(
             f"--key-dim {cfg.key_dim} does not deal out evenly to {heads} heads: "

@@ -78,7 +78,7 @@ def attention(
 ) -> ConcatenatedAttention:
     """The heads of one site in one layer, with gates at the chosen sites."""
     heads, sizes = head_options(cfg, site, layer, num_heads)
-    if site not in named_sites("--gated-sites", cfg.gated_sites):
+    if not heads or site not in named_sites("--gated-sites", cfg.gated_sites):
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     return GatedAttention(
         embed_dim,

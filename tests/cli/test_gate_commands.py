@@ -92,11 +92,15 @@ def test_a_layer_without_open_gates_says_so(
     checkpoints.save(state, whole)
     assert command_prune.main([str(whole), "--gates", f"--output={pruned}"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "encoder: 1 of 4 heads: 0",
-        "encoder layer 0: no gate is open; the output of what stays is zero",
+        "encoder: 0 of 4 heads: -",
+        "encoder layer 0: no head is left; its attention is a constant",
     ]
     weights = checkpoints.read(pruned)["model"]
-    assert not weights["encoder.layers.0.self_attn.out_proj.weight"].any()
+    left = [name for name in weights if name.startswith("encoder.layers.0.self_attn.")]
+    assert left == [
+        "encoder.layers.0.self_attn.signature",
+        "encoder.layers.0.self_attn.out_proj.bias",
+    ]
 
 
 def test_heads_with_gates_vote(data: Path, closing: tuple[Path, str], tmp_path: Path) -> None:

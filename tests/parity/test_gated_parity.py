@@ -86,11 +86,11 @@ def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     whole = gated(**OPTIONS[options])
     gates = decided_gates(whole, rounding=False)
     kept = open_heads(gates)
-    assert kept == {**OPEN, "encoder": [[0, 2], [1, 2, 3], [0]]}
+    assert kept == {**OPEN, "encoder": [[0, 2], [1, 2, 3], []]}
     plain = without_gates(whole, gates)
     smaller = built(pruned(plain, kept))
     assert not gated_attentions(smaller)
-    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 1]
+    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 0]
     expected = logits(whole.model)
     torch.testing.assert_close(logits(smaller), expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(logits(masked(plain, OPEN)), expected, rtol=0, atol=1e-10)

@@ -17,10 +17,11 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
 from fairseq_collab.checkpoints.prune.surgery import Kept, check_heads, heads_by_attention, pruned
-from fairseq_collab.metrics.cost import cost
+from fairseq_collab.metrics.cost import cost, multiply_adds
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -159,6 +160,33 @@ def test_with_all_heads_nothing_changes(source: str) -> None:
             assert torch.equal(weight, weights[name].to(weight))
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_layer_may_lose_all_of_its_heads(source: str) -> None:
+    """Logits, and translations token for token; nothing is left but the bias of ``out_proj``."""
+    arch, options = SOURCES[source]
+    whole = trained(arch, **options)
+    kept = {site: layers and [*layers[:-1], []] for site, layers in KEPT.items()}
+    if whole.is_language_model:
+        kept = {**kept, "encoder": [], "cross": []}
+    result = pruned(whole, kept)
+    assert result.options["heads_in_decoder"] == "3,0"
+    smaller, expected = built(result), masked(whole, kept)
+    check_same(smaller, expected, whole)
+    assert all(map(torch.equal, translations(smaller), translations(expected)))
+    for one in (found[-1] for found in attentions.by_site(smaller).values() if found):
+        assert [name for name, _ in one.module.named_parameters()] == ["out_proj.bias"]
+        assert one.module.cached_floats_per_token() == (0, 0)
+    again = pruned(result, {site: [[]] * len(layers) for site, layers in kept.items()})
+    assert again.options["heads_in_decoder"] == "0,0"
+
+
+def test_what_is_left_without_heads_is_trained_and_costs_nothing() -> None:
+    model = built(pruned(trained("transformer"), {**KEPT, "encoder": [[], [3]]})).train()
+    model(**toy.batch())[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert multiply_adds(model.float()) < multiply_adds(trained("transformer").model.float())
+
+
 def test_parameters_are_really_gone() -> None:
     """An attention of d = 16 with heads of size 4: 3 (16 + 1) 4 + 16 * 4 for each of them."""
     whole = trained("transformer")
@@ -211,7 +239,6 @@ def changed(**sites: Any) -> Kept:
     ("kept", "message"),
     [
         (changed(cross=[[0]]), "cross attention: heads are given for 1 layers, but it has 2"),
-        (changed(encoder=[[0], []]), "encoder attention, layer 1: no head would be left"),
         (changed(encoder=[[0, 0], [1]]), "encoder attention, layer 0: a head is given twice"),
         (changed(decoder=[[1], [4]]), "layer 1: there is no head 4; it has heads 0 to 3"),
         (changed(decoder=[[-1, 2], [0]]), "layer 0: there is no head -1; it has heads 0 to 3"),

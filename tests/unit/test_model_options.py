@@ -66,11 +66,11 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
         ({"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
         (
             {"heads_in_encoder": "4,2,1"},
-            "--heads-in-encoder is '4,2,1'; it must be a number from 1 up, or 2",
+            "--heads-in-encoder is '4,2,1'; it must be a number from 0 up, or 2",
         ),
         (
-            {"heads_in_cross": "4,0"},
-            "--heads-in-cross is '4,0'; it must be a number from 1 up, or 2",
+            {"heads_in_cross": "4,-1"},
+            "--heads-in-cross is '4,-1'; it must be a number from 0 up, or 2",
         ),
         ({"heads_in_decoder": "four"}, "--heads-in-decoder is 'four'"),
         ({"heads_in_encoder": "3"}, "model size 16 does not divide by 3 heads"),

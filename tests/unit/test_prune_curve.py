@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import toy
 import toy_language_models
-from parity.test_prune_parity import masked, trained
+from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
+from fairseq_collab.checkpoints.prune import curve
 from fairseq_collab.checkpoints.prune.choices import without_least
 from fairseq_collab.checkpoints.prune.curve import (
     CURVES,
     counts,
     free_heads,
     heads_in,
-    pruned_model,
     sites_of,
 )
 from fairseq_collab.checkpoints.prune.surgery import Kept
@@ -78,21 +77,16 @@ def test_a_further_step_starts_from_what_is_left() -> None:
 # ---- models --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(
-    ("arch", "options"),
-    [("transformer", {}), ("transformer_headsize_n", {"head_size": 3, "heads_in_cross": "4,2"})],
-)
-def test_a_layer_without_heads_computes_nothing(arch: str, options: dict[str, Any]) -> None:
-    """What is left equals the whole model with the heads' outputs at zero."""
-    whole = trained(arch, **options)
+def test_heads_that_are_left_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that has lost all of its heads has no importances."""
+    whole = trained("transformer")
     kept: Kept = {"encoder": [[], [1, 3]], "decoder": [[0], [0, 1, 2, 3]], "cross": [[2], []]}
-    smaller, expected = pruned_model(whole, kept), masked(whole, kept)
-    torch.testing.assert_close(
-        smaller(**toy.batch())[0], expected(**toy.batch())[0], rtol=0, atol=1e-10
-    )
-    assert smaller.encoder.layers[0].self_attn.num_heads == 1
-    assert not smaller.encoder.layers[0].self_attn.out_proj.weight.any()
+    sample = {"net_input": toy.batch(), "target": torch.full((2, 5), 7), "ntokens": 10}
+    sample["target"] = torch.full_like(sample["net_input"]["prev_output_tokens"], 7)
+    monkeypatch.setattr(curve, "epoch", lambda trained, subset: [sample])
+    found = curve.measured(whole, kept, "importance_token", "valid", torch.device("cpu"))
+    for site, layers in kept.items():
+        assert [len(heads) for heads in layers] == [len(values) for values in found[site]]
 
 
 @pytest.mark.parametrize(("sites", "steps", "most"), [(["cross"], 0.1, 0.1), (CURVES, 0.5, 0.4)])

@@ -214,13 +214,9 @@ def decided_gates(trained: Trained, rounding: bool) -> Gates:
 
 
 def open_heads(gates: Gates) -> Kept:
-    """The heads whose gates are above 0.
-
-    An attention must have a head.  So one whose gates are all 0 keeps its first, which computes
-    nothing: :func:`without_gates` has set its columns of ``out_proj`` to zero.
-    """
+    """The heads whose gates are above 0; of a layer perhaps none."""
     return {
-        site: [[head for head, gate in enumerate(values) if gate > 0] or [0] for values in layers]
+        site: [[head for head, gate in enumerate(values) if gate > 0] for values in layers]
         for site, layers in gates.items()
     }
 

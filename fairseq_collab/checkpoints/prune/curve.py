@@ -5,16 +5,13 @@ and removed a tenth of them at a time; of one attention site alone, or of all si
 paper measures importance once, of the whole model.  Measured again of each pruned model, before
 more heads go, it takes into account who is gone already.
 
-Unlike elsewhere a layer may lose all of its heads here, as in the paper.  What stays of it is one
-head whose columns of ``out_proj`` are zero: it computes nothing.
-
-Shapes: ``Wo (d, H h_v)``.
+A layer may lose all of its heads, as in the paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -24,9 +21,7 @@ from fairseq_collab.checkpoints.opener import Trained, epoch
 from fairseq_collab.checkpoints.prune.choices import Heads
 from fairseq_collab.checkpoints.prune.surgery import (
     Kept,
-    heads_by_attention,
     pruned,
-    weights_of,
 )
 from fairseq_collab.models.layers import SITES, Site
 
@@ -60,17 +55,6 @@ def counts(total: int, step: float, most: float) -> list[int]:
     return sorted({int(share * total + 0.5) for share in shares})
 
 
-def pruned_model(trained: Trained, kept: Kept) -> Any:
-    """A ``transformer_headsize_n`` with the ``kept`` heads only, in eval mode."""
-    weights = weights_of(trained)
-    for one, heads in heads_by_attention(trained, kept):
-        if not heads:
-            output = f"{one.name}.out_proj.weight"
-            weights[output] = torch.zeros_like(weights[output])
-    stay = {site: [heads or [0] for heads in layers] for site, layers in kept.items()}
-    return pruned(trained, stay, weights=weights).model
-
-
 def measured(
     trained: Trained, kept: Kept, by: str, subset: str, device: torch.device
 ) -> dict[Site, list[list[float]]]:
@@ -79,14 +63,11 @@ def measured(
     Args:
         by: a key of :data:`FORMS`.
     """
-    importance = Importance(pruned_model(trained, kept).to(device))
+    importance = Importance(pruned(trained, kept).model.to(device))
     for sample in epoch(trained, subset):
         importance.add(to_device(sample, device))
-    found = FORMS[by](importance)
-    return {
-        site: [values[: len(heads)] for values, heads in zip(found[site], kept[site], strict=True)]
-        for site in SITES
-    }
+    found = {site: iter(layers) for site, layers in FORMS[by](importance).items()}
+    return {site: [next(found[site]) if heads else [] for heads in kept[site]] for site in SITES}
 
 
 def free_heads(points: Sequence[tuple[int, float]], loss: float) -> int:

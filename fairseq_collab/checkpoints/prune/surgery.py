@@ -9,7 +9,8 @@ Accepted are fairseq's own transformer and ours with concatenated heads (``trans
 ``transformer_grouped_heads``, ``transformer_gated_heads``), and the language models of the same
 kinds: every head has projections of its own, and so can go alone.  The result is a
 ``transformer_headsize_n`` (of a language model, ``transformer_lm_headsize_n``) whose heads are
-counted by layer.  Votes, gates, importances or chance say which stay, as :data:`Kept`.
+counted by layer.  Votes, gates, importances or chance say which stay, as :data:`Kept`.  A layer
+may lose all of them: its attention is then gone but for the constant ``bo``.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
 ``Wo (d, H h_v)``; ``W1 (ff, d)``, ``W2 (d, ff)``.
@@ -82,17 +83,15 @@ def pruned(
     trained: Trained,
     kept: Kept,
     ffn_dim: int | None = None,
-    weights: Mapping[str, Tensor] | None = None,
 ) -> Trained:
     """The model with the ``kept`` heads only.
 
     Args:
         ffn_dim: units to keep in each feed-forward layer, those with the largest weights; all of
             them unless given.
-        weights: in place of the model's own.
     """
     check_kept(trained, kept)
-    left = keep_heads(trained, weights or weights_of(trained), kept)
+    left = keep_heads(trained, kept)
     options = sized_options(
         trained, HEADSIZE, {site: [len(heads) for heads in layers] for site, layers in kept.items()}
     )
@@ -108,7 +107,7 @@ def check_kept(trained: Trained, kept: Kept) -> None:
     """Refuse a choice that the model does not have.
 
     Raises:
-        UserError: not as many layers as it has, no head at all, one twice, or one too many.
+        UserError: not as many layers as it has, a head twice, or one that is not there.
     """
     for site, counts in trained.heads.items():
         layers = kept[site]
@@ -117,9 +116,7 @@ def check_kept(trained: Trained, kept: Kept) -> None:
             raise UserError(f"{site} attention: {what}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
             unknown = [head for head in heads if not 0 <= head < count]
-            if not heads:
-                what = "no head would be left"
-            elif len(set(heads)) < len(heads):
+            if len(set(heads)) < len(heads):
                 what = "a head is given twice"
             elif unknown:
                 what = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
@@ -128,10 +125,15 @@ def check_kept(trained: Trained, kept: Kept) -> None:
             raise UserError(f"{site} attention, layer {layer}: {what}", where=trained.path)
 
 
-def keep_heads(trained: Trained, weights: Mapping[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-    """``weights`` with the rows and columns of the ``kept`` heads only, in their old order."""
-    result = dict(weights)
+def keep_heads(trained: Trained, kept: Kept) -> dict[str, Tensor]:
+    """The model's weights with the rows and columns of the ``kept`` heads only, in their order."""
+    result = weights_of(trained)
     for one, heads in heads_by_attention(trained, kept):
+        if not heads:
+            left = f"{one.name}.out_proj.bias"
+            own = f"{one.name}."
+            result = {n: w for n, w in result.items() if n == left or not n.startswith(own)}
+            continue
         # sized_options scales scores by the heads' own size, whatever the model did.
         scale = one.module.scaling / head_size(one, "q_proj") ** -0.5
         for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
@@ -219,7 +221,9 @@ def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) 
 
 def head_size(one: Attention, projection: str) -> int:
     """Size of a head's vector in ``q_proj`` or ``v_proj``."""
-    size: int = getattr(one.module, projection).out_features // one.module.num_heads
+    if isinstance(one.module, ConcatenatedAttention):
+        return one.module.v_head_size if projection == "v_proj" else one.module.qk_head_size
+    size: int = one.module.head_dim
     return size
 
 
