@@ -149,7 +149,8 @@ def init_mixing(mixing: Tensor, how: str) -> None:
 
     ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.  ``block``: ones where head i
     owns dimension k, else zeros; dimensions are dealt out in order and as evenly as ``K/H`` allows,
-    so that training starts from concatenated heads.  ``normal``: mean 0, standard deviation 0.2, as
+    so that training starts from concatenated heads (where K is no multiple of H, more evenly than
+    in the authors' library).  ``normal``: mean 0, standard deviation 0.2, as
     in the authors' library.  ``ones``: all heads alike in queries and keys.
 
     Raises:
