@@ -37,9 +37,11 @@ from torch.nn import functional
 #: Steps of k-means in one update; the groups of the last update are where they start.
 ITERATIONS = 5
 #: How the head that stands for a group is elected: see :func:`typical_heads`.
-ELECTIONS = ("cosine", "released")
+ELECTIONS = ("cosine", "released", "random")
 #: Cosines that differ by less are equal: rounding of a Gram matrix in single precision.
 TIE = 1e-6
+#: Of heads that are elected by chance.
+SEED = 1
 
 
 def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -202,6 +204,38 @@ def movement(gram: Tensor, before: Tensor, after: Tensor) -> Movement:
     return Movement(changed, (way / length.clamp_min(torch.finfo(way.dtype).tiny)).sqrt())
 
 
+class Quality(NamedTuple):
+    """How clear the groups are, ``(L,)`` both: the larger, the clearer."""
+
+    silhouette: Tensor  # mean over heads, from -1 to 1 (Rousseeuw 1987); a head alone has 0
+    dunn: (
+        Tensor  # least distance of two groups / largest within one (Dunn 1974); 0 if all are alone
+    )
+
+
+def quality(gram: Tensor, membership: Tensor) -> Quality:
+    """Indices of the groups, by euclidean distances of heads."""
+    norms = gram.diagonal(dim1=1, dim2=2)  # (L, H)
+    squares = norms.unsqueeze(1) + norms.unsqueeze(2) - 2 * gram
+    distances = squares.clamp_min(0).sqrt()  # (L, H, H)
+    sizes = membership.sum(dim=1, keepdim=True)  # (L, 1, C)
+    sums = distances @ membership  # (L, H, C): of the way from a head to a group's heads
+    alone = (membership * (sizes - 1)).sum(dim=2)  # (L, H): others in the own group
+    own = (sums * membership).sum(dim=2) / alone.clamp_min(1)
+    other = (sums / sizes.clamp_min(1)).masked_fill(membership > 0, float("inf")).amin(dim=2)
+    silhouette = (other - own) / torch.maximum(other, own).clamp_min(_tiny(gram))
+    silhouette = silhouette.masked_fill((alone == 0) | other.isinf(), 0)
+    together = membership @ membership.transpose(1, 2)  # (L, H, H)
+    within = (distances * together).flatten(1).amax(dim=1)
+    between = distances.masked_fill(together > 0, float("inf")).flatten(1).amin(dim=1)
+    dunn = between / within.clamp_min(_tiny(gram))
+    return Quality(silhouette.mean(dim=1), dunn.masked_fill((within == 0) | between.isinf(), 0))
+
+
+def _tiny(like: Tensor) -> float:
+    return torch.finfo(like.dtype).tiny
+
+
 def match(membership: Tensor, reference: Tensor) -> Tensor:
     """Number the groups as in ``reference``, those with most heads in common first."""
     layers, _, groups = membership.shape
@@ -217,6 +251,15 @@ def match(membership: Tensor, reference: Tensor) -> Tensor:
     return membership @ order.transpose(1, 2)
 
 
+def phi(gram: Tensor, membership: Tensor) -> Tensor:
+    """Cosine of every head and centre: ``(L, H, C)``."""
+    weights = mean_weights(membership)
+    to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
+    centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
+    norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
+    return _cosine(to_centres, norms, centre_norms)
+
+
 def typical_heads(gram: Tensor, membership: Tensor, election: str = "cosine") -> Tensor:
     """In each group the head that is most like its centre: ``(L, C)``.
 
@@ -224,14 +267,16 @@ def typical_heads(gram: Tensor, membership: Tensor, election: str = "cosine") ->
         election: ``cosine``, the paper's phi (section 3.2): the largest cosine with the centre, and
             of equals the longest feature.  ``released``: the smallest euclidean distance, as in the
             paper's released code.  The two heads of a pair are equally far from their mean, so that
-            there, as in that code, rounding and the lower number decide between them.
+            there, as in that code, rounding and the lower number decide between them.  ``random``:
+            a member by chance, the same one in every batch.
     """
     if election == "released":
         return _nearest_members(squared_distances(gram, membership), membership)
-    weights = mean_weights(membership)
-    to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
-    centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
+    outside = membership == 0
+    if election == "random":
+        by_chance = torch.rand(gram.size(1), generator=torch.Generator().manual_seed(SEED))  # (H,)
+        return by_chance.to(gram.device)[:, None].masked_fill(outside, -1).argmax(dim=1)
     norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
-    cosines = _cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
+    cosines = phi(gram, membership).masked_fill(outside, -2)
     equals = cosines >= cosines.amax(dim=1, keepdim=True) - TIE
     return norms.masked_fill(~equals, -1).argmax(dim=1)

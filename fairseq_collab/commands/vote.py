@@ -15,7 +15,14 @@ from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.checkpoints.opener import epoch
 from fairseq_collab.checkpoints.prune.choices import without_gates
 from fairseq_collab.checkpoints.prune.surgery import load
-from fairseq_collab.checkpoints.prune.votes import RULES, Count, count_votes, grouped_model, write
+from fairseq_collab.checkpoints.prune.votes import (
+    COUNTS,
+    RULES,
+    Count,
+    count_votes,
+    grouped_model,
+    write,
+)
 from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
 
@@ -50,8 +57,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--election", choices=ELECTIONS, default="cosine",
         help="cosine: the head with the largest cosine with the centre stands for the group, and "
         "of equals the one with the longest feature; released: the nearest one, as in the paper's "
-        "released code, where the two heads of a pair are equally near and rounding decides "
-        "(default: cosine)",
+        "released code, where the two heads of a pair are equally near and rounding decides; "
+        "random: a member by chance, the paper's ablation (default: cosine)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--count", choices=COUNTS, default="votes",
+        help="votes: each batch counts one for the elected head of each group; scores: for every "
+        "head its cosine with the centre, the paper's ablation (default: votes)",
     )  # fmt: skip
     parser.add_argument(
         "--rho", type=float, metavar="X",
@@ -103,7 +115,9 @@ def main(argv: Sequence[str]) -> int:
     read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
     padding_symbol = trained.task.source_dictionary.pad()
     features = args.feature or [head_group_attentions(model)[0].feature]
-    count = count_votes(model.to(device), read, padding_symbol, device, features, args.election)
+    count = count_votes(
+        model.to(device), read, padding_symbol, device, features, args.election, args.count
+    )
     check_stable(count, args.rho, args.checkpoint)
     content = {
         "checkpoint": args.checkpoint.name,
@@ -111,6 +125,7 @@ def main(argv: Sequence[str]) -> int:
         "subset": args.subset,
         "feature": ",".join(features),
         "election": args.election,
+        "count": args.count,
         "rule": args.rule,
         "batches": count.batches,
         "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},

@@ -53,6 +53,8 @@ class Constraint(NamedTuple):
     between: Tensor  # cosine of two centres
     changed: Tensor  # share of heads that have changed their group
     shift: Tensor  # way of the centres relative to their length: the paper's rho bounds it
+    silhouette: Tensor  # of heads in their groups, from -1 to 1
+    dunn: Tensor  # least distance of two groups / largest within one
     attentions: int
 
 
@@ -118,11 +120,11 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Con
         gram = torch.stack([grams[i] for i in alike])
         chosen = [attentions[i] for i in alike]
         membership, moved = regroup(chosen, gram.detach())
-        parts = (*groups.similarity(gram, membership), *moved)
+        clear = groups.quality(gram.detach(), membership)
+        parts = (*groups.similarity(gram, membership), *moved, *clear)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
-    within, between, changed, shift = means.unbind()
-    return Constraint(within, between, changed, shift, len(attentions))
+    return Constraint(*means.unbind(), attentions=len(attentions))
 
 
 def regroup(

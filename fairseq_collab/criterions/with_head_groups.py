@@ -24,7 +24,10 @@ from fairseq_collab.criterions.head_groups import constrain, padding_of, watched
 from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
 
 #: In the log: sums over batches, beside the number of batches.
-LOGGED = ("group_within", "group_between", "group_loss", "groups_changed", "centre_shift")
+LOGGED = (
+    *("group_within", "group_between", "group_loss", "groups_changed", "centre_shift"),
+    *("group_silhouette", "group_dunn"),
+)
 COUNT = "group_batches"
 
 
@@ -80,7 +83,10 @@ class WithHeadGroups(FairseqCriterion):
         found = constrain(attentions, padding_of(sample["net_input"], self.padding_idx))
         constraint = self.group_beta * found.between - self.group_alpha * found.within
         scale = sample_size if self.group_normalisation == "paper" else found.attentions
-        logged = (found.within, found.between, constraint, found.changed, found.shift)
+        logged = (
+            *(found.within, found.between, constraint, found.changed, found.shift),
+            *(found.silhouette, found.dunn),
+        )
         values = {name: value.detach() for name, value in zip(LOGGED, logged, strict=True)}
         return loss + scale * constraint, sample_size, {**logging_output, **values, COUNT: 1}
 

@@ -245,6 +245,23 @@ def test_nothing_moves_or_all_does() -> None:
     assert [float(x) for x in first] == pytest.approx([1, 1])
 
 
+def test_indices_of_clear_groups() -> None:
+    """Heads at 0 and 1, at 10 and 12, and one alone at 30, which counts 0."""
+    positions = torch.tensor([[[0.0], [1.0], [10.0], [12.0], [30.0]]])
+    found = groups.quality(gram_of(positions), one_hot([[0, 0, 1, 1, 2]], 3))
+    own, other = [1, 1, 2, 2], [11, 10, 9.5, 11.5]
+    expected = sum((b - a) / b for a, b in zip(own, other, strict=True)) / 5
+    assert float(found.silhouette) == pytest.approx(expected)
+    assert float(found.dunn) == pytest.approx(9 / 2)
+
+
+@pytest.mark.parametrize("members", [[0, 0, 0], [0, 1, 2]])
+def test_indices_of_one_group_or_of_heads_alone_are_zero(members: list[int]) -> None:
+    positions = torch.tensor([[[0.0], [1.0], [10.0]]])
+    found = groups.quality(gram_of(positions), one_hot([members], max(members) + 1))
+    assert [float(index) for index in found] == [0, 0]
+
+
 def test_groups_keep_their_numbers() -> None:
     reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
     renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved

@@ -87,6 +87,27 @@ def test_of_heads_in_one_direction_the_longest_is_voted_for() -> None:
             assert sorted(layer) == [[0, 0, 0, 3], [0, 0, 3, 0]]
 
 
+def test_scores_are_added_in_place_of_votes() -> None:
+    """Three heads of one group, all in one direction: a cosine of 1 each in each of 3 batches."""
+    model = grouped_model(known(), "2").double()
+    samples = [{"net_input": inputs(known())}] * 3
+    arguments = (model, samples, toy.dictionary().pad(), CPU, ("value",))
+    for layers in count_votes(*arguments, count="scores").votes.values():
+        for layer in layers:
+            assert sorted(layer, key=sum) == [
+                pytest.approx([0, 0, 3, 0]) if sum(row) < 4 else pytest.approx([3, 3, 0, 3])
+                for row in sorted(layer, key=sum)
+            ]
+            assert elected(layer, "group", 2)[-1] in (2, 3)
+
+
+def test_a_member_by_chance_is_the_same_in_every_batch() -> None:
+    for layers in votes(known(), election="random").votes.values():
+        for layer in layers:
+            assert sorted(map(sorted, layer)) == [[0, 0, 0, 3]] * 2
+            assert torch.tensor(layer)[:, 2].sum() == 3  # head 2 is alone in its group
+
+
 def test_every_feature_votes() -> None:
     together = votes(trained("transformer"), features=FEATURES, groups="4")
     assert together.batches == 3

@@ -11,7 +11,7 @@ chance: the same checkpoint and data give the same votes.  ``fairseq-collab vote
 ``fairseq-collab prune`` reads them:
 
     {"version": 1, "checkpoint": ..., "data": ..., "subset": ..., "feature": "value,output",
-     "election": "cosine", "rule": "group", "batches": 400,
+     "election": "cosine", "count": "votes", "rule": "group", "batches": 400,
      "stability": {"changed": 0.01, "shift": 0.02},
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
@@ -51,22 +51,25 @@ from fairseq_collab.models.layers import SITES, Site
 VERSION = 1
 #: Steps of k-means in a batch, more than in training: here there is no next update.
 ITERATIONS = 20
+#: What a batch gives: a vote to one head of each group, or to every head its cosine with the centre
+#: (the paper's ablation).
+COUNTS = ("votes", "scores")
 #: ``group``: the most voted head of each group (arXiv 2305.14380).  ``top``: the heads with most
 #: votes in all, whatever their groups (the paper's released code).
 RULES = ("group", "top")
-Layer = list[list[int]]  # C x H: by group and head
+Layer = list[list[float]]  # C x H: by group and head
 
 
 @dataclass
 class Ballot:
-    """The votes in one attention: ``votes (C, H)``, by group and head."""
+    """The votes, or scores, in one attention: ``votes (C, H)``, by group and head."""
 
     attention: HeadGroupAttention
     votes: Tensor
     changed: float = 0.0  # sum over batches: share of heads in another group than trained
     shift: float = 0.0  # sum over batches: way of the centres, relative to their length
 
-    def cast(self, gram: Tensor, election: str) -> None:
+    def cast(self, gram: Tensor, election: str, count: str = "votes") -> None:
         """Let one batch vote: ``gram (H, H)``."""
         gram, reference = gram.unsqueeze(0), self.attention.membership.unsqueeze(0).to(gram.dtype)
         membership = groups.cluster(gram, reference, ITERATIONS)
@@ -77,6 +80,9 @@ class Ballot:
         moved = groups.movement(gram, reference, membership)
         self.changed += float(moved.changed)
         self.shift += float(moved.shift)
+        if count == "scores":
+            self.votes += (groups.phi(gram, membership) * membership)[0].T.cpu()
+            return
         typical = groups.typical_heads(gram, membership, election)[0].cpu()  # (C,)
         self.votes[torch.arange(len(typical)), typical] += 1
 
@@ -129,16 +135,19 @@ def count_votes(
     device: torch.device,
     features: Sequence[str],
     election: str = "cosine",
+    count: str = "votes",
 ) -> Count:
     """Let every batch vote.
 
     Args:
         model: with heads in groups, in eval mode, on ``device``.
         features: what of the heads is compared, some of :data:`.head_groups.FEATURES`.
-        election: one of :data:`.groups.ELECTIONS`.
+        election: one of :data:`.groups.ELECTIONS`; of no meaning with ``scores``.
+        count: one of :data:`COUNTS`.
     """
+    number = torch.int64 if count == "votes" else torch.float64
     ballots = [
-        Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=torch.int64))
+        Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=number))
         for one in head_group_attentions(model)
     ]
     read = 0
@@ -148,7 +157,7 @@ def count_votes(
         for feature in features:
             grams = _compared(model, net_input, padding, feature)
             for ballot, gram in zip(ballots, grams, strict=True):
-                ballot.cast(gram, election)
+                ballot.cast(gram, election, count)
         read += 1
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
@@ -173,7 +182,7 @@ def _compared(
         return gram_matrices(attentions, padding)
 
 
-def elected(votes: Sequence[Sequence[int]], rule: str, keep: int) -> list[int]:
+def elected(votes: Sequence[Sequence[float]], rule: str, keep: int) -> list[int]:
     """The heads of one attention that ``votes (C, H)``, by group and head, leave.
 
     With ``group``, two groups that vote most for the same head leave it to the one with more
@@ -258,14 +267,14 @@ def read(path: Path) -> VotesFile:
 
 
 def _are_votes(votes: Any) -> bool:
-    """Whether it is a table of whole numbers for each layer of each site."""
+    """Whether it is a table of numbers for each layer of each site."""
     if not isinstance(votes, dict) or set(votes) != set(SITES):
         return False
     return all(
         layer
         and layer[0]
         and len({len(row) for row in layer}) == 1
-        and all(isinstance(number, int) for row in layer for number in row)
+        and all(isinstance(number, int | float) for row in layer for number in row)
         for layers in votes.values()
         for layer in layers
     )
