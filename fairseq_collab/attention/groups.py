@@ -208,9 +208,7 @@ class Quality(NamedTuple):
     """How clear the groups are, ``(L,)`` both: the larger, the clearer."""
 
     silhouette: Tensor  # mean over heads, from -1 to 1 (Rousseeuw 1987); a head alone has 0
-    dunn: (
-        Tensor  # least distance of two groups / largest within one (Dunn 1974); 0 if all are alone
-    )
+    dunn: Tensor  # least distance of two groups / largest within one (Dunn 1974); 0 of heads alone
 
 
 def quality(gram: Tensor, membership: Tensor) -> Quality:
