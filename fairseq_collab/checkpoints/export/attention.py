@@ -86,7 +86,7 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def in_double(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """A copy in double precision, with gates in ``out_proj`` as in evaluation, and keys repeated."""
+    """A copy in double precision; gates are in ``out_proj`` as in evaluation, keys repeated."""
     if isinstance(attention, GatedAttention):
         attention = attention.ungated(attention.gates())
     elif isinstance(attention, GroupedQueryAttention):

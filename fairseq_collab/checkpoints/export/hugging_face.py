@@ -14,6 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
@@ -27,6 +28,7 @@ from fairseq_collab.checkpoints.export.translation import (
     whole_folder,
 )
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.models.layers import is_copy
 
 #: fairseq's names of activations, and transformers'.
 ACTIVATIONS = {
@@ -133,23 +135,17 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         prefix = f"model.{side}"
         for name, weight in stack.layers.state_dict().items():
-            if _belongs_to_marian(name):
+            if not is_copy(name):
                 found[f"{prefix}.layers.{name}"] = weight
         found[f"{prefix}.embed_positions.weight"] = position_table(stack)[:positions]
         found[f"{prefix}.embed_tokens.weight"] = stack.embed_tokens.weight
     if config.share_encoder_decoder_embeddings:
         del found["model.decoder.embed_tokens.weight"], found["model.encoder.embed_tokens.weight"]
         found["model.shared.weight"] = model.encoder.embed_tokens.weight
-    projection = model.decoder.output_projection.weight
     if not config.tie_word_embeddings:
-        found["lm_head.weight"] = projection
-    found["final_logits_bias"] = projection.new_zeros(1, projection.size(0))
+        found["lm_head.weight"] = model.decoder.output_projection.weight
+    found["final_logits_bias"] = torch.zeros(1, config.decoder_vocab_size)
     return {name: weight.detach().contiguous() for name, weight in found.items()}
-
-
-def _belongs_to_marian(name: str) -> bool:
-    """Not fairseq's copies of an encoder layer's weights: ``0.fc1_weight`` of ``0.fc1.weight``."""
-    return len(name.split(".")) > 2
 
 
 def write_vocabulary(

@@ -53,14 +53,10 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
             if isinstance(module, HeadAttention)
         },
         "dictionaries": {
-            name: _dictionary(module.dictionary_signature)
+            name: {"symbols": size, "sha256_start": f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"}
             for name, module in modules.items()
             if hasattr(module, "dictionary_signature")
+            for _, size, digest in [module.dictionary_signature.tolist()]
         },
         "tied": tied,
     }
-
-
-def _dictionary(signature: Tensor) -> dict[str, Any]:
-    _, size, digest = signature.tolist()
-    return {"symbols": size, "sha256_start": f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"}
