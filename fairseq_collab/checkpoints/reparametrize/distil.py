@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from fairseq import utils
 from torch import Tensor, nn
 
+from collab_common.progress import bar
 from fairseq_collab.attention import CollaborativeAttention
 
 #: Parts of a collaborative attention that score.
@@ -37,7 +38,6 @@ def distil(
     *,
     learning_rate: float = LEARNING_RATE,
     seed: int = 1,
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = lambda items: items,
 ) -> list[float]:
     """Train ``result`` in place for ``updates`` batches of ``inputs``; the loss of each.
 
@@ -56,7 +56,7 @@ def distil(
     random.Random(seed).shuffle(order)
     device = parameters[0].device
     losses = []
-    for net_input in progress(itertools.islice(itertools.cycle(order), updates)):
+    for net_input in bar("distillation", [*itertools.islice(itertools.cycle(order), updates)]):
         if device.type == "cuda":
             net_input = utils.move_to_cuda(net_input)
         read = net_input.get("prev_output_tokens", net_input["src_tokens"])
@@ -67,7 +67,7 @@ def distil(
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimiser.step()
         schedule.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     optimiser.zero_grad()
     return losses
 
