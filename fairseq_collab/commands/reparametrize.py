@@ -135,9 +135,8 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
     sizes = [args.key_dim, *(getattr(args, f"key_dim_in_{site}") for site in SITES)]
-    ways = [any(size is not None for size in sizes)]
-    ways += [args.max_logit_error is not None, args.max_bleu_drop is not None]
-    if sum(ways) != 1:
+    given = any(size is not None for size in sizes)
+    if given + (args.max_logit_error is not None) + (args.max_bleu_drop is not None) != 1:
         parser.error(
             "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or "
             "--max-bleu-drop"

@@ -23,13 +23,7 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
 from fairseq_collab.checkpoints.families import STOCK, family_of
-from fairseq_collab.checkpoints.opener import (
-    Trained,
-    check_finite,
-    placeholder,
-    save,
-    without_weights,
-)
+from fairseq_collab.checkpoints.opener import Trained, check_finite, placeholder, save
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
@@ -51,8 +45,8 @@ def load(path: Path) -> Trained:
         UserError: it cannot be read, holds NaN, or is of a model that is not known here.
     """
     state = load_checkpoint_to_cpu(str(path))
-    weights = state["model"]
-    trained = Trained(path, without_weights(state), None, None)
+    weights = state.pop("model")
+    trained = Trained(path, state, None, None)
     kind = ARCH_MODEL_REGISTRY.get(trained.arch)
     if kind is None or family_of(kind) is None:
         raise UserError(

@@ -112,12 +112,12 @@ def moments(
         for place in places:
             hook = partial(see, place)
             hooks.enter_context(place.module.register_forward_pre_hook(hook, with_kwargs=True))
-        for net_input in bar("calibration", inputs):
-            moved = utils.move_to_cuda(net_input) if trained.device.type == "cuda" else net_input
-            source = moved["src_tokens"]
+        for batch in bar("calibration", inputs):
+            net_input = utils.apply_to_sample(lambda tensor: tensor.to(trained.device), batch)
+            source = net_input["src_tokens"]
             real["encoder"] = source.ne(pad).T
-            real["decoder"] = moved.get("prev_output_tokens", source).ne(pad).T
-            trained.model(**moved)
+            real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
+            trained.model(**net_input)
     return {
         place: Moments(seen.mean(), seen.covariance(), keys[place].covariance())
         for place, seen in queries.items()

@@ -54,16 +54,13 @@ def distil(
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=updates)
     order = list(inputs)
     random.Random(seed).shuffle(order)
-    device = parameters[0].device
     losses = []
-    for net_input in bar("distillation", [*itertools.islice(itertools.cycle(order), updates)]):
-        if device.type == "cuda":
-            net_input = utils.move_to_cuda(net_input)
+    for batch in bar("distillation", [*itertools.islice(itertools.cycle(order), updates)]):
+        net_input = utils.apply_to_sample(lambda tensor: tensor.to(parameters[0].device), batch)
         read = net_input.get("prev_output_tokens", net_input["src_tokens"])
         loss = divergence(trained, result, net_input, read.ne(pad))
-        gradients = torch.autograd.grad(loss, parameters)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+        optimiser.zero_grad()
+        loss.backward(inputs=parameters)
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimiser.step()
         schedule.step()
