@@ -85,7 +85,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
     folder = args.data or Path(task.data)
     todo = f"name the folder that {trained.path} was trained on with --data"
     check_data(folder, todo)
-    langs = [args.source_lang or task.source_lang, args.target_lang or task.target_lang]
+    langs = (args.source_lang or task.source_lang, args.target_lang or task.target_lang)
     if None in langs:
         langs = infer_language_pair(str(folder))
     if None in langs:
@@ -96,7 +96,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
         _dictionary(folder / f"dict.{lang}.txt", stack, todo)
         for lang, stack in zip(langs, stacks, strict=True)
     )
-    return Vocabulary(langs[0], langs[1], source, target)
+    return Vocabulary(*langs, source, target)
 
 
 def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
