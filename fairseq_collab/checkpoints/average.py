@@ -114,7 +114,7 @@ def average_checkpoints(
     if not paths:
         raise UserError("there is nothing to average", todo="name at least one checkpoint")
     check_folder_of(out, "--output")
-    first, *others = map(os.fspath, paths)
+    first, *others = [os.fspath(path) for path in paths]
     newest = checkpoints.read(first)
     model = newest.pop("model")
     mean = Mean(model)

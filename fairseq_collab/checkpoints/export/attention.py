@@ -137,8 +137,8 @@ def fit(head: Head, size: int) -> Head:
             raise NotExactError(f"{needs} and by content, which is one more; {here}")
         q_bias = q_bias + bias
     missing = size - len(q)
-    parts = (filled(x, missing) for x in (q, q_bias, k, k_bias))
-    return Head(*parts, content=torch.zeros_like(content))
+    q, q_bias, k, k_bias = (filled(x, missing) for x in (q, q_bias, k, k_bias))
+    return Head(q, q_bias, k, k_bias, torch.zeros_like(content))
 
 
 def content_as_bias(head: Head) -> Tensor | None:

@@ -167,7 +167,8 @@ def factorise(
     if not problem.slices.energy():  # heads that score nothing
         whole = copied(problem)
         parts = (whole.query[:key_dim], whole.key[:key_dim], whole.mixing[:, :key_dim])
-        return Factors(*map(torch.zeros_like, parts), error=0.0, start_error=0.0, steps=0)
+        query, key, mixing = map(torch.zeros_like, parts)
+        return Factors(query, key, mixing, error=0.0, start_error=0.0, steps=0)
     start = problem.start(key_dim)
     left, right = _bases(problem, key_dim)
     core = Slices(left.T @ problem.slices.p, right.T @ problem.slices.q)
