@@ -29,7 +29,7 @@ class Adapter(nn.Module):
     """What stands in for a model's attention: its core, and what it keeps of the original."""
 
     #: Settings of the original that stay, where it has them.
-    SETTINGS = ("config", "is_causal", "is_decoder", "layer_idx")
+    SETTINGS: tuple[str, ...] = ("config", "is_causal", "is_decoder", "layer_idx")
     #: Modules of the original that the heads go through, one after the other.
     AFTER: tuple[str, ...] = ()
 

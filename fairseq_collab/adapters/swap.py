@@ -64,7 +64,7 @@ def swap_attention(
     return list(swapped)
 
 
-def _adapter(name: str, module: Any, **search: int) -> nn.Module | None:
+def _adapter(name: str, module: Any, **search: Any) -> nn.Module | None:
     """What to put in place of ``module``; None if it is no attention that is known."""
     found = timm_attention.parts(name, module)
     if found is None and importlib.util.find_spec("transformers") is not None:

@@ -139,7 +139,7 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
         found[f"model.{name}.weight"] = stack.embed_tokens.weight
     if not config.tie_word_embeddings:
         found["lm_head.weight"] = model.decoder.output_projection.weight
-    found["final_logits_bias"] = torch.zeros(1, config.decoder_vocab_size)
+    found["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
     return {name: weight.detach().contiguous() for name, weight in found.items()}
 
 
