@@ -13,10 +13,10 @@ Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; ``Wq_i, Wk_i (h, .)`` with ``h = d/H
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
@@ -24,13 +24,13 @@ from fairseq_collab.attention.scores import head_scores
 from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
 
-#: Takes new keys and values, returns all so far (a cache).
-Keep = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: Weight and bias of a linear map, if it has one.
+Projection = tuple[Tensor, Tensor | None]
 
 
 def collaborative_core(
     name: str,
-    projections: tuple[nn.Linear, ...],
+    projections: Sequence[Projection],
     *,
     num_heads: int,
     key_dim: int,
@@ -55,84 +55,71 @@ def collaborative_core(
         UserError: heads that are pruned or of another size than d/H, NaN weights, or a key
             dimension out of range.
     """
-    query, key, value = projections
-    dim = query.in_features
-    check(name, projections, dim, num_heads, key_dim)
-    source = ConcatenatedAttention(dim, num_heads, kdim=key.in_features, vdim=value.in_features)
-    for own, given in ((source.q_proj, query), (source.k_proj, key), (source.v_proj, value)):
-        own.to(given.weight)  # device and precision
-        with torch.no_grad():
-            own.weight.copy_(given.weight)
-            own.bias.zero_() if given.bias is None else own.bias.copy_(given.bias)
+    check(name, projections, num_heads, key_dim)
+    dim, kdim, vdim = (weight.size(1) for weight, _ in projections)
+    trained = {}
+    for part, (weight, bias) in zip("qkv", projections, strict=True):
+        trained[f"{part}_proj.weight"] = weight
+        trained[f"{part}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+    like = projections[0][0]  # device and precision
+    source = ConcatenatedAttention(dim, num_heads, kdim=kdim, vdim=vdim).to(like)
+    source.load_state_dict(trained, strict=False)
     source.scaling = scaling
     wq, wk, _ = head_weights(source)
     problem = Problem(wq, wk)
-    factors = factorise(problem, key_dim, max_steps=max_steps, seed=seed)
-    core = CollaborativeAttention(
-        dim,
-        num_heads,
-        key_dim,
-        kdim=key.in_features,
-        vdim=value.in_features,
-        bias="content",
-        dropout=dropout,
+    weights = collaborative_weights(
+        source, problem, factorise(problem, key_dim, max_steps=max_steps, seed=seed)
     )
-    weights = collaborative_weights(source, problem, factors)
-    core.to(query.weight)
-    core.load_state_dict({**weights, "signature": core.signature}, strict=False)
+    core = CollaborativeAttention(
+        dim, num_heads, key_dim, kdim=kdim, vdim=vdim, bias="content", dropout=dropout
+    ).to(like)
+    core.load_state_dict({**weights, "signature": core.signature})
     del core.out_proj
-    return core.train(query.training)
+    return core
 
 
-def check(
-    name: str, projections: tuple[nn.Linear, ...], dim: int, num_heads: int, key_dim: int
-) -> None:
+def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim: int) -> None:
     """Whether these heads can become collaborative ones.
 
     Raises:
         UserError: they cannot.
     """
-    if any(projection.out_features != dim for projection in projections) or dim % num_heads:
-        sizes = ", ".join(str(projection.out_features) for projection in projections)
+    dim = projections[0][0].size(1)
+    sizes = [len(weight) for weight, _ in projections]
+    if sizes != [dim] * 3 or dim % num_heads:
         raise UserError(
-            f"{num_heads} heads have queries, keys and values of sizes {sizes} in all, not of the "
-            f"model's size {dim}",
+            f"{num_heads} heads have queries, keys and values of sizes "
+            f"{', '.join(map(str, sizes))} in all, not of the model's size {dim}",
             name,
             "heads that were pruned or resized cannot be swapped",
         )
     if not 1 <= key_dim <= dim:
         raise UserError(f"key dimension {key_dim} is not within 1 and {dim}", name)
-    for projection in projections:
-        for parameter in projection.parameters():
-            if not torch.isfinite(parameter).all():
-                raise UserError("its weights hold NaN or infinity", name, "load an intact model")
+    parameters = (one for projection in projections for one in projection if one is not None)
+    if not all(torch.isfinite(one).all() for one in parameters):
+        raise UserError("its weights hold NaN or infinity", name, "load an intact model")
+
+
+def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Tensor]:
+    """One key for all heads ``(B, 1, S, K + H)``, and values ``(B, H, S, h)``: what is cached."""
+    source = y.transpose(0, 1)  # (S, B, d_y)
+    return core.project_key(source), core.project_value(source)
 
 
 def attend(
     core: CollaborativeAttention,
     x: Tensor,
-    y: Tensor,
+    keys: tuple[Tensor, Tensor],
     mask: Tensor | None = None,
-    keep: Keep | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Heads side by side ``(B, T, d)``, before any output projection, and weights ``(B, H, T, S)``.
 
     Args:
+        keys: and values, as :func:`keys_and_values` makes them.
         mask: see the head of the module.
-        keep: a cache, which holds one key for all heads: ``(B, 1, S, K + H)``.
     """
-    k = core.project_key(y.transpose(0, 1))  # (B, 1, S, K + H)
-    v = core.project_value(y.transpose(0, 1))  # (B, H, S, h)
-    if keep is not None:
-        k, v = keep(k, v)
-    return weigh(core, core.project_query(x.transpose(0, 1)), k, v, mask)
-
-
-def weigh(
-    core: CollaborativeAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """As :func:`attend`, from queries ``(B, H, T, e)``, keys ``(B, 1, S, e)`` and values."""
-    scores = head_scores(q, k)  # (B, H, T, S)
+    k, v = keys
+    scores = head_scores(core.project_query(x.transpose(0, 1)), k)  # (B, H, T, S)
     if mask is not None:
         boolean = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, -math.inf) if boolean else scores + mask

@@ -9,7 +9,7 @@ of "eager"; others, which may leave the causal mask out, are refused.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
@@ -21,33 +21,46 @@ from transformers.models.marian.modeling_marian import MarianAttention
 from transformers.models.roberta.modeling_roberta import RobertaSelfAttention
 from transformers.models.vit.modeling_vit import ViTAttention
 
-from fairseq_collab.adapters.core import Keep, attend, weigh
+from fairseq_collab.adapters.core import attend, keys_and_values
 from fairseq_collab.attention import CollaborativeAttention
-
-Output = tuple[Tensor, Tensor | None]
 
 
 class Adapter(nn.Module):
     """What stands in for a model's attention: its core, and what it keeps of the original."""
 
-    #: Attributes of the original that stay: settings, and what comes after the heads.
-    KEPT: tuple[str, ...] = ("config", "is_causal")
+    #: Settings of the original that stay, where it has them.
+    SETTINGS: tuple[str, ...] = ("config", "is_causal", "is_decoder", "layer_idx")
+    #: Modules of the original that the heads go through, one after the other.
+    AFTER: tuple[str, ...] = ()
 
     core: CollaborativeAttention
     config: Any
+    layer_idx: Any  # a number wherever there is a cache
 
     def __init__(self, original: nn.Module, core: CollaborativeAttention):
         # Not the class that this one stands in for, which would make weights of its own.
         nn.Module.__init__(self)
         self.core = core
-        for name in self.KEPT:
-            setattr(self, name, getattr(original, name))
+        for name in (*self.SETTINGS, *self.AFTER):
+            if hasattr(original, name):
+                setattr(self, name, getattr(original, name))
         # transformers records attention weights by hooks, which it installs once a model.
         self._forward_hooks.update(original._forward_hooks)
         self.train(original.training)
 
-    def check_call(self, options: dict[str, Any]) -> None:
-        """Refuse what would be ignored.
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        key_value_states: Tensor | None = None,
+        past_key_values: Any = None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Output ``(B, T, d)`` and weights ``(B, H, T, S)``.
+
+        Args:
+            key_value_states: the encoder's output; this is cross-attention then.
+            past_key_values: a cache of transformers', which then holds one key for all heads.
 
         Raises:
             ValueError: another implementation than "eager" is set, or a head mask is given.
@@ -60,145 +73,86 @@ class Adapter(nn.Module):
             )
         if options.get("head_mask") is not None:
             raise ValueError("head_mask is not supported by collaborative heads: leave it out")
+        if key_value_states is None:
+            keys = self._own_keys(hidden_states, past_key_values)
+        else:
+            keys = self._source_keys(key_value_states, past_key_values)
+        heads, weights = attend(self.core, hidden_states, keys, attention_mask)
+        return self.finish(heads, hidden_states), weights
 
+    def _own_keys(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values of this step, after those of former ones."""
+        keys = keys_and_values(self.core, states)
+        if past is None:
+            return keys
+        if isinstance(past, EncoderDecoderCache):
+            past = past.self_attention_cache
+        return past.update(*keys, self.layer_idx)
 
-class BertHeads(Adapter):
-    """In place of BERT's and RoBERTa's self-attention; the output projection comes after it."""
+    def _source_keys(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output, computed at the first step only."""
+        if not isinstance(past, EncoderDecoderCache):
+            return keys_and_values(self.core, states)
+        if past.is_updated.get(self.layer_idx):
+            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+        past.is_updated[self.layer_idx] = True
+        keys = keys_and_values(self.core, states)
+        return past.cross_attention_cache.update(*keys, self.layer_idx)
 
-    KEPT = ("config", "is_causal", "is_decoder", "layer_idx")
-    layer_idx: Any  # a number wherever there is a cache
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
-        **options: Any,
-    ) -> Output:
-        self.check_call(options)
-        keep = cache_of(past_key_values, self.layer_idx)
-        return attend(self.core, hidden_states, hidden_states, attention_mask, keep)
-
-
-class ProjectedHeads(Adapter):
-    """In place of DistilBERT's, ViT's and DeiT's attention, which ends in its output projection."""
-
-    OUTPUT = ""
-
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any
-    ) -> Output:
-        self.check_call(options)
-        heads, weights = attend(self.core, hidden_states, hidden_states, attention_mask)
-        return self.get_submodule(self.OUTPUT)(heads), weights
-
-
-class DistilBertHeads(ProjectedHeads):
-    OUTPUT = "out_lin"
-    KEPT = ("config", "is_causal", OUTPUT)
-
-
-class ImageHeads(ProjectedHeads):
-    OUTPUT = "o_proj"
-    KEPT = ("config", "is_causal", OUTPUT)
+    def finish(self, heads: Tensor, x: Tensor) -> Tensor:
+        """What the original makes of its heads, given its input ``x``."""
+        for name in self.AFTER:
+            heads = self.get_submodule(name)(heads)
+        return heads
 
 
 class AlbertHeads(Adapter):
-    """In place of ALBERT's attention, which also adds its input and normalises."""
+    """ALBERT's attention also adds its input and normalises."""
 
-    KEPT = ("config", "is_causal", "dense", "output_dropout", "LayerNorm")
-    dense: nn.Linear
-    output_dropout: nn.Dropout
+    SETTINGS = (*Adapter.SETTINGS, "LayerNorm")
     LayerNorm: nn.LayerNorm
 
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any
-    ) -> Output:
-        self.check_call(options)
-        heads, weights = attend(self.core, hidden_states, hidden_states, attention_mask)
-        output = self.output_dropout(self.dense(heads))
-        return self.LayerNorm(hidden_states + output), weights
-
-
-class MarianHeads(Adapter):
-    """In place of Marian's attention: in the encoder, in the decoder, and between them."""
-
-    KEPT = ("config", "is_causal", "is_decoder", "layer_idx", "out_proj")
-    layer_idx: Any  # a number wherever there is a cache
-    out_proj: nn.Linear
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        key_value_states: Tensor | None = None,
-        past_key_values: Any = None,
-        attention_mask: Tensor | None = None,
-        **options: Any,
-    ) -> Output:
-        self.check_call(options)
-        if key_value_states is None:
-            keep = cache_of(past_key_values, self.layer_idx)
-            heads, weights = attend(self.core, hidden_states, hidden_states, attention_mask, keep)
-        else:
-            k, v = self._source(key_value_states, past_key_values)
-            q = self.core.project_query(hidden_states.transpose(0, 1))  # (B, H, T, K + H)
-            heads, weights = weigh(self.core, q, k, v, attention_mask)
-        return self.out_proj(heads), weights
-
-    def _source(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
-        """Keys and values of the encoder's output, computed at the first step only."""
-        if isinstance(past, EncoderDecoderCache) and past.is_updated.get(self.layer_idx):
-            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
-            return layer.keys, layer.values
-        source = states.transpose(0, 1)
-        k, v = self.core.project_key(source), self.core.project_value(source)
-        if not isinstance(past, EncoderDecoderCache):
-            return k, v
-        past.is_updated[self.layer_idx] = True
-        return past.cross_attention_cache.update(k, v, self.layer_idx)
-
-
-def cache_of(past: Any, layer: Any) -> Keep | None:
-    """Appends keys and values of a self-attention to transformers' cache; None without one."""
-    if past is None:
-        return None
-    if isinstance(past, EncoderDecoderCache):
-        past = past.self_attention_cache
-
-    def keep(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return past.update(k, v, layer)
-
-    return keep
-
-
-class Kind(NamedTuple):
-    """What to put in the place of a class, and what that class calls its parts."""
-
-    adapter: type[Adapter]
-    projections: tuple[str, str, str]
-    heads: str
-    dropout: str
-
-
-def standing_in_for(
-    original: type, adapter: type[Adapter], projections: tuple[str, str, str], *others: str
-) -> tuple[type, Kind]:
-    """``adapter`` as a subclass of ``original``: transformers records attentions by their class."""
-    both = type(f"{original.__name__}WithCollaborativeHeads", (adapter, original), {})
-    return original, Kind(both, projections, *others)
+    def finish(self, heads: Tensor, x: Tensor) -> Tensor:
+        return self.LayerNorm(x + super().finish(heads, x))
 
 
 _SPELT, _SHORT = ("query", "key", "value"), ("q_proj", "k_proj", "v_proj")
 _LIN = ("q_lin", "k_lin", "v_lin")
-KINDS: dict[type, Kind] = dict(
-    standing_in_for(*kind)
-    for kind in (
-        (BertSelfAttention, BertHeads, _SPELT, "num_attention_heads", "dropout"),
-        (RobertaSelfAttention, BertHeads, _SPELT, "num_attention_heads", "dropout"),
-        (AlbertAttention, AlbertHeads, _SPELT, "num_attention_heads", "attention_dropout"),
-        (DistilBertSelfAttention, DistilBertHeads, _LIN, "n_heads", "dropout"),
-        (MarianAttention, MarianHeads, _SHORT, "num_heads", "dropout"),
-        (ViTAttention, ImageHeads, _SHORT, "num_attention_heads", "attention_dropout"),
-        (DeiTAttention, ImageHeads, _SHORT, "num_attention_heads", "attention_dropout"),
+_HEADS = "num_attention_heads"
+#: What each class calls its projections, number of heads, dropout, and what comes after the heads.
+KINDS: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
+    # Their output projection is in another module.
+    BertSelfAttention: (_SPELT, _HEADS, "dropout", ()),
+    RobertaSelfAttention: (_SPELT, _HEADS, "dropout", ()),
+    AlbertAttention: (_SPELT, _HEADS, "attention_dropout", ("dense", "output_dropout")),
+    DistilBertSelfAttention: (_LIN, "n_heads", "dropout", ("out_lin",)),
+    MarianAttention: (_SHORT, "num_heads", "dropout", ("out_proj",)),
+    ViTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
+    DeiTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
+}
+#: Adapters are subclasses of the originals: transformers records attentions by their class.
+ADAPTERS: dict[type, type] = {
+    original: type(
+        f"{original.__name__}WithCollaborativeHeads",
+        (AlbertHeads if original is AlbertAttention else Adapter, original),
+        {"AFTER": after},
     )
-)
+    for original, (*_, after) in KINDS.items()
+}
+
+
+def parts(module: Any) -> tuple[type, dict[str, Any]] | None:
+    """The adapter for ``module``, and what :func:`.collaborative_core` takes; None if unknown."""
+    if type(module) not in KINDS:
+        return None
+    projections, heads, dropout, _ = KINDS[type(module)]
+    rate = getattr(module, dropout)
+    return ADAPTERS[type(module)], {
+        "projections": [
+            (linear.weight, linear.bias) for linear in map(module.get_submodule, projections)
+        ],
+        "num_heads": getattr(module, heads),
+        "dropout": rate.p if isinstance(rate, nn.Dropout) else rate,
+        "scaling": module.scaling,
+    }

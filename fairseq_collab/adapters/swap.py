@@ -64,37 +64,14 @@ def swap_attention(
     return list(swapped)
 
 
-def _adapter(name: str, module: Any, **search: int) -> nn.Module | None:
+def _adapter(name: str, module: Any, **search: Any) -> nn.Module | None:
     """What to put in place of ``module``; None if it is no attention that is known."""
-    if timm_attention.is_timm(module):
-        projections = timm_attention.split_projections(name, module)
-        heads, dropout, adapter = module.num_heads, module.attn_drop, timm_attention.TimmHeads
-        scaling = (projections[0].out_features // heads) ** -0.5
-    else:
-        kind = _hugging_face_kind(module)
-        if kind is None:
-            return None
-        projections = tuple(getattr(module, projection) for projection in kind.projections)
-        heads, dropout, adapter = (
-            getattr(module, kind.heads),
-            getattr(module, kind.dropout),
-            kind.adapter,
-        )
-        scaling = module.scaling
-    core = collaborative_core(
-        name,
-        projections,
-        num_heads=heads,
-        scaling=scaling,
-        dropout=dropout.p if isinstance(dropout, nn.Dropout) else dropout,
-        **search,
-    )
-    return adapter(module, core)
+    found = timm_attention.parts(name, module)
+    if found is None and importlib.util.find_spec("transformers") is not None:
+        from fairseq_collab.adapters import hugging_face
 
-
-def _hugging_face_kind(module: nn.Module) -> Any:
-    if importlib.util.find_spec("transformers") is None:  # then the model holds none of these
+        found = hugging_face.parts(module)
+    if found is None:
         return None
-    from fairseq_collab.adapters.hugging_face import KINDS
-
-    return KINDS.get(type(module))
+    adapter, parts = found
+    return adapter(module, collaborative_core(name, **parts, **search))

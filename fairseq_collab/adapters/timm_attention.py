@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters.core import attend
+from fairseq_collab.adapters.core import attend, keys_and_values
 from fairseq_collab.attention import CollaborativeAttention
 
 _PARTS = ("qkv", "proj", "num_heads", "attn_drop", "proj_drop")
@@ -39,35 +39,26 @@ class TimmHeads(nn.Module):
                 raise ValueError("give attn_mask or is_causal, not both")
             length = x.size(1)
             attn_mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        heads, _ = attend(self.core, x, x, attn_mask)
+        heads, _ = attend(self.core, x, keys_and_values(self.core, x), attn_mask)
         return self.proj_drop(self.proj(heads))
 
 
-def is_timm(module: nn.Module) -> bool:
-    """Whether ``module`` has the parts of timm's attention."""
-    return all(hasattr(module, part) for part in _PARTS)
-
-
-def split_projections(name: str, module: Any) -> tuple[nn.Linear, ...]:
-    """The fused projection as three.
+def parts(name: str, module: Any) -> tuple[type, dict[str, Any]] | None:
+    """The adapter, and what :func:`.collaborative_core` takes; None if it is not like timm's.
 
     Raises:
         UserError: the attention has parts beyond queries, keys and values.
     """
+    if not all(hasattr(module, part) for part in _PARTS):
+        return None
     for part in _OTHERS:
         if not isinstance(getattr(module, part, None), nn.Identity | None):
             raise UserError(f"it has a {part}, which collaborative heads have not", name)
-    weights = module.qkv.weight.detach().chunk(3)  # (d, d) each
-    biases = [None] * 3 if module.qkv.bias is None else module.qkv.bias.detach().chunk(3)
-    return tuple(
-        _linear(weight, bias, module.training) for weight, bias in zip(weights, biases, strict=True)
-    )
-
-
-def _linear(weight: Tensor, bias: Tensor | None, training: bool) -> nn.Linear:
-    linear = nn.Linear(weight.size(1), weight.size(0), bias=bias is not None).to(weight)
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        if bias is not None:
-            linear.bias.copy_(bias)
-    return linear.train(training)
+    weights = module.qkv.weight.chunk(3)  # (d, d) each
+    biases = [None] * 3 if module.qkv.bias is None else module.qkv.bias.chunk(3)
+    return TimmHeads, {
+        "projections": [*zip(weights, biases, strict=True)],
+        "num_heads": module.num_heads,
+        "dropout": module.attn_drop.p,
+        "scaling": (len(weights[0]) // module.num_heads) ** -0.5,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -22,10 +23,13 @@ _ONE_TRAINING = "average one training only"
 class Mean:
     """Sums models up one by one in double precision: one sum and one model in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: dict[str, Tensor]) -> None:
         self.paths: list[str] = []
-        self.like: dict[str, Tensor] = {}  # shapes and types of the first model, without values
-        self.tied: dict[str, str] = {}  # floating weight: name that it is summed under
+        #: Names, shapes and types of the first model, without values.
+        self.like = {name: value.to("meta") for name, value in first.items()}
+        names = checkpoints.first_names(first)
+        #: The name that each floating weight is summed under.
+        self.tied = {name: names[name] for name in first if first[name].is_floating_point()}
         self.sums: dict[str, Tensor] = {}
         self.integers: dict[str, list[Tensor]] = {}  # small, and not simply averaged
 
@@ -33,30 +37,19 @@ class Mean:
         """Add the weights of one checkpoint.
 
         Raises:
-            UserError: they differ in names or shapes from those before, or are not finite.
+            UserError: they differ in names or shapes from the first's, or are not finite.
         """
-        if self.paths:
-            self._compare(model, path)
-        else:
-            self._start(model)
         self.paths.append(path)
+        self._compare(model, path)
         for name, value in model.items():
             if not value.is_floating_point():
                 self.integers.setdefault(name, []).append(value)
-            elif self.tied[name] == name and not name.endswith(checkpoints.UNDEFINED):
+            elif self.tied[name] == name:
+                if name.endswith(checkpoints.UNDEFINED):
+                    value = torch.zeros_like(value)  # nothing reads it
                 if not torch.isfinite(value).all():
                     raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
-                self.sums[name] += value
-
-    def _start(self, model: dict[str, Tensor]) -> None:
-        self.like = {name: value.to("meta") for name, value in model.items()}
-        first = checkpoints.first_names(model)
-        self.tied = {name: first[name] for name in model if model[name].is_floating_point()}
-        self.sums = {
-            name: torch.zeros_like(model[name], dtype=torch.float64)
-            for name in self.tied
-            if self.tied[name] == name
-        }
+                self.sums[name] = self.sums.get(name, 0) + value.double()
 
     def _compare(self, model: dict[str, Tensor], path: str) -> None:
         for name in sorted(self.like.keys() ^ model.keys()):
@@ -75,25 +68,24 @@ class Mean:
 
     def result(self) -> dict[str, Tensor]:
         """The mean, with names and sharing of the first model."""
-        means: dict[str, Tensor] = {}
-        for name, like in self.like.items():
-            if name in self.integers:
-                means[name] = self._integer(name)
-            elif self.tied[name] != name:
-                means[name] = means[self.tied[name]]
-            else:
-                # Half precision would round the mean away: fairseq, too, saves it as float32.
-                dtype = torch.promote_types(like.dtype, torch.float32)
-                means[name] = (self.sums[name] / len(self.paths)).to(dtype)
-        return means
+        means = {}
+        for name, total in self.sums.items():
+            # Half precision would round the mean away: fairseq, too, saves it as float32.
+            dtype = torch.promote_types(self.like[name].dtype, torch.float32)
+            means[name] = (total / len(self.paths)).to(dtype)
+        return {
+            name: means[self.tied[name]] if name in self.tied else self._integer(name)
+            for name in self.like
+        }
 
     def _integer(self, name: str) -> Tensor:
         """What all inputs agree on; the mean of the rest is rounded down, as in fairseq."""
         first, *others = values = self.integers[name]
-        if all(torch.equal(first, value) for value in others):
+        differs = [not torch.equal(first, value) for value in others]
+        if not any(differs):
             return first
         if name.endswith("signature"):
-            place = next(i for i, value in enumerate(values) if not torch.equal(first, value))
+            place = 1 + differs.index(True)
             raise UserError(
                 f"{name} is {values[place].tolist()}, but {first.tolist()} in {self.paths[0]}",
                 self.paths[place],
@@ -122,13 +114,16 @@ def average_checkpoints(
     if not paths:
         raise UserError("there is nothing to average", todo="name at least one checkpoint")
     check_folder_of(out, "--output")
-    mean, newest, most = Mean(), {}, -1
-    for path in (os.fspath(path) for path in paths):
+    first, *others = [os.fspath(path) for path in paths]
+    newest = checkpoints.read(first)
+    model = newest.pop("model")
+    mean = Mean(model)
+    mean.add(model, first)
+    for path in others:
         state = checkpoints.read(path)
-        mean.add(state.pop("model"), path)
-        updates = _updates(state)
-        if updates > most:
-            newest, most = state, updates
+        model = state.pop("model")
+        mean.add(model, path)
+        newest = max(newest, state, key=_updates)
     checkpoints.save(checkpoints.without_training(newest) | {"model": mean.result()}, out)
 
 
@@ -147,17 +142,17 @@ def last_checkpoints(
     """
     if not os.path.isdir(folder):
         raise UserError("there is no such folder", folder, "give the --save-dir of the training")
-    names = os.listdir(folder)
-    matches = [match for name in names if (match := EPOCH_FILE.fullmatch(name))]
-    matches = matches or [match for name in names if (match := UPDATE_FILE.fullmatch(name))]
-    numbered = sorted((int(match.group(1)), match.group()) for match in matches)
-    if upper_bound is not None:
-        numbered = [entry for entry in numbered if entry[0] <= upper_bound]
-    if len(numbered) < count:
+    files = os.listdir(folder)
+    matches = [match for file in files if (match := EPOCH_FILE.fullmatch(file))]
+    matches = matches or [match for file in files if (match := UPDATE_FILE.fullmatch(file))]
+    most = math.inf if upper_bound is None else upper_bound
+    numbered = sorted((int(match[1]), match[0]) for match in matches if int(match[1]) <= most)
+    names = [name for _, name in numbered]
+    if len(names) < count:
         limit = "" if upper_bound is None else f" up to {upper_bound}"
         raise UserError(
-            f"holds {len(numbered)} checkpoints of epochs or updates{limit}, not {count}",
+            f"holds {len(names)} checkpoints of epochs or updates{limit}, not {count}",
             folder,
             "give a smaller --last, or train with --keep-last-epochs or more",
         )
-    return [os.path.join(folder, name) for _, name in numbered[-count:]]
+    return [os.path.join(folder, name) for name in names[-count:]]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.attentions import Attention, by_site, head_counts
+from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import UNDEFINED, without_training
@@ -48,7 +49,7 @@ class Trained:
     def options(self) -> dict[str, Any]:
         """The model's options, flat."""
         given = self.cfg.model
-        return dict(vars(given)) if isinstance(given, Namespace) else plain_config(given)
+        return dict(vars(given)) if isinstance(given, Namespace) else plain_options(given)
 
     @property
     def arch(self) -> str:
@@ -79,8 +80,8 @@ class Trained:
         if options is None:
             return replace(self, model=model)
         if OmegaConf.is_config(options):
-            options = plain_config(options)
-        content = {**plain_config(self.cfg), "model": options}
+            options = plain_options(options)
+        content = {**plain_options(self.cfg), "model": options}
         cfg = OmegaConf.create(content, flags={"allow_objects": True})
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
@@ -89,7 +90,7 @@ class Trained:
 
         All that the checkpoint says of neither weights nor training stays.
         """
-        content = {"args": None, "cfg": plain_config(self.cfg), "model": self.model.state_dict()}
+        content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
         return {**without_training(self.state), **content}
 
 
@@ -129,23 +130,13 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
     """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes."""
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
-    return Trained(checkpoint, without_weights(state), model.eval(), task)
-
-
-def without_weights(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in state.items() if name != "model"}
+    rest = {name: value for name, value in state.items() if name != "model"}
+    return Trained(checkpoint, rest, model.eval(), task)
 
 
 def save(trained: Trained, out: Path) -> None:
     """Write a checkpoint as a whole or not at all."""
     checkpoints.save(trained.content(), out)
-
-
-def plain_config(cfg: DictConfig) -> dict[str, Any]:
-    """A configuration as plain values, interpolations resolved: what checkpoints hold."""
-    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    assert isinstance(values, dict)
-    return {str(name): value for name, value in values.items()}
 
 
 # ---- sentences -----------------------------------------------------------------------------------

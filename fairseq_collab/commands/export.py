@@ -71,11 +71,8 @@ def check_packages(name: str, packages: tuple[str, ...]) -> None:
     """Raises UserError where an optional package of a format is missing."""
     for package in packages:
         if find_spec(package) is None:
-            raise UserError(
-                f"needs the package {package}, which is not installed",
-                f"--format {name}",
-                "pip install 'fairseq-collab[export]'",
-            )
+            what = f"needs the package {package}, which is not installed"
+            raise UserError(what, f"--format {name}", "pip install 'fairseq-collab[export]'")
 
 
 def main(argv: list[str]) -> int:

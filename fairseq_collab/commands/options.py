@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -82,22 +83,21 @@ def count(text: str) -> int:
 
 def proper_share(text: str) -> float:
     """A number above 0 and below 1."""
-    value = _number(text)
-    if not 0 < value < 1:
+    if not 0 < number(text) < 1:
         raise argparse.ArgumentTypeError(f"must be above 0 and below 1, not {text!r}")
-    return value
+    return number(text)
 
 
 def amount(text: str) -> float:
     """A number from 0 up."""
-    value = _number(text)
-    if not 0 <= value < float("inf"):
+    if not 0 <= number(text) < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number from 0 up, not {text!r}")
-    return value
+    return number(text)
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """NaN if it is none: no range holds that."""
     try:
         return float(text)
     except ValueError:
-        return -1.0
+        return math.nan

@@ -10,13 +10,11 @@ import argparse
 import json
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
+from tabulate import tabulate
 
 from collab_common.command import check_folder_of
 from fairseq_collab.checkpoints import opener
@@ -137,9 +135,8 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
     sizes = [args.key_dim, *(getattr(args, f"key_dim_in_{site}") for site in SITES)]
-    ways = [any(size is not None for size in sizes)]
-    ways += [args.max_logit_error is not None, args.max_bleu_drop is not None]
-    if sum(ways) != 1:
+    given = any(size is not None for size in sizes)
+    if given + (args.max_logit_error is not None) + (args.max_bleu_drop is not None) != 1:
         parser.error(
             "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or "
             "--max-bleu-drop"
@@ -170,11 +167,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     if args.distil:
         pad = trained.task.source_dictionary.pad()
         result.model.to(args.device)
-        steps = partial(tqdm, desc="distillation", total=args.distil, disable=None, leave=False)
-        losses = distil(
-            trained.model, result.model, work.inputs, pad, args.distil,
-            seed=args.seed, progress=steps,
-        )  # fmt: skip
+        losses = distil(trained.model, result.model, work.inputs, pad, args.distil, seed=args.seed)
     result.model.cpu()
     opener.save(result, args.out)
     return {
@@ -185,29 +178,25 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "weighting": args.weighting if args.calibration else "weights",
         "calibration_sentences": args.calibration,
         "seed": args.seed,
-        "attentions": [asdict(fit) for fit in fits],
+        "attentions": fits,
         "distillation_loss": [losses[0], losses[-1]] if losses else None,
     }
 
 
 def report(result: dict[str, Any]) -> str:
     """A line for each attention, and one for the whole."""
-    lines = [f"{'attention':12} {'K':>5} {'start':>9} {'error':>9} {'logits':>9} {'steps':>6}"]
-    for fit in result["attentions"]:
-        name = f"{fit['site']} {fit['layer']}"
-        lines.append(
-            f"{name:12} {fit['key_dim']:5} {_number(fit['start_error'])} "
-            f"{_number(fit['error'])} {_number(fit['logit_error'])} {fit['steps']:6}"
-        )
+    columns = ("key_dim", "start_error", "error", "logit_error", "steps")
+    rows = [
+        (f"{fit['site']} {fit['layer']}", *(fit[column] for column in columns))
+        for fit in result["attentions"]
+    ]
+    titles = ["attention", "K", "start", "error", "logits", "steps"]
+    lines = [tabulate(rows, titles, "plain", floatfmt=".4f")]
     if result["distillation_loss"]:
         first, last = result["distillation_loss"]
         lines.append(f"distillation: KL {first:.4f} at first, {last:.4f} at last (nats a token)")
     lines.append(f"{result['out']}: a {result['arch']}, from {result['checkpoint']}")
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return " " * 9 if value is None else f"{value:9.4f}"
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from fairseq_collab.checkpoints import opener
+from fairseq_collab.models.config import plain_options
 from fairseq_collab.runs.record import Started
 from fairseq_collab.runs.run import Run, flat
 from fairseq_collab.runs.translations import manifest
@@ -68,9 +69,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         UserError: the checkpoint cannot be read, or there is no such option.
     """
     cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
-    config = OmegaConf.create(
-        {name: _plain(part) for name, part in opener.plain_config(cfg).items()}
-    )
+    config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir
     ours = user_dir is None or Path(user_dir).name == PLUGIN.name
     options: dict[str, Any] = {

@@ -187,6 +187,7 @@ def test_marian_tokeniser(tmp_path: Path) -> None:
         ("transformer", {"encoder_normalize_before": True, "decoder_normalize_before": True}),
         ("transformer", {"encoder_normalize_before": True, "layernorm_embedding": True}),
         ("transformer", {"encoder_learned_pos": True, "no_scale_embedding": True}),
+        ("transformer", {"no_token_positional_embeddings": True}),
         ("transformer", {"encoder_attention_heads": 2, "activation_fn": "gelu"}),
         ("transformer_collab", {"key_dim": 4}),
         ("transformer_collab", {"key_dim": 11}),

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 import toy
-from torch import Tensor
 from toy_reparametrize import converted, trained
 
 from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
 from fairseq_collab.checkpoints.reparametrize.distil import distil, divergence, scoring_parameters
 
@@ -51,16 +49,7 @@ def test_keys_are_centred_in_their_sentence() -> None:
     place = found.attentions["cross"][0]
     x = torch.randn(2, 2, 16).double()
     y = torch.stack([torch.ones(16), 5 * torch.ones(16)]).expand(4, 2, 16).double()
-    module, pad = place.module, found.task.source_dictionary.pad()
-    seen: list[Tensor] = []
-
-    def see(_: Any, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
-        seen.append(y)
-
-    batch = toy.batch(found.task)
-    with calibrate.watched([place], batch, pad, see):
-        module(x, y, y)
-    assert torch.equal(seen[0], y)
+    module = place.module
 
     class Only(torch.nn.Module):
         """A model that makes this one call."""

@@ -21,6 +21,7 @@ take every attention: :func:`smallest_size`.
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -52,6 +53,7 @@ class Head(NamedTuple):
     content: Tensor
 
 
+@torch.no_grad()
 def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
     """Weights with which fairseq's attention with heads of ``size`` h computes the same.
 
@@ -62,61 +64,57 @@ def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
     Raises:
         NotExactError: there are none.
     """
-    heads = [fit(head, size) for head in scoring_heads(known(attention))]
+    exact, dtype = in_double(attention), attention.out_proj.weight.dtype
+    heads = [fit(head, size) for head in scoring_heads(exact)]
     scale = size**0.5  # fairseq multiplies by h^-0.5
     weights = {
         "q_proj.weight": scale * torch.cat([head.q for head in heads]),
         "q_proj.bias": scale * torch.cat([head.q_bias for head in heads]),
         "k_proj.weight": torch.cat([head.k for head in heads]),
         "k_proj.bias": torch.cat([head.k_bias for head in heads]),
-        **values(known(attention), size),
+        **values(exact, size),
     }
-    dtype = attention.out_proj.weight.dtype
     return {name: weight.to(dtype) for name, weight in weights.items()}
 
 
+@torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
     """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike."""
-    heads = scoring_heads(known(attention))
-    return max(attention.v_head_size, *(needed_size(head) for head in heads))
+    heads = scoring_heads(in_double(attention))
+    needed = (len(head.q) + (content_as_bias(head) is None) for head in heads)
+    return max(attention.v_head_size, *needed)
 
 
-def known(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """``attention`` itself, with gates in ``out_proj`` as in evaluation, and keys repeated."""
+def in_double(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
+    """A copy in double precision; gates are in ``out_proj`` as in evaluation, keys repeated."""
     if isinstance(attention, GatedAttention):
-        return attention.ungated(attention.gates().detach())
-    if isinstance(attention, GroupedQueryAttention):
-        return attention.concatenated()
+        attention = attention.ungated(attention.gates())
+    elif isinstance(attention, GroupedQueryAttention):
+        attention = attention.concatenated()
     if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
         raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
-    return attention
+    return copy.deepcopy(attention).double()
 
 
 def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> list[Head]:
-    """How each head of ``attention`` scores, in double precision."""
-    return [_scoring_head(attention, i) for i in range(attention.num_heads)]
+    """How each head scores: its rows of the projections, and what its queries are multiplied with.
 
-
-def _scoring_head(attention: CollaborativeAttention | ConcatenatedAttention, i: int) -> Head:
-    """Head i: its rows of the projections, and what its queries are multiplied with."""
-    q, k = attention.q_proj, attention.k_proj
-    content = _double(k.weight).new_zeros(k.weight.size(1))
+    A head without a content score has zeros for it.
+    """
+    q, k, scale = attention.q_proj, attention.k_proj, attention.scaling
+    content = k.weight.new_zeros(attention.num_heads, k.weight.size(1))  # (H, d_y)
     if isinstance(attention, CollaborativeAttention):
-        mixing = _double(attention.mixing[i])  # (K)
-        rows = mixing.nonzero().squeeze(1)  # (n)
-        factor = attention.scaling * mixing[rows]
+        rows = [mixing.nonzero().squeeze(1) for mixing in attention.mixing]  # (n) each
+        factors = [scale * attention.mixing[i, own] for i, own in enumerate(rows)]
         if attention.bias == "content":
-            content = attention.scaling * _double(attention.content_bias[i])
+            content = scale * attention.content_bias
     else:
-        rows = torch.arange(attention.qk_head_size) + i * attention.qk_head_size
-        factor = content.new_full((len(rows),), attention.scaling)
-    return Head(
-        q=factor[:, None] * _double(q.weight)[rows],
-        q_bias=factor * _double(q.bias)[rows],
-        k=_double(k.weight)[rows],
-        k_bias=_double(k.bias)[rows],
-        content=content,
-    )
+        rows = [*torch.arange(len(q.weight)).split(attention.qk_head_size)]
+        factors = [q.weight.new_full((len(own),), scale) for own in rows]
+    return [
+        Head(f[:, None] * q.weight[own], f * q.bias[own], k.weight[own], k.bias[own], c)
+        for own, f, c in zip(rows, factors, content, strict=True)
+    ]
 
 
 def fit(head: Head, size: int) -> Head:
@@ -126,29 +124,21 @@ def fit(head: Head, size: int) -> Head:
         NotExactError: it needs more.
     """
     q, q_bias, k, k_bias, content = head
-    needed = len(q)
-    if needed > size:
-        what = f"a head scores by {needed} dimensions; ordinary heads here have {size}"
-        raise NotExactError(what)
-    if content.any() and needed < size:
+    needs, here = f"a head scores by {len(q)} dimensions", f"ordinary heads here have {size}"
+    if len(q) > size:
+        raise NotExactError(f"{needs}; {here}")
+    if content.any() and len(q) < size:
         # One more dimension, with the content vector as key and a query that is always one.
-        q, q_bias = _filled(q, 1), torch.cat([q_bias, q_bias.new_ones(1)])
-        k, k_bias = torch.cat([k, content[None]]), _filled(k_bias, 1)
+        q, q_bias = filled(q, 1), torch.cat([q_bias, q_bias.new_ones(1)])
+        k, k_bias = torch.cat([k, content[None]]), filled(k_bias, 1)
     elif content.any():
         bias = content_as_bias(head)
         if bias is None:
-            raise NotExactError(
-                f"a head scores by {needed} dimensions and by content, which is one more; ordinary "
-                f"heads here have {size}"
-            )
+            raise NotExactError(f"{needs} and by content, which is one more; {here}")
         q_bias = q_bias + bias
-    filled = (_filled(x, size - len(q)) for x in (q, q_bias, k, k_bias))
-    return Head._make((*filled, torch.zeros_like(content)))
-
-
-def needed_size(head: Head) -> int:
-    """How many dimensions a head scores by, its content score included."""
-    return len(head.q) if content_as_bias(head) is not None else len(head.q) + 1
+    missing = size - len(q)
+    q, q_bias, k, k_bias = (filled(x, missing) for x in (q, q_bias, k, k_bias))
+    return Head(q, q_bias, k, k_bias, torch.zeros_like(content))
 
 
 def content_as_bias(head: Head) -> Tensor | None:
@@ -166,29 +156,21 @@ def values(
     attention: CollaborativeAttention | ConcatenatedAttention, size: int
 ) -> dict[str, Tensor]:
     """Values and output projection, with heads filled up to ``size``."""
-    heads, own = attention.num_heads, attention.v_head_size
+    own, v, out = attention.v_head_size, attention.v_proj, attention.out_proj
     if own > size:
         raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
-    missing = size - own
-    weight = _double(attention.v_proj.weight).unflatten(0, (heads, own))  # (H, h_v, d)
-    bias = _double(attention.v_proj.bias).unflatten(0, (heads, own))  # (H, h_v)
-    out = _double(attention.out_proj.weight).T.unflatten(0, (heads, own))  # (H, h_v, d)
 
-    def filled(x: Tensor) -> Tensor:
-        return _filled(x.transpose(0, 1), missing).transpose(0, 1).flatten(0, 1)
+    def stacked(x: Tensor) -> Tensor:  # (H h_v, ...) -> (H h, ...)
+        return torch.cat([filled(head, size - own) for head in x.split(own)])
 
     return {
-        "v_proj.weight": filled(weight),
-        "v_proj.bias": filled(bias),
-        "out_proj.weight": filled(out).T,
-        "out_proj.bias": _double(attention.out_proj.bias),
+        "v_proj.weight": stacked(v.weight),
+        "v_proj.bias": stacked(v.bias),
+        "out_proj.weight": stacked(out.weight.T).T,
+        "out_proj.bias": out.bias,
     }
 
 
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.detach().to(torch.float64)
-
-
-def _filled(x: Tensor, missing: int) -> Tensor:
+def filled(x: Tensor, missing: int) -> Tensor:
     """``missing`` rows of zeros after the rows of ``x``."""
     return torch.cat([x, x.new_zeros(missing, *x.shape[1:])])

@@ -1,8 +1,8 @@
 """A model as CTranslate2 reads it (https://github.com/OpenNMT/CTranslate2).
 
 CTranslate2 has a converter for fairseq of its own; it wants the options in ``checkpoint["args"]``,
-where fairseq has had none since 0.10, and knows none of our architectures.  So the specification is
-filled here, weight by weight.
+where fairseq has had none since 0.10, and knows none of our architectures.  So only its functions
+that fill a specification from fairseq's modules are used, on a model with plain projections.
 
 Its heads may have any size.  So every model of this project can be exported exactly, whatever its
 key dimension: heads then are as large as the largest needs (K, with collaborative heads; their
@@ -11,20 +11,21 @@ values are filled up with zeros), and products with them cost accordingly.
 
 from __future__ import annotations
 
+import copy
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
+from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
 from ctranslate2.specs import (
     TransformerDecoderSpec,
     TransformerEncoderSpec,
     TransformerSpec,
-    attention_spec,
     common_spec,
 )
 from fairseq.data import Dictionary
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
@@ -47,18 +48,6 @@ ACTIVATIONS = {
     "swish": common_spec.Activation.SWISH,
     "tanh": common_spec.Activation.Tanh,
 }
-#: Maps of an attention with the same input, which CTranslate2 keeps as one.
-_JOINED = {
-    "self_attn": (("q_proj", "k_proj", "v_proj"), ("out_proj",)),
-    "encoder_attn": (("q_proj",), ("k_proj", "v_proj"), ("out_proj",)),
-}
-
-
-class Linear(NamedTuple):
-    """A linear map: ``weight (out, in)`` and ``bias (out)``."""
-
-    weight: Tensor
-    bias: Tensor
 
 
 def export(trained: Trained, args: Namespace) -> None:
@@ -82,9 +71,11 @@ def write(trained: Trained, words: Vocabulary, out: Path) -> None:
 
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     """All weights, in CTranslate2's layout."""
-    encoder = _stack(TransformerEncoderSpec, trained, "encoder")
-    decoder = _stack(TransformerDecoderSpec, trained, "decoder")
-    _set_linear(decoder.projection, trained.model.decoder.output_projection)
+    model = copy.deepcopy(trained.model).requires_grad_(False)
+    encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
+    decoder = _stack(TransformerDecoderSpec, trained, model.decoder, "decoder")
+    set_transformer_encoder(encoder, model.encoder)
+    set_transformer_decoder(decoder, model.decoder)
     spec = TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(symbols(words.source))
     spec.register_target_vocabulary(symbols(words.target))
@@ -100,11 +91,20 @@ def symbols(dictionary: Dictionary) -> list[str]:
     return ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
 
 
-def _stack(kind: Any, trained: Trained, side: str) -> Any:
-    """The specification of encoder or decoder: its layers, embeddings, positions and norms."""
-    stack = getattr(trained.model, side)
-    size = head_size(trained, side)
-    spec = kind(
+def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
+    """The specification of ``stack``, empty; its attentions become plain projections.
+
+    All heads of a stack have one size there: that of the largest.
+    """
+    places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
+    size = max(head_size(one.module) for one in places)
+    for one in places:
+        if isinstance(one.module, HeadAttention):
+            name = one.name.rpartition(".")[2]
+            setattr(stack.layers[one.layer], name, projections(one.module, size))
+    if stack.embed_positions is None:
+        stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
+    return kind(
         len(stack.layers),
         common_heads(trained, side),
         head_dim=size,
@@ -113,58 +113,18 @@ def _stack(kind: Any, trained: Trained, side: str) -> Any:
         layernorm_embedding=stack.layernorm_embedding is not None,
         no_final_norm=stack.layer_norm is None,
     )
-    embeddings = spec.embeddings[0] if side == "encoder" else spec.embeddings
-    embeddings.weight = _numpy(stack.embed_tokens.weight)
-    spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
-    spec.position_encodings.encodings = _numpy(position_table(stack))
-    for norm in ("layer_norm", "layernorm_embedding"):
-        if getattr(stack, norm) is not None:
-            _set_norm(getattr(spec, norm), getattr(stack, norm))
-    for target, layer in zip(spec.layer, stack.layers, strict=True):
-        _set_attention(target.self_attention, layer, "self_attn", size)
-        if side == "decoder":
-            _set_attention(target.attention, layer, "encoder_attn", size)
-        _set_linear(target.ffn.linear_0, layer.fc1)
-        _set_linear(target.ffn.linear_1, layer.fc2)
-        _set_norm(target.ffn.layer_norm, layer.final_layer_norm)
-    return spec
 
 
-def head_size(trained: Trained, side: str) -> int:
-    """The size that the heads of all layers of a stack take: that of the largest."""
-    return max(
-        smallest_size(one.module)
-        if isinstance(one.module, HeadAttention)
-        else one.module.head_dim  # fairseq's own
-        for one in attentions(trained.model)
-        if one.name.startswith(f"{side}.")
-    )
+def head_size(attention: Any) -> int:
+    """The smallest size of heads, ours or fairseq's own, that computes the same."""
+    ours = isinstance(attention, HeadAttention)
+    return smallest_size(attention) if ours else attention.head_dim
 
 
-def _set_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, layer: Any, name: str, size: int
-) -> None:
-    """Queries, keys, values and output of an attention, with heads of ``size``."""
-    module = getattr(layer, name)
-    ours = isinstance(module, HeadAttention)
-    weights = plain_weights(module, size) if ours else module.state_dict()
-    for target, joined in zip(spec.linear, _JOINED[name], strict=True):
-        maps = [Linear(weights[f"{one}.weight"], weights[f"{one}.bias"]) for one in joined]
-        _set_linear(target, *maps)
-    _set_norm(spec.layer_norm, getattr(layer, f"{name}_layer_norm"))
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().contiguous().numpy()
-
-
-def _set_linear(spec: common_spec.LinearSpec, *maps: Linear | nn.Linear) -> None:
-    """One map in place of several with the same input: their rows, one after the other."""
-    spec.weight = np.concatenate([_numpy(one.weight) for one in maps])
-    biases = [_numpy(one.bias) for one in maps if one.bias is not None]
-    if biases:
-        spec.bias = np.concatenate(biases)
-
-
-def _set_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _numpy(norm.weight), _numpy(norm.bias)
+def projections(attention: HeadAttention, size: int) -> nn.Module:
+    """What CTranslate2 reads of fairseq's attention, with heads of ``size``."""
+    weights, module = plain_weights(attention, size), nn.Module()
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        weight, bias = weights[f"{name}.weight"].contiguous(), weights[f"{name}.bias"]
+        setattr(module, name, SimpleNamespace(weight=weight, bias=bias))
+    return module

@@ -14,6 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
@@ -27,6 +28,7 @@ from fairseq_collab.checkpoints.export.translation import (
     whole_folder,
 )
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.models.layers import is_copy
 
 #: fairseq's names of activations, and transformers'.
 ACTIVATIONS = {
@@ -99,13 +101,11 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
 
 def special_symbols(words: Vocabulary) -> dict[str, Any]:
     """By transformers' names."""
-    eos = words.target.eos()
+    last = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
     return {
         "pad_token_id": words.target.pad(),
         "bos_token_id": words.target.bos(),
-        "eos_token_id": eos,
-        "forced_eos_token_id": eos,
-        "decoder_start_token_id": eos,
+        **dict.fromkeys(last, words.target.eos()),
     }
 
 
@@ -128,28 +128,19 @@ def generation(words: Vocabulary) -> GenerationConfig:
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     """Marian's weights by name, each shared one once."""
-    positions = config.max_position_embeddings
     found: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        prefix = f"model.{side}"
         for name, weight in stack.layers.state_dict().items():
-            if _belongs_to_marian(name):
-                found[f"{prefix}.layers.{name}"] = weight
-        found[f"{prefix}.embed_positions.weight"] = position_table(stack)[:positions]
-        found[f"{prefix}.embed_tokens.weight"] = stack.embed_tokens.weight
-    if config.share_encoder_decoder_embeddings:
-        del found["model.decoder.embed_tokens.weight"], found["model.encoder.embed_tokens.weight"]
-        found["model.shared.weight"] = model.encoder.embed_tokens.weight
-    projection = model.decoder.output_projection.weight
+            if not is_copy(name):
+                found[f"model.{side}.layers.{name}"] = weight
+        positions = position_table(stack)[: config.max_position_embeddings]
+        found[f"model.{side}.embed_positions.weight"] = positions
+        name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
+        found[f"model.{name}.weight"] = stack.embed_tokens.weight
     if not config.tie_word_embeddings:
-        found["lm_head.weight"] = projection
-    found["final_logits_bias"] = projection.new_zeros(1, projection.size(0))
+        found["lm_head.weight"] = model.decoder.output_projection.weight
+    found["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
     return {name: weight.detach().contiguous() for name, weight in found.items()}
-
-
-def _belongs_to_marian(name: str) -> bool:
-    """Not fairseq's copies of an encoder layer's weights: ``0.fc1_weight`` of ``0.fc1.weight``."""
-    return len(name.split(".")) > 2
 
 
 def write_vocabulary(
@@ -157,16 +148,11 @@ def write_vocabulary(
 ) -> None:
     """``vocab.json``, from piece to index, and what else ``MarianTokenizer`` reads."""
     shared = config.share_encoder_decoder_embeddings
-    _write_json(folder / "vocab.json", words.source.indices)
+    files: dict[str, Any] = {"vocab.json": words.source.indices}
     if not shared:
-        _write_json(folder / "target_vocab.json", words.target.indices)
-    if sentencepiece is None:
-        return
-    for side in ("source", "target"):
-        shutil.copyfile(sentencepiece, folder / f"{side}.spm")
-    _write_json(
-        folder / "tokenizer_config.json",
-        {
+        files["target_vocab.json"] = words.target.indices
+    if sentencepiece is not None:
+        files["tokenizer_config.json"] = {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": words.source_lang,
             "target_lang": words.target_lang,
@@ -175,9 +161,9 @@ def write_vocabulary(
             "unk_token": words.source.unk_word,
             "eos_token": words.source.eos_word,
             "pad_token": words.source.pad_word,
-        },
-    )
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        }
+        for side in ("source", "target"):
+            shutil.copyfile(sentencepiece, folder / f"{side}.spm")
+    for name, content in files.items():
+        text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")

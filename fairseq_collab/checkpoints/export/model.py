@@ -15,12 +15,6 @@ from typing import Any
 
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel, TransformerModelBase
-from fairseq.models.transformer_lm import (
-    TransformerLanguageModel,
-    TransformerLanguageModelConfig,
-)
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -28,26 +22,12 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.opener import (
-    Trained,
-    check_finite,
-    placeholder,
-    save,
-    without_weights,
-)
-from fairseq_collab.models.config import TransformerOptions
-from fairseq_collab.models.language_models import HeadLanguageModel
-from fairseq_collab.models.masked_lm import HeadRoberta, MaskedLanguageModelOptions
-from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.checkpoints.families import STOCK, family_of
+from fairseq_collab.checkpoints.opener import Trained, check_finite, placeholder, save
+from fairseq_collab.models.base import Family
+from fairseq_collab.models.language_models import LANGUAGE_MODEL
+from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 
-#: fairseq's classes, exactly: a class derived from one may compute something else.
-STOCK = (TransformerModel, TransformerModelBase, TransformerLanguageModel, RobertaModel)
-#: Ours; fairseq's architecture that each becomes, its options, and its stacks of layers.
-OURS: dict[type, tuple[str, Any, tuple[str, ...]]] = {
-    HeadTransformer: ("transformer", TransformerOptions, ("encoder", "decoder")),
-    HeadLanguageModel: ("transformer_lm", TransformerLanguageModelConfig, ("decoder",)),
-    HeadRoberta: ("roberta", MaskedLanguageModelOptions, ("encoder",)),
-}
 #: Options that fairseq's own ``transformer_lm`` accepts and ignores.
 _IGNORED = ("scale_attn", "scale_fc", "scale_resids")
 _ELSE = "--format safetensors takes every model, --format ct2 heads of every size"
@@ -65,31 +45,25 @@ def load(path: Path) -> Trained:
         UserError: it cannot be read, holds NaN, or is of a model that is not known here.
     """
     state = load_checkpoint_to_cpu(str(path))
-    weights = state["model"]
-    trained = Trained(path, without_weights(state), None, None)
-    model = ARCH_MODEL_REGISTRY.get(trained.arch)
-    if model is None or not (model in STOCK or issubclass(model, tuple(OURS))):
+    weights = state.pop("model")
+    trained = Trained(path, state, None, None)
+    kind = ARCH_MODEL_REGISTRY.get(trained.arch)
+    if kind is None or family_of(kind) is None:
         raise UserError(
             f"unknown model type {trained.arch!r}",
             path,
             "give a transformer, transformer_lm or roberta, fairseq's own or one of this project's",
         )
     check_finite(weights, path)
-    symbols = dictionary_sizes(weights, path)
-    return trained.with_model(build(trained, trained.cfg.model, weights, symbols))
+    return trained.with_model(build(trained, trained.cfg.model, weights))
 
 
-def build(
-    trained: Trained, options: Any, weights: Mapping[str, Tensor], symbols: tuple[int, int]
-) -> nn.Module:
-    """The model that ``options`` describe, with ``weights``, in eval mode.
-
-    Args:
-        symbols: how many the source's and the target's dictionary have.
-    """
+def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The model that ``options`` describe, with ``weights``, in eval mode."""
     if "load_checkpoint_heads" in options:
         options.load_checkpoint_heads = True  # RoBERTa drops its classifiers otherwise
-    source, target = map(placeholder, symbols)
+    known = weights if trained.model is None else trained.model.state_dict()
+    source, target = map(placeholder, dictionary_sizes(known, trained.path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=trained.cfg.task)
     model = build_model(options, task, from_checkpoint=True)
     for name, buffer in model.named_buffers():
@@ -137,30 +111,30 @@ def plain(trained: Trained) -> Trained:
     Raises:
         UserError: there is none; says where and why.
     """
+    family = family_of(type(trained.model))
+    assert family is not None, "load() has refused other models"
     if type(trained.model) in STOCK:
         return trained
-    options = stock_options(trained)
+    options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is what fairseq itself would write.
-    symbols = dictionary_sizes(trained.model.state_dict(), trained.path)
-    model = build(trained, options, stock_weights(trained), symbols)
-    return trained.with_model(model, options)
+    return trained.with_model(build(trained, options, stock_weights(trained)), options)
 
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:
     """The weights of fairseq's own model."""
-    found = {n: m for n, m in trained.model.named_modules() if isinstance(m, HeadAttention)}
-    replaced = tuple(f"{name}." for name in found)
+    ours = [one for one in attentions(trained.model) if isinstance(one.module, HeadAttention)]
+    replaced = tuple(f"{one.name}." for one in ours)
     weights = {
         name: weight
         for name, weight in trained.model.state_dict().items()
         if not name.startswith(replaced) and not name.endswith("dictionary_signature")
     }
-    for name, module in found.items():
+    for one in ours:
         try:
-            heads = plain_weights(module, module.embed_dim // module.num_heads)
+            heads = plain_weights(one.module, one.module.embed_dim // one.module.num_heads)
         except NotExactError as error:
-            raise refused(trained, f"{name}: {error}") from error
-        weights |= {f"{name}.{weight}": value for weight, value in heads.items()}
+            raise refused(trained, f"{one.name}: {error}") from error
+        weights |= {f"{one.name}.{weight}": value for weight, value in heads.items()}
     return weights
 
 
@@ -178,29 +152,30 @@ def common_heads(trained: Trained, stack: str) -> int:
     return heads
 
 
-def stock_options(trained: Trained) -> Any:
+def stock_options(trained: Trained, family: Family) -> Any:
     """Options of fairseq's own model of the same family."""
-    given, model = trained.options, trained.model
-    name, known, sides = next(found for ours, found in OURS.items() if isinstance(model, ours))
-    values = {option.name: given.get(option.name) for option in fields(known)}
-    for side in sides:
+    given, arch = trained.options, family.prefix.rstrip("_")
+    values = {option.name: given.get(option.name) for option in fields(family.options)}
+    for side, layers in trained.heads.items():
+        if side == "cross" or not layers:
+            continue
         heads, dim = common_heads(trained, side), given[f"{side}_embed_dim"]
         if dim % heads:
             what = f"{heads} heads in the {side} do not divide the model's size {dim}"
             raise refused(trained, what)
         values[f"{side}_attention_heads"] = heads
         values[f"{side}_layers_to_keep"] = None  # what it kept is all it has
-        values[f"{side}_layers"] = sum(a.site == side for a in attentions(model))
-    if "decoder" in sides:
-        for size in ("decoder_input_dim", "decoder_output_dim"):
-            values[size] = given[size] or given["decoder_embed_dim"]
-    if name == "roberta":
-        values["max_positions"] = model.max_positions()
-    if name != "transformer_lm":
-        return Namespace(**{**values, "_name": name, "arch": name})
+        values[f"{side}_layers"] = len(layers)
+        if side == "decoder":
+            for size in ("decoder_input_dim", "decoder_output_dim"):
+                values[size] = given[size] or dim
+    if family is MASKED_LANGUAGE_MODEL:
+        values["max_positions"] = trained.model.max_positions()
+    if family is not LANGUAGE_MODEL:
+        return Namespace(**{**values, "_name": arch, "arch": arch})
     for option in _IGNORED:
         if given[option]:
             what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
             raise refused(trained, what)
-    values |= {"_name": name, "max_target_positions": model.decoder.max_target_positions}
+    values |= {"_name": arch, "max_target_positions": trained.model.decoder.max_target_positions}
     return OmegaConf.create(values)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from collab_common import atomic
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.opener import Trained, plain_config
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.models.config import plain_options
 from fairseq_compat.checkpoints import UNDEFINED, first_names
 
 #: Raised when the meaning of the header's entry changes.
@@ -46,21 +47,17 @@ def describe(trained: Trained, tied: dict[str, str]) -> dict[str, Any]:
         "version": VERSION,
         "architecture": trained.arch,
         "model": trained.options,
-        "task": plain_config(trained.cfg.task),
+        "task": plain_options(trained.cfg.task),
         "attention": {
             name: module.describe().numbers()
             for name, module in modules.items()
             if isinstance(module, HeadAttention)
         },
         "dictionaries": {
-            name: _dictionary(module.dictionary_signature)
+            name: {"symbols": size, "sha256_start": f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"}
             for name, module in modules.items()
             if hasattr(module, "dictionary_signature")
+            for _, size, digest in [module.dictionary_signature.tolist()]
         },
         "tied": tied,
     }
-
-
-def _dictionary(signature: Tensor) -> dict[str, Any]:
-    _, size, digest = signature.tolist()
-    return {"symbols": size, "sha256_start": f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"}

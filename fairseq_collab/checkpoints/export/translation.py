@@ -39,33 +39,22 @@ def check(
     cfg, decoder = model.encoder.cfg, model.decoder
     dims = (cfg.encoder.embed_dim, cfg.decoder.embed_dim)
     pre_norm = cfg.encoder.normalize_before or cfg.decoder.normalize_before
-    unknown = (
-        (
-            cfg.no_cross_attention or cfg.cross_self_attention,
-            "knows no --no-cross-attention, no --cross-self-attention",
+    resized = decoder.project_in_dim is not None or decoder.project_out_dim is not None
+    without_cross = cfg.no_cross_attention or cfg.cross_self_attention
+    present = {
+        "knows no --no-cross-attention, no --cross-self-attention": without_cross,
+        f"has one size for encoder and decoder; here they are {dims[0]} and {dims[1]}": (
+            dims[0] != dims[1]
         ),
-        (
-            dims[0] != dims[1],
-            f"has one size for encoder and decoder; here they are {dims[0]} and {dims[1]}",
-        ),
-        (decoder.adaptive_softmax is not None, "knows no --adaptive-softmax-cutoff"),
-        (
-            decoder.project_in_dim is not None or decoder.project_out_dim is not None,
-            "knows no --decoder-input-dim, no --decoder-output-dim",
-        ),
-        (cfg.base_layers, "knows no --base-layers"),
-        (
-            str(cfg.activation_fn) not in activations,
-            f"knows no --activation-fn {cfg.activation_fn}",
-        ),
-        (
-            post_norm_only and pre_norm,
-            "knows no --encoder-normalize-before, nor the decoder's",
-        ),
-        (post_norm_only and cfg.layernorm_embedding, "knows no --layernorm-embedding"),
-    )
-    for present, what in unknown:
-        if present:
+        "knows no --adaptive-softmax-cutoff": decoder.adaptive_softmax is not None,
+        "knows no --decoder-input-dim, no --decoder-output-dim": resized,
+        "knows no --base-layers": cfg.base_layers,
+        f"knows no --activation-fn {cfg.activation_fn}": str(cfg.activation_fn) not in activations,
+        "knows no --encoder-normalize-before, nor the decoder's": post_norm_only and pre_norm,
+        "knows no --layernorm-embedding": post_norm_only and cfg.layernorm_embedding,
+    }
+    for what, unknown in present.items():
+        if unknown:
             raise refused(trained, f"{engine} {what}", todo)
 
 
@@ -96,7 +85,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
     folder = args.data or Path(task.data)
     todo = f"name the folder that {trained.path} was trained on with --data"
     check_data(folder, todo)
-    langs = [args.source_lang or task.source_lang, args.target_lang or task.target_lang]
+    langs = (args.source_lang or task.source_lang, args.target_lang or task.target_lang)
     if None in langs:
         langs = infer_language_pair(str(folder))
     if None in langs:
@@ -107,7 +96,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
         _dictionary(folder / f"dict.{lang}.txt", stack, todo)
         for lang, stack in zip(langs, stacks, strict=True)
     )
-    return Vocabulary(langs[0], langs[1], source, target)
+    return Vocabulary(*langs, source, target)
 
 
 def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:

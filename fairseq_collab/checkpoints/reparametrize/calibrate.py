@@ -13,9 +13,10 @@ of them have in common cancels.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from fairseq import utils
 from fairseq.data import data_utils
 from torch import Tensor, nn
 
+from collab_common.progress import bar
 from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained, spread
+from fairseq_collab.checkpoints.reparametrize.factorise import root
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
 #: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.
@@ -51,35 +54,27 @@ class Moments:
             return None, None
         if weighting == "scores":
             return self.query_covariance, self.key_covariance
-        return square_root(self.query_covariance), square_root(self.key_covariance)
-
-
-def square_root(matrix: Tensor) -> Tensor:
-    """The symmetric root of a symmetric, positive semi-definite matrix ``(d, d)``."""
-    values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+        return root(self.query_covariance), root(self.key_covariance)
 
 
 class Sums:
-    """Running sums of ``x (N, d)``: count, sum, and sum of ``x^T x`` about some centre."""
+    """Running sums over tokens ``x (N, d)``: how many, of ``x``, and of ``x^T x``."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.first: Tensor | float = 0.0
-        self.second: Tensor | float = 0.0
+        self.count, self.first, self.second = 0, torch.tensor(0.0), torch.tensor(0.0)
 
     def add(self, x: Tensor) -> None:
         x = x.double()
         self.count += len(x)
-        self.first = self.first + x.sum(0)
-        self.second = self.second + x.T @ x
+        self.first = self.first.to(x) + x.sum(0)
+        self.second = self.second.to(x) + x.T @ x
 
     def mean(self) -> Tensor:
-        return torch.as_tensor(self.first) / self.count
+        return self.first / self.count
 
     def covariance(self) -> Tensor:
         mean = self.mean()
-        return torch.as_tensor(self.second) / self.count - torch.outer(mean, mean)
+        return self.second / self.count - torch.outer(mean, mean)
 
 
 def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
@@ -95,64 +90,35 @@ def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]
 
 
 def moments(
-    trained: Trained,
-    inputs: Sequence[dict[str, Any]],
-    places: Sequence[Attention],
-    progress: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
+    trained: Trained, inputs: Sequence[dict[str, Any]], places: Sequence[Attention]
 ) -> dict[Attention, Moments]:
     """Run the model on ``inputs``; the statistics of each of the ``places``."""
-    queries = {place: Sums() for place in places}
-    keys = {place: Sums() for place in places}
+    queries, keys = ({place: Sums() for place in places} for _ in range(2))
+    pad = trained.task.source_dictionary.pad()
+    real: dict[str, Tensor] = {}  # where this batch has tokens on each side: (T, B)
 
-    def see(place: Attention, x: Tensor, y: Tensor, x_real: Tensor, y_real: Tensor) -> None:
+    def see(place: Attention, module: nn.Module, args: Any, kwargs: Any) -> None:
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        x = given["query"]  # (T, B, d)
+        y = given["key"] if place.site == "cross" else x  # (S, B, d_y)
+        x_real = real["encoder" if place.site == "encoder" else "decoder"]
+        y_real = real["decoder" if place.site == "decoder" else "encoder"]
         queries[place].add(x[x_real])
         weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
-        centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d)
+        centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d_y)
         keys[place].add((y - centre)[y_real])
 
-    pad = trained.task.source_dictionary.pad()
-    with torch.inference_mode():
-        for net_input in progress(inputs):
-            moved = utils.move_to_cuda(net_input) if trained.device.type == "cuda" else net_input
-            with watched(places, moved, pad, see):
-                trained.model(**moved)
+    with torch.inference_mode(), ExitStack() as hooks:
+        for place in places:
+            hook = partial(see, place)
+            hooks.enter_context(place.module.register_forward_pre_hook(hook, with_kwargs=True))
+        for batch in bar("calibration", inputs):
+            net_input = utils.apply_to_sample(lambda tensor: tensor.to(trained.device), batch)
+            source = net_input["src_tokens"]
+            real["encoder"] = source.ne(pad).T
+            real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
+            trained.model(**net_input)
     return {
         place: Moments(seen.mean(), seen.covariance(), keys[place].covariance())
         for place, seen in queries.items()
     }
-
-
-@contextmanager
-def watched(
-    places: Sequence[Attention],
-    net_input: dict[str, Any],
-    pad: int,
-    see: Callable[[Attention, Tensor, Tensor, Tensor, Tensor], None],
-) -> Iterator[None]:
-    """While it lasts, each of the ``places`` that runs on ``net_input`` calls ``see``.
-
-    With itself, queries' inputs ``x (T, B, d)``, keys' inputs ``y (S, B, d_y)``, and where they are
-    no padding: ``(T, B)`` and ``(S, B)``, true at real tokens.
-    """
-    encoder = net_input["src_tokens"].ne(pad).T  # (S, B)
-    decoder = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad).T  # (T, B)
-
-    def hook(place: Attention) -> Callable[[nn.Module, Any, Any], None]:
-        x_real = encoder if place.site == "encoder" else decoder
-        y_real = decoder if place.site == "decoder" else encoder
-
-        def called(module: Any, args: Any, kwargs: Any) -> None:
-            given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-            x, y = given["query"], given.get("key")
-            see(place, x, x if y is None or place.site != "cross" else y, x_real, y_real)
-
-        return called
-
-    handles = [
-        place.module.register_forward_pre_hook(hook(place), with_kwargs=True) for place in places
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -16,6 +16,7 @@ Shapes: ``Wq_i (h, d)``, ``Wk_i (h, d_y)``, ``bq_i (h)``, ``c_i (d_y)``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
 )
 from fairseq_collab.checkpoints.reparametrize.source import target_arch
 from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.variants import COLLABORATIVE
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
@@ -133,23 +135,19 @@ def with_collaborative(trained: Trained, weights: Mapping[Attention, dict[str, T
 
 
 def target_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:
-    """The options of the result's model.
+    """The options of the result's model, without those of the source's own attention.
 
     Args:
         key_dims: shared key dimensions of the attentions that become collaborative.
     """
     arch, given = target_arch(trained), trained.options
     known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-    kept = {name: given[name] for name in known if name in given and not _is_ours(name)}
+    own = {option.name for option in fields(COLLABORATIVE.options)}  # fairseq has none of these
+    kept = {name: given[name] for name in known if name in given and name not in own}
     model = OmegaConf.merge(known, kept, shape_options(trained, key_dims))
     values = OmegaConf.to_container(model, enum_to_str=True)
     assert isinstance(values, dict)
     return {**{str(name): value for name, value in values.items()}, "_name": arch}
-
-
-def _is_ours(name: str) -> bool:
-    """Options of the source's own attention; fairseq's transformer has none of these names."""
-    return name.startswith("key_dim") or name in ("attention_scale", "value_init", "mixing_init")
 
 
 def shape_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from fairseq import utils
 from torch import Tensor, nn
 
+from collab_common.progress import bar
 from fairseq_collab.attention import CollaborativeAttention
 
 #: Parts of a collaborative attention that score.
@@ -37,7 +38,6 @@ def distil(
     *,
     learning_rate: float = LEARNING_RATE,
     seed: int = 1,
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = lambda items: items,
 ) -> list[float]:
     """Train ``result`` in place for ``updates`` batches of ``inputs``; the loss of each.
 
@@ -54,20 +54,17 @@ def distil(
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=updates)
     order = list(inputs)
     random.Random(seed).shuffle(order)
-    device = parameters[0].device
     losses = []
-    for net_input in progress(itertools.islice(itertools.cycle(order), updates)):
-        if device.type == "cuda":
-            net_input = utils.move_to_cuda(net_input)
+    for batch in bar("distillation", [*itertools.islice(itertools.cycle(order), updates)]):
+        net_input = utils.apply_to_sample(lambda tensor: tensor.to(parameters[0].device), batch)
         read = net_input.get("prev_output_tokens", net_input["src_tokens"])
         loss = divergence(trained, result, net_input, read.ne(pad))
-        gradients = torch.autograd.grad(loss, parameters)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+        optimiser.zero_grad()
+        loss.backward(inputs=parameters)
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimiser.step()
         schedule.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     optimiser.zero_grad()
     return losses
 

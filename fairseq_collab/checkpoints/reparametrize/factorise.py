@@ -94,8 +94,8 @@ class Problem:
             )
         self.wq, self.wk = wq.double(), wk.double()
         self.heads, self.head_size = wq.shape[:2]
-        self.query_root = _root(query_metric, self.wq)
-        self.key_root = _root(key_metric, self.wk)
+        self.query_root = _ridged_root(query_metric, self.wq)
+        self.key_root = _ridged_root(key_metric, self.wk)
         p = _whiten(self.wq, self.query_root).mT  # (H, d, h)
         q = _whiten(self.wk, self.key_root).mT  # (H, d_y, h)
         self.slices = Slices(p, q)
@@ -164,8 +164,11 @@ def factorise(
         raise ValueError(f"key dimension {key_dim} is not within 1 and {problem.largest_key_dim}")
     if key_dim == problem.largest_key_dim:
         return copied(problem)
-    if not problem.slices.energy():
-        return _nothing(problem, key_dim)
+    if not problem.slices.energy():  # heads that score nothing
+        whole = copied(problem)
+        parts = (whole.query[:key_dim], whole.key[:key_dim], whole.mixing[:, :key_dim])
+        query, key, mixing = map(torch.zeros_like, parts)
+        return Factors(query, key, mixing, error=0.0, start_error=0.0, steps=0)
     start = problem.start(key_dim)
     left, right = _bases(problem, key_dim)
     core = Slices(left.T @ problem.slices.p, right.T @ problem.slices.q)
@@ -174,12 +177,12 @@ def factorise(
     starts = [small, *(_disturbed(small, generator) for _ in range(restarts))]
     found = [minimise(core, one, max_steps) for one in starts]
     best, _ = min(found, key=lambda one: one[1][-1])
-    whole = Terms(best.u @ left.T, best.v @ right.T, best.n)
+    terms = Terms(best.u @ left.T, best.v @ right.T, best.n)
     return Factors(
-        query=_unwhiten(whole.u, problem.query_root),
-        key=_unwhiten(whole.v, problem.key_root),
-        mixing=whole.n.T.contiguous(),
-        error=relative_error(problem.slices, whole),
+        query=_unwhiten(terms.u, problem.query_root),
+        key=_unwhiten(terms.v, problem.key_root),
+        mixing=terms.n.T.contiguous(),
+        error=relative_error(problem.slices, terms),
         start_error=relative_error(problem.slices, start),
         steps=sum(len(errors) - 1 for _, errors in found),
     )
@@ -191,15 +194,6 @@ def copied(problem: Problem) -> Factors:
     mixing = torch.nn.functional.one_hot(owner, problem.heads).T  # (H, K)
     query, key = problem.wq.flatten(0, 1), problem.wk.flatten(0, 1)
     return Factors(query, key, mixing.to(query), error=0.0, start_error=0.0, steps=0)
-
-
-def _nothing(problem: Problem, key_dim: int) -> Factors:
-    """Heads that score nothing, exactly."""
-    shapes = ((key_dim, problem.wq.size(2)), (key_dim, problem.wk.size(2)))
-    query, key, mixing = (
-        problem.wq.new_zeros(shape) for shape in (*shapes, (problem.heads, key_dim))
-    )
-    return Factors(query, key, mixing, error=0.0, start_error=0.0, steps=0)
 
 
 def mean_correction(problem: Problem, factors: Factors, query_mean: Tensor) -> Tensor:
@@ -234,16 +228,25 @@ def relative_error_of(problem: Problem, factors: Factors) -> float:
     return relative_error(problem.slices, Terms(u, v, factors.mixing.T))
 
 
-def _root(metric: Tensor | None, weights: Tensor) -> Tensor | None:
-    """The symmetric square root ``(d, d)`` of a metric with its ridge."""
+def _ridged_root(metric: Tensor | None, weights: Tensor) -> Tensor | None:
+    """The root ``(d, d)`` of a metric with its ridge."""
     if metric is None:
         return None
     size = weights.size(2)
     if metric.shape != (size, size):
         raise ValueError(f"a metric is {tuple(metric.shape)}, but the inputs have size {size}")
-    values, vectors = torch.linalg.eigh(metric.to(weights))
-    values = values.clamp_min(0) + RIDGE * values.clamp_min(0).mean()
-    return (vectors * values.sqrt()) @ vectors.T
+    return root(metric.to(weights), RIDGE)
+
+
+def root(matrix: Tensor, ridge: float = 0.0) -> Tensor:
+    """The symmetric root of a symmetric, positive semi-definite matrix ``(d, d)``.
+
+    Args:
+        ridge: share of the mean eigenvalue that is added to all.
+    """
+    values, vectors = torch.linalg.eigh(matrix)
+    values = values.clamp_min(0)
+    return (vectors * (values + ridge * values.mean()).sqrt()) @ vectors.T
 
 
 def _whiten(weights: Tensor, root: Tensor | None) -> Tensor:

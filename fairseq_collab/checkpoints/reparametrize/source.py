@@ -10,36 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel, TransformerModelBase
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.families import family_of
 from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
-from fairseq_collab.models.base import HeadModel
-from fairseq_collab.models.language_models import HeadLanguageModel
-from fairseq_collab.models.masked_lm import HeadRoberta
 from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import CONCATENATED
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED
 
-#: fairseq's classes, exactly (a class derived from one may compute something else), and what
-#: becomes of them.
-_STOCK: dict[type, str] = {
-    TransformerModel: "transformer_collab",
-    TransformerModelBase: "transformer_collab",
-    TransformerLanguageModel: "transformer_lm_collab",
-    RobertaModel: "roberta_collab",
-}
-#: Our own families; of encoder-decoder models those with concatenated heads alone.
-_OURS: dict[type[HeadModel], str] = {
-    HeadTransformer: "transformer_collab",
-    HeadLanguageModel: "transformer_lm_collab",
-    HeadRoberta: "roberta_collab",
-}
 #: The weights of each of fairseq's attentions that score.
 _SCORING = ("q_proj.weight", "k_proj.weight")
 
@@ -60,30 +41,32 @@ def load(path: Path, data: Path | None = None) -> Trained:
 def check(trained: Trained) -> None:
     """Refuse a model that has no collaborative twin, and attentions that have none."""
     target_arch(trained)
-    found = attentions(trained.model)
-    for one in found:
+    first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
+    for one in attentions(trained.model):
         check_attention(one, trained.path)
-    check_head_counts(found, trained.path)
+        other = first.setdefault(one.site == "encoder", one)
+        heads, expected = one.module.num_heads, other.module.num_heads
+        if heads != expected:
+            what = f"{one} has {heads} heads and {other} has {expected}"
+            todo = "models with pruned heads cannot be re-parametrised"
+            raise UserError(what, trained.path, todo)
 
 
 def target_arch(trained: Trained) -> str:
     """The architecture with collaborative heads that goes with a model."""
     model, path = trained.model, trained.path
-    if type(model) in _STOCK:
-        return _STOCK[type(model)]
     if any(isinstance(module, CollaborativeAttention) for module in model.modules()):
         todo = "give the model that it was made from, or train with --key-dim"
         raise UserError("its heads are collaborative already", path, todo)
-    for ours, arch in _OURS.items():
-        if isinstance(model, ours) and (
-            ours is not HeadTransformer or model.variant is CONCATENATED
-        ):
-            return arch
-    raise UserError(
-        f"a {type(model).__name__} is none of the models that can be re-parametrised",
-        path,
-        "give a transformer, transformer_lm, roberta or transformer_headsize_n",
-    )
+    family = family_of(type(model))
+    other_heads = isinstance(model, HeadTransformer) and model.variant is not CONCATENATED
+    if family is None or other_heads:
+        raise UserError(
+            f"a {type(model).__name__} is none of the models that can be re-parametrised",
+            path,
+            "give a transformer, transformer_lm, roberta or transformer_headsize_n",
+        )
+    return f"{family.prefix}{COLLABORATIVE.name}"
 
 
 def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
@@ -117,14 +100,3 @@ def check_attention(one: Attention, path: Path) -> None:
         raise UserError(f"{one}: {type(module).__name__} is an unknown attention", path)
     elif module.bias_k is not None or module.add_zero_attn:
         raise UserError(f"{one}: it attends to a constant key (add_bias_kv)", path)
-
-
-def check_head_counts(found: list[Attention], path: Path) -> None:
-    """All attentions of the encoder, and all of the decoder, must have as many heads."""
-    first: dict[bool, Attention] = {}
-    for one in found:
-        other = first.setdefault(one.site == "encoder", one)
-        heads, expected = one.module.num_heads, other.module.num_heads
-        if heads != expected:
-            todo = "models with pruned heads cannot be re-parametrised"
-            raise UserError(f"{one} has {heads} heads and {other} has {expected}", path, todo)

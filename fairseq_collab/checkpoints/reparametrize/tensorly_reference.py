@@ -24,9 +24,7 @@ TOLERANCE = 1e-6
 MAX_SWEEPS = 100
 
 
-def tensorly_factors(
-    problem: Problem, key_dim: int, *, seed: int = 1, max_sweeps: int = MAX_SWEEPS
-) -> Factors:
+def tensorly_factors(problem: Problem, key_dim: int, *, seed: int = 1) -> Factors:
     """Factors of the weights of ``problem``, whose metrics are not used.
 
     In single precision, that of trained weights.
@@ -40,16 +38,9 @@ def tensorly_factors(
     if key_dim == problem.largest_key_dim:
         return copied(problem)
     stack = (problem.wq.mT @ problem.wk).float().cpu()  # (H, d, d_y)
+    search = {"init": "random", "tol": TOLERANCE, "random_state": seed, "return_errors": True}
     with tensorly.backend_context("pytorch"):
-        tensor, errors = parafac(
-            stack,
-            key_dim,
-            n_iter_max=max_sweeps,
-            init="random",
-            tol=TOLERANCE,
-            random_state=seed,
-            return_errors=True,
-        )
+        tensor, errors = parafac(stack, key_dim, n_iter_max=MAX_SWEEPS, **search)
     mixing, query, key = (factor.to(problem.wq) for factor in tensor.factors)  # (H|d|d_y, K)
     mixing = mixing * tensor.weights.to(mixing)
     factors = Factors(query.T, key.T, mixing, math.nan, None, len(errors))

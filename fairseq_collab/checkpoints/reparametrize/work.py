@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,16 @@ from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate, convert, factorise
-from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem
+from fairseq_collab.checkpoints.reparametrize import calibrate, convert
+from fairseq_collab.checkpoints.reparametrize.factorise import (
+    Factors,
+    Problem,
+    factorise,
+    relative_error_of,
+)
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_collab.metrics.model_bleu import bleu
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
 
 # ---- what the options say ------------------------------------------------------------------------
@@ -35,7 +41,7 @@ def chosen_dims(args: Namespace, trained: Trained) -> dict[Attention, int]:
     Raises:
         UserError: one is out of range, or fits no layer.
     """
-    lists = {site: _listed(site, args, trained) for site in SITES}
+    lists = {site: _listed(site, args, len(found)) for site, found in trained.attentions.items()}
     if args.key_dim is None and not any(lists.values()):
         return {}
     dims = {}
@@ -58,12 +64,9 @@ def chosen_dims(args: Namespace, trained: Trained) -> dict[Attention, int]:
     for place in attentions(trained.model):
         size = place.module.q_proj.out_features
         if place not in dims and size != place.module.embed_dim:  # the only size that fits there
-            raise UserError(
-                f"{place}: heads of size {size // place.module.num_heads} cannot be left as they "
-                "are",
-                trained.path,
-                "give a key dimension for them, too",
-            )
+            size //= place.module.num_heads
+            what = f"{place}: heads of size {size} cannot be left as they are"
+            raise UserError(what, trained.path, "give a key dimension for them, too")
     return dims
 
 
@@ -81,9 +84,8 @@ def chosen_places(args: Namespace, trained: Trained) -> list[Attention]:
     return places
 
 
-def _listed(site: str, args: Namespace, trained: Trained) -> list[int] | None:
+def _listed(site: Site, args: Namespace, layers: int) -> list[int] | None:
     option, text = f"--key-dim-in-{site}", getattr(args, f"key_dim_in_{site}")
-    layers = sum(place.site == site for place in attentions(trained.model))
     if text is not None and not layers:
         raise UserError("the model has no such attention", option, "leave the option out")
     try:
@@ -95,40 +97,13 @@ def _listed(site: str, args: Namespace, trained: Trained) -> list[int] | None:
 # ---- the work ------------------------------------------------------------------------------------
 
 
-def smallest(low: int, high: int, good: Callable[[int], bool]) -> int:
-    """The smallest ``K`` in ``low .. high`` with ``good(K)``, if goodness grows with ``K``.
+def smallest(largest: int, good: Callable[[int], bool]) -> int:
+    """The smallest ``K`` in ``1 .. largest`` with ``good(K)``, if goodness grows with ``K``.
 
-    ``high`` is taken to be good (``K = H h`` is exact) and never asked for.  Where goodness does
-    not quite grow with ``K``, the result is still good, and ``K - 1`` was not, or is ``low``.
+    ``largest`` is taken to be good (``K = H h`` is exact) and never asked for.  Where goodness does
+    not quite grow with ``K``, the result is still good, and ``K - 1`` was not, or is 0.
     """
-    while low < high:
-        middle = (low + high) // 2
-        if good(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How well one attention was factorised.
-
-    Attributes:
-        start_error, error: relative errors of the block start and of the result, in the metric
-            that was minimised.
-        logit_error: root mean square of what the centred logits lose, over that of the logits, on
-            the calibration sentences; None without any.
-    """
-
-    site: str
-    layer: int
-    key_dim: int
-    start_error: float | None
-    error: float
-    logit_error: float | None
-    steps: int
-    seconds: float
+    return 1 + bisect_left(range(1, largest), True, key=good)
 
 
 @dataclass(frozen=True)
@@ -144,6 +119,11 @@ class Part:
     scores: Problem | None = None
     query_mean: Tensor | None = None
 
+    def logit_error(self, factors: Factors) -> float | None:
+        """Root mean square of what the centred logits lose on the calibration sentences, over that
+        of the logits; None without any."""
+        return None if self.scores is None else relative_error_of(self.scores, factors)
+
 
 class Reparametrizer:
     """Factorises attentions of one model, with the options of the command."""
@@ -155,7 +135,7 @@ class Reparametrizer:
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:
             self.inputs = calibrate.sentences(trained, args.subset, args.calibration)
-            moments = calibrate.moments(trained, self.inputs, places, partial(bar, "calibration"))
+            moments = calibrate.moments(trained, self.inputs, places)
         for place in places:
             wq, wk, _ = convert.head_weights(place.module)
             if seen := moments.get(place):
@@ -165,45 +145,54 @@ class Reparametrizer:
             else:
                 self.parts[place] = Part(Problem(wq, wk))
 
-    def factors(self, place: Attention, key_dim: int) -> Factors:
+    def factors(self, part: Part, key_dim: int) -> Factors:
         """Factors of one attention with the chosen method."""
-        problem, args = self.parts[place].problem, self.args
+        args = self.args
         if args.method == "tensorly":
-            return tensorly_factors(problem, key_dim, seed=args.seed)
+            return tensorly_factors(part.problem, key_dim, seed=args.seed)
         steps = 0 if args.method == "block" else args.steps
-        return factorise.factorise(
-            problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
+        return factorise(
+            part.problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
         )
 
-    def logit_error(self, place: Attention, factors: Factors) -> float | None:
-        scores = self.parts[place].scores
-        return None if scores is None else factorise.relative_error_of(scores, factors)
+    def model(self, key_dims: Mapping[Attention, int]) -> tuple[Trained, list[dict[str, Any]]]:
+        """The result, and how well each attention was factorised.
 
-    def model(self, key_dims: Mapping[Attention, int]) -> tuple[Trained, list[Fit]]:
-        """The result, and the fit of each attention."""
+        Errors are those of :class:`.Factors`, of the start and of the result, in the metric that
+        was minimised, and of :meth:`Part.logit_error`.
+        """
         weights, fits = {}, []
         for place, key_dim in bar("attentions", list(key_dims.items())):
             part, began = self.parts[place], time.perf_counter()
-            factors = self.factors(place, key_dim)
+            factors = self.factors(part, key_dim)
             weights[place] = convert.collaborative_weights(
                 place.module, part.problem, factors, part.query_mean, self.args.exportable
             )
-            errors = (factors.start_error, factors.error, self.logit_error(place, factors))
-            seconds = round(time.perf_counter() - began, 3)
-            fits.append(Fit(place.site, place.layer, key_dim, *errors, factors.steps, seconds))
+            fits.append(
+                {
+                    "site": place.site,
+                    "layer": place.layer,
+                    "key_dim": key_dim,
+                    "start_error": factors.start_error,
+                    "error": factors.error,
+                    "logit_error": part.logit_error(factors),
+                    "steps": factors.steps,
+                    "seconds": round(time.perf_counter() - began, 3),
+                }
+            )
         return convert.with_collaborative(self.trained, weights), fits
 
     def within_error(self, budget: float) -> dict[Attention, int]:
         """The smallest key dimension of each attention whose logit error is at most ``budget``."""
 
-        def found(place: Attention, part: Part) -> int:
-            def good(key_dim: int) -> bool:
-                error = self.logit_error(place, self.factors(place, key_dim))
-                return error is not None and error <= budget
+        def good(part: Part, key_dim: int) -> bool:
+            error = part.logit_error(self.factors(part, key_dim))
+            return error is not None and error <= budget
 
-            return smallest(1, part.problem.largest_key_dim, good)
-
-        return {place: found(place, part) for place, part in bar("budget", [*self.parts.items()])}
+        return {
+            place: smallest(part.problem.largest_key_dim, partial(good, part))
+            for place, part in bar("budget", [*self.parts.items()])
+        }
 
     def within_bleu(self, drop: float) -> dict[Attention, int]:
         """One key dimension for all attentions, the smallest that loses at most ``drop`` BLEU."""
@@ -221,4 +210,4 @@ class Reparametrizer:
             return found >= whole - drop
 
         say(f"{self.trained.path}: {whole:.2f} BLEU on {subset}")
-        return dims(smallest(1, max(largest.values()), good))
+        return dims(smallest(max(largest.values()), good))
