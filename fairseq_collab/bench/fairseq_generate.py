@@ -1,7 +1,7 @@
 """The real ``fairseq-generate``, start to end: trained models beside their twins, or one another.
 
-Its own clock is the one of its last line, ``Translated N sentences (T tokens) in ... (S
-sentences/s, ...)``, which runs while it searches: no loading, no detokenising.
+Its own clock is the one of its last line, which runs while it searches: no loading, no
+detokenising.
 """
 
 from __future__ import annotations
@@ -21,17 +21,13 @@ import numpy as np
 
 import fairseq_collab
 from collab_common.errors import UserError
-from fairseq_collab.bench.models import STOCK
+from collab_common.provenance import circumstances
+from fairseq_collab.bench.models import STOCK, trained_pairs
 from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.timing import compare
-from fairseq_collab.bench.trained import trained_pairs, write_twin
-from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data
-from fairseq_collab.metrics.provenance import circumstances
+from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data, save
+from fairseq_collab.runs.fairseq_output import Translated, last_line, translated
 
-#: fairseq-generate's own last words.
-_TRANSLATED = re.compile(
-    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) .*?\(([\d.]+) sentences/s"
-)
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3
 #: How often each model of a pair is run.
@@ -44,26 +40,24 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished ``fairseq-generate``: seconds by its own clock and by ours, and its output.
+    """A finished ``fairseq-generate``: what it says at its end, seconds by our clock, its output.
 
     Attributes:
-        tokens: of the best translations, ends of sentences included.
         lines: ``H-`` and ``D-`` lines.
     """
 
-    translating: float
+    told: Translated
     wall: float
-    sentences: int
-    tokens: int
     lines: list[str]
+
+    @property
+    def translating(self) -> float:
+        """Seconds by its own clock."""
+        return self.told.sentences / self.told.speed
 
 
 def translate(path: Path, settings: Settings) -> Finished:
-    """Translate the test set with the real command.
-
-    Raises:
-        UserError: it failed.
-    """
+    """Translate the test set with the real command; raises UserError if it fails."""
     command = [
         *(str(Path(sys.executable).with_name("fairseq-generate")), str(settings.data)),
         *("--user-dir", str(Path(fairseq_collab.__file__).parent), "--path", str(path)),
@@ -75,17 +69,14 @@ def translate(path: Path, settings: Settings) -> Finished:
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     wall = time.perf_counter() - start
-    found = _TRANSLATED.search(done.stdout + done.stderr)
+    found = translated(done.stdout + done.stderr)
     if done.returncode or found is None:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise UserError(f"fairseq-generate failed: {last}", path)
-    number, tokens = (int(count.replace(",", "")) for count in found.group(1, 2))
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("H-", "D-"))]
-    return Finished(number / float(found[3]), wall, number, tokens, lines)
+        raise UserError(f"fairseq-generate failed: {last_line(done.stderr)}", path)
+    return Finished(found, wall, re.findall(r"^[HD]-.*", done.stdout, re.MULTILINE))
 
 
 def in_turn(
-    models: Sequence[Path], rounds: int, settings: Settings, say: Callable[[str], None]
+    models: Sequence[Path], rounds: int, settings: Settings, say: Callable[[str], object]
 ) -> list[list[Finished]]:
     """Translate with all models, so many rounds, every other one backwards.
 
@@ -106,19 +97,21 @@ def in_turn(
 def run(settings: Settings) -> Iterator[Record]:
     """Both models of each pair in turn: two records, by either clock.
 
+    With one matrix library only: starting fairseq takes longer than what it would show.
+
     Raises:
         UserError: a command failed, or the two translations differ.
     """
     turns = 1 if settings.quick else TURNS
-    for pair in trained_pairs(settings):
+    for pair in () if settings.main_only else trained_pairs(settings):
         with tempfile.TemporaryDirectory() as folder:
-            twin = Path(folder) / "twin.pt"
-            write_twin(pair, twin)
-            files = (twin, pair.path) if pair.twin_is_stock else (pair.path, twin)
+            files = Path(folder, "stock.pt"), Path(folder, "ours.pt")
+            for trained, file in zip((pair.stock, pair.ours), files, strict=True):
+                save(trained, file)
             stock, ours = in_turn(files, turns, settings, lambda _: None)
         for one, other in zip(stock, ours, strict=True):
             check_files(one.lines, other.lines)
-        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].sentences)
+        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].told.sentences)
         labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
         labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
         for case, field in (("its own clock", "translating"), ("start to end", "wall")):
@@ -136,9 +129,9 @@ def check_files(stock: list[str], ours: list[str]) -> None:
         raise UserError(
             f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
         )
-    for one, other in zip(stock, ours, strict=True):
+    for lines in zip(stock, ours, strict=True):
         (name, score, text), (own_name, own_score, own_text) = (
-            line.split("\t", 2) for line in (one, other)
+            line.split("\t", 2) for line in lines
         )
         alike = (name, text) == (own_name, own_text)
         if not alike or abs(float(score) - float(own_score)) > SCORE_TOLERANCE:
@@ -199,25 +192,21 @@ def summarise(
     A ratio is the sentences/s of a model to those of the first model in the same round, so that
     what slows the machine for longer than a round slows both.
     """
-    speeds = [np.array([one.sentences / one.translating for one in rounds]) for rounds in found]
-    return [
-        {
-            "name": name,
-            "file": str(model),
-            "rounds": [
-                {
-                    "sentences": one.sentences,
-                    "sentences_per_second": round(float(rate), 2),  # as it was printed
-                    "target_tokens": one.tokens,
-                    "wall_seconds": round(one.wall, 2),
-                }
-                for one, rate in zip(rounds, speed, strict=True)
-            ],
-            "sentences_per_second": spread(speed),
-            "ratio": spread(speed / speeds[0]),
-        }
-        for model, name, rounds, speed in zip(models, names, found, speeds, strict=True)
-    ]
+    speeds = [np.array([one.told.speed for one in rounds]) for rounds in found]
+    records = []
+    for model, name, rounds, speed in zip(models, names, found, speeds, strict=True):
+        told = [
+            {
+                "sentences": one.told.sentences,
+                "sentences_per_second": one.told.speed,
+                "target_tokens": one.told.tokens,
+                "wall_seconds": round(one.wall, 2),
+            }
+            for one in rounds
+        ]
+        spreads = {"sentences_per_second": spread(speed), "ratio": spread(speed / speeds[0])}
+        records.append({"name": name, "file": str(model), "rounds": told, **spreads})
+    return records
 
 
 def spread(values: Any) -> dict[str, float]:

@@ -7,6 +7,7 @@ repeats one program and cannot take turns (and its module needs setuptools to be
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.bench.settings import Budget, Record
 
-Program = Callable[[Any], object]
+Program = Callable[[Any], Any]
 
 
 def timed(
@@ -29,7 +30,7 @@ def timed(
     pairs: Iterable[tuple[str, str]],
 ) -> Iterator[Record]:
     """Time programs in turn: a record for each pair of their names, ``against`` and ``model``."""
-    turns = np.array(in_turn([*programs.values()], items, budget))  # (turns, programs)
+    turns = np.array([*in_turn([*programs.values()], items, budget)])  # (turns, programs)
     times = dict(zip(programs, turns.T, strict=True))
     for against, model in pairs:
         found = compare(times[against], times[model])
@@ -38,31 +39,26 @@ def timed(
 
 def in_turn(
     programs: Sequence[Program], items: Sequence[Any], budget: Budget
-) -> list[tuple[float, ...]]:
-    """Time all ``programs`` on one item after the other, the order reversed every other time.
+) -> Iterator[list[float]]:
+    """Time all ``programs`` on one item after the other: the seconds of each, a list a turn.
 
-    Goes over the items again if need be, until the budget is spent.  The caller has warmed the
-    programs up.
-
-    Returns:
-        The seconds of each program, in the order of ``programs``, one tuple a turn.
+    Goes over the items again if need be, until the budget is spent; the order of the programs is
+    reversed every other time.  The caller has warmed them up.
     """
     # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
     order = random.Random(1).sample(items, len(items))
     seconds, least = budget
-    found: list[tuple[float, ...]] = []
-    start, passes = clock(), 0
-    while True:
-        for place, item in enumerate(order):
-            times = [0.0] * len(programs)
-            for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
-                begin = clock()
-                programs[i](item)
-                times[i] = clock() - begin
-            found.append(tuple(times))
-            if len(found) >= least and clock() - start >= seconds:
-                return found
-        passes += 1
+    start = clock()
+    for turn in itertools.count():
+        passes, place = divmod(turn, len(order))
+        times = [0.0] * len(programs)
+        for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
+            begin = clock()
+            programs[i](order[place])
+            times[i] = clock() - begin
+        yield times
+        if turn + 1 >= least and clock() - start >= seconds:
+            return
 
 
 def clock() -> float:

@@ -16,9 +16,8 @@ from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import write_atomic, write_json
 from fairseq_collab.bench import fairseq_generate, report
-from fairseq_collab.bench.figure import draw
 from fairseq_collab.bench.run import run
-from fairseq_collab.bench.settings import DEVICES, DTYPES, PARTS, PRESETS, USUAL, Settings
+from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, Settings
 from fairseq_collab.checkpoints.opener import check_data
 
 
@@ -37,8 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"parts to run (default: {names(PARTS)})")  # fmt: skip
     add("--quick", action="store_true", help="some minutes; says little")
     add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
-    add("--device", choices=DEVICES, default="cpu")
-    add("--dtype", choices=DTYPES, default="float32", help="bfloat16: on a GPU")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: on a GPU")
     add("--seed", type=int, default=1, help="of weights and sentences")
     add("--data", metavar="DIR", help="real sentences: a folder for fairseq")
     add("--checkpoint", metavar="FILE",
@@ -116,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         runs = [run(settings, args.only, command)]
         write_json(out, runs[0])
-    drawn, figure = draw(runs), out.with_suffix(".png")
+    drawn, figure = report.draw(runs), out.with_suffix(".png")
     if drawn is not None:
         atomic.write(figure, partial(drawn.savefig, format="png", dpi=150))
     if args.report:
