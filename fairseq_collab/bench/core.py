@@ -115,7 +115,7 @@ def run(settings: Settings) -> Iterator[Record]:
         # Self-attention over so many steps, with a reorder of beams after each.
         x, orders = inputs(steps, rows, settings), beam_orders(rows, steps, settings)
         decoders = {name: partial(decode_steps, core, x, orders) for name, core in cores.items()}
-        labels = {"case": f"decoding, {rows} rows (beam {BEAM}), {steps} steps"}
+        labels: Record = {"case": f"decoding, {rows} rows (beam {BEAM}), {steps} steps"}
         labels |= {"work": steps, "unit": "steps"}
         yield from compared(decoders, min(steps, 6), steps, budget, labels, settings)
     for length, batch in length_cases:

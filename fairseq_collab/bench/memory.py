@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 
-P, R = ParamSpec("P"), TypeVar("R")
+R = TypeVar("R")
 
 
 # ---- peak memory ---------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def run(settings: Settings) -> Iterator[Record]:
             yield in_own_process("benchmark of memory", peak, settings, preset, variant)
 
 
-def in_own_process(where: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def in_own_process(where: str, function: Callable[..., R], *arguments: Any) -> R:
     """Call a function in a new process.
 
     Raises:
@@ -54,7 +54,7 @@ def in_own_process(where: str, function: Callable[P, R], *args: P.args, **kwargs
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
-            return pool.submit(function, *args, **kwargs).result()
+            return pool.submit(function, *arguments).result()
         except Exception as error:  # whatever a process of a measurement dies of
             raise UserError(f"{type(error).__name__}: {error}", where) from error
 
