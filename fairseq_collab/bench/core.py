@@ -12,7 +12,7 @@ Shapes: ``d`` 512, ``H`` 8, beam 5, ``rows`` sentences times beams, time first; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from fairseq_collab.attention.beams import (
 from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 from fairseq_collab.bench.settings import BEAM, Budget, Record, Settings
-from fairseq_collab.bench.timing import Program, timed, unequal
+from fairseq_collab.bench.timing import Programs, timed, unequal
 from fairseq_collab.kernels.onednn import swap_linear
 
 DIM, HEADS = 512, 8
@@ -155,7 +155,7 @@ def inputs(steps: int, rows: int, settings: Settings) -> Tensor:
 
 
 def compared(
-    programs: Mapping[str, Program], first: Any, work: Any, budget: Budget, labels: Record,
+    programs: Programs, first: Any, work: Any, budget: Budget, labels: Record,
     settings: Settings,
 ) -> Iterator[Record]:  # fmt: skip
     """Check outputs on ``first``, and time ``work``."""

@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +37,7 @@ BATCH, SUBSET = 64, "test"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """A finished ``fairseq-generate``: what it says at its end, seconds by our clock, its output.
 
     Attributes:
@@ -49,11 +47,6 @@ class Finished:
     told: Translated
     wall: float
     lines: list[str]
-
-    @property
-    def translating(self) -> float:
-        """Seconds by its own clock."""
-        return self.told.sentences / self.told.speed
 
 
 def translate(path: Path, settings: Settings) -> Finished:
@@ -75,9 +68,7 @@ def translate(path: Path, settings: Settings) -> Finished:
     return Finished(found, wall, re.findall(r"^[HD]-.*", done.stdout, re.MULTILINE))
 
 
-def in_turn(
-    models: Sequence[Path], rounds: int, settings: Settings, say: Callable[[str], object]
-) -> list[list[Finished]]:
+def in_turn(models: Sequence[Path], rounds: int, settings: Settings) -> list[list[Finished]]:
     """Translate with all models, so many rounds, every other one backwards.
 
     Returns:
@@ -86,7 +77,7 @@ def in_turn(
     found: list[list[Finished]] = [[] for _ in models]
     for number in range(rounds):
         for i in range(len(models))[:: -1 if number % 2 else 1]:
-            say(f"round {number + 1} of {rounds}: {models[i]}")
+            print(f"round {number + 1} of {rounds}: {models[i]}", file=sys.stderr)
             found[i].append(translate(models[i], settings))
     return found
 
@@ -98,9 +89,6 @@ def run(settings: Settings) -> Iterator[Record]:
     """Both models of each pair in turn: two records, by either clock.
 
     With one matrix library only: starting fairseq takes longer than what it would show.
-
-    Raises:
-        UserError: a command failed, or the two translations differ.
     """
     turns = 1 if settings.quick else TURNS
     for pair in () if settings.main_only else trained_pairs(settings):
@@ -108,15 +96,18 @@ def run(settings: Settings) -> Iterator[Record]:
             files = Path(folder, "stock.pt"), Path(folder, "ours.pt")
             for trained, file in zip((pair.stock, pair.ours), files, strict=True):
                 save(trained, file)
-            stock, ours = in_turn(files, turns, settings, lambda _: None)
-        for one, other in zip(stock, ours, strict=True):
-            check_files(one.lines, other.lines)
-        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].told.sentences)
+            found = in_turn(files, turns, settings)
+        for stock, ours in zip(*found, strict=True):
+            check_files(stock.lines, ours.lines)
+        labels: Record = dict.fromkeys(("sentences", "work"), found[0][0].told.sentences)
         labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
         labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
-        for case, field in (("its own clock", "translating"), ("start to end", "wall")):
-            times = [[getattr(run, field) for run in runs] for runs in (stock, ours)]
-            yield {**labels, "case": f"fairseq-generate, {case}", **compare(*times)}
+        clocks = {
+            "its own clock": [[one.told.sentences / one.told.speed for one in f] for f in found],
+            "start to end": [[one.wall for one in f] for f in found],
+        }
+        for clock, times in clocks.items():
+            yield {**labels, "case": f"fairseq-generate, {clock}", **compare(*times)}
 
 
 def check_files(stock: list[str], ours: list[str]) -> None:
@@ -126,16 +117,13 @@ def check_files(stock: list[str], ours: list[str]) -> None:
         UserError: names the first line that does not.
     """
     if len(stock) != len(ours):
-        raise UserError(
-            f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
-        )
+        counts = f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
+        raise UserError(counts)
     for lines in zip(stock, ours, strict=True):
-        (name, score, text), (own_name, own_score, own_text) = (
-            line.split("\t", 2) for line in lines
-        )
-        alike = (name, text) == (own_name, own_text)
-        if not alike or abs(float(score) - float(own_score)) > SCORE_TOLERANCE:
-            raise UserError(f"translations differ in {name}: {text!r} and {own_text!r}")
+        names, scores, texts = zip(*(line.split("\t", 2) for line in lines), strict=True)
+        apart = abs(float(scores[0]) - float(scores[1]))
+        if len({*names}) + len({*texts}) > 2 or apart > SCORE_TOLERANCE:
+            raise UserError(f"translations differ in {names[0]}: {texts[0]!r} and {texts[1]!r}")
 
 
 # ---- any trained models --------------------------------------------------------------------------
@@ -151,7 +139,7 @@ def decoding(
     """
     check(Path(str(settings.data)), models, names)
     load = os.getloadavg()
-    found = in_turn(models, rounds, settings, lambda text: print(text, file=sys.stderr))
+    found = in_turn(models, rounds, settings)
     return {
         "version": VERSION,
         "command": command,
@@ -193,20 +181,24 @@ def summarise(
     what slows the machine for longer than a round slows both.
     """
     speeds = [np.array([one.told.speed for one in rounds]) for rounds in found]
-    records = []
-    for model, name, rounds, speed in zip(models, names, found, speeds, strict=True):
-        told = [
-            {
-                "sentences": one.told.sentences,
-                "sentences_per_second": one.told.speed,
-                "target_tokens": one.told.tokens,
-                "wall_seconds": round(one.wall, 2),
-            }
-            for one in rounds
-        ]
-        spreads = {"sentences_per_second": spread(speed), "ratio": spread(speed / speeds[0])}
-        records.append({"name": name, "file": str(model), "rounds": told, **spreads})
-    return records
+    return [
+        {
+            "name": name,
+            "file": str(model),
+            "rounds": [
+                {
+                    "sentences": one.told.sentences,
+                    "sentences_per_second": one.told.speed,
+                    "target_tokens": one.told.tokens,
+                    "wall_seconds": round(one.wall, 2),
+                }
+                for one in rounds
+            ],
+            "sentences_per_second": spread(speed),
+            "ratio": spread(speed / speeds[0]),
+        }
+        for model, name, rounds, speed in zip(models, names, found, speeds, strict=True)
+    ]
 
 
 def spread(values: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import statistics
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from fairseq_collab.bench.models import (
     variants,
 )
 from fairseq_collab.bench.settings import BEAM, PRESETS, Budget, Record, Settings
-from fairseq_collab.bench.timing import Program, timed, unequal
+from fairseq_collab.bench.timing import NamePairs, Programs, timed, unequal
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.kernels.onednn import OneDnnLinear
 
@@ -175,15 +175,18 @@ def run_alone(settings: Settings) -> Iterator[Record]:
 
 
 def compared(
-    labels: Record, pair: dict[str, Translator], case: Case, settings: Settings
-) -> Iterator[Record]:
-    """Check that two models translate alike, and time them."""
-    first, second = pair
-    found = sentences(pair[first].task, case, settings)
+    labels: Record, translators: dict[str, Translator], case: Case, settings: Settings,
+    pairs: NamePairs = (),
+) -> Iterator[Record]:  # fmt: skip
+    """Check that the first two models translate alike, and time them, or ``pairs`` of models."""
+    (first, one), (second, other), *others = translators.items()
+    found = sentences(one.task, case, settings)
     # The first translation is the warm-up, too.
-    ties = count_ties(pair, found, TIE[settings.dtype])
+    ties = count_ties({first: one, second: other}, found, TIE[settings.dtype])
+    for _, translator in others:
+        translator(found[0])
     labels = {**labels, **described(case, found, ties)}
-    yield from timed(labels, pair, found, case.budget, [(first, second)])
+    yield from timed(labels, translators, found, case.budget, pairs or [(first, second)])
 
 
 def sentences(task: Any, case: Case, settings: Settings) -> list[Any]:
@@ -200,7 +203,7 @@ def described(case: Case, found: list[Any], ties: int) -> Record:
     return {**labels, "sentences": sum(sizes), "work": work, "unit": "sentences"}
 
 
-def count_ties(pair: Mapping[str, Program], found: list[Any], tie: float) -> int:
+def count_ties(pair: Programs, found: list[Any], tie: float) -> int:
     """Best hypotheses of two models must be the same words, or equally good ones.
 
     In a long search, rounding sooner or later decides between two that are equally good.

@@ -22,7 +22,6 @@ from fairseq_collab.bench import generate, train
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.models import HEADSIZE, STOCK, Pair, Variant, random_pair
 from fairseq_collab.bench.settings import PRESETS, Record, Settings
-from fairseq_collab.bench.timing import timed
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import surgery
@@ -81,22 +80,18 @@ def pruned(pair: Pair, count: int, case: Case, settings: Settings) -> Iterator[R
     Raises:
         UserError: the pruned model translates otherwise than the masked one.
     """
-    whole, task = pair.ours, pair.ours.task
+    whole = pair.ours
     kept = random_heads(whole.heads, dict.fromkeys(SITES, count), settings.seed)
     small = surgery.pruned(whole, kept).model
     name = f"{HEADSIZE}, {count} of {whole.heads['encoder'][0]} heads"
     # The whole model is copied, since preparing it for inference changes it.
-    models = {WHOLE: copy.deepcopy(whole.model), STOCK: pair.stock.model, name: small}
-    programs = {n: Translator(model, task, case, settings) for n, model in models.items()}
-    found = generate.sentences(task, case, settings)
-    masks = Translator(masked(whole, kept), task, case, settings)
-    alike = {MASKED: masks, name: programs[name]}
-    ties = generate.count_ties(alike, found, generate.TIE[settings.dtype])
-    for warm in (WHOLE, STOCK):  # ours is warm already
-        programs[warm](found[0])
+    models = {MASKED: masked(whole, kept), name: small}
+    models |= {WHOLE: copy.deepcopy(whole.model), STOCK: pair.stock.model}
+    translators = {n: Translator(m, whole.task, case, settings) for n, m in models.items()}
     labels = {"part": "grouped", "measure": "translation", "preset": pair.preset}
-    labels |= generate.described(case, found, ties) | parameters(small, whole.model)
-    yield from timed(labels, programs, found, case.budget, [(WHOLE, name), (STOCK, name)])
+    labels |= parameters(small, whole.model)
+    pairs = [(WHOLE, name), (STOCK, name)]
+    yield from generate.compared(labels, translators, case, settings, pairs)
 
 
 def masked(trained: Trained, kept: Kept) -> Any:

@@ -3,9 +3,8 @@
 ``memory``    peak resident memory of a process that builds one model and translates one batch.
               Memory is counted by process, so every model is measured in one of its own.  On a GPU
               the peak is that of torch's allocator.
-``counters``  cache bytes, read from the caches of a model that has decoded some steps, which must
-              be those of :mod:`fairseq_collab.metrics.cost`; copies, counted while torch runs one
-              more step, the reorder of its beams included.
+``counters``  cache bytes and multiply-adds of :mod:`fairseq_collab.metrics.cost`; copies, counted
+              while torch runs one step of decoding, the reorder of its beams included.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fairseq_collab  # noqa: F401  (registers the architectures in a process of its own)
 from collab_common.errors import UserError
-from fairseq_collab.attention import HeadAttention
 from fairseq_collab.bench.generate import Case, Translator, sentences
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant, build, variants
 from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
@@ -130,16 +128,35 @@ def run_counters(settings: Settings) -> Iterator[Record]:
     for preset in settings.presets:
         task = random_task(preset, SENTENCES, settings.seed)
         for variant in (None, *variants()):
-            model = build(variant, preset, task)
+            model = build(variant, preset, task).eval()
             name = variant.name if variant else STOCK
             labels = {"part": "counters", "preset": preset, "case": CASE, "model": name}
-            yield {**labels, "multiply_adds": multiply_adds(model), **decode(model)}
+            copies = count_copies(model)
+            counted = {"copies": copies.calls, "copied_bytes": copies.bytes}
+            yield {**labels, "multiply_adds": multiply_adds(model), **cache_bytes(model), **counted}
+
+
+def cache_bytes(model: Any) -> dict[str, int]:
+    """Bytes a token of keys and values: of a target token for each beam, of a source sentence's.
+
+    Without beams that share it, the latter is cached for each of them.
+    """
+    found, beams = cost(model), 1 if hasattr(model, "set_beam_size") else BEAM
+    return {
+        "cache_self_keys": found.key_bytes_per_target_token,
+        "cache_self_values": found.value_bytes_per_target_token,
+        "cache_cross_keys": beams * found.key_bytes_per_source_token,
+        "cache_cross_values": beams * found.value_bytes_per_source_token,
+    }
 
 
 @torch.no_grad()
-def decode(model: Any) -> dict[str, int]:
-    """Decode some steps and read the caches; one more, and count copies."""
-    model.eval()
+def count_copies(model: Any, state: dict[str, dict[str, Any]] | None = None) -> CopyCounter:
+    """Decode some steps, and one more, whose copies count.
+
+    Args:
+        state: where the caches of the first :data:`STEPS` and the last one are kept.
+    """
     if hasattr(model, "set_beam_size"):
         model.set_beam_size(BEAM)
     source = torch.full((SENTENCES, LENGTH), 5)
@@ -148,7 +165,7 @@ def decode(model: Any) -> dict[str, int]:
     encoded = model.encoder.reorder_encoder_out(encoded, order)
     tokens = torch.full((len(order), STEPS + 1), 5)
     rows = torch.arange(len(order)).view(-1, BEAM).flip(1).flatten()  # beams change places
-    state: dict[str, dict[str, Any]] = {}
+    state = {} if state is None else state
 
     def step(t: int) -> None:
         model.decoder(tokens[:, : t + 1], encoder_out=encoded, incremental_state=state)
@@ -156,34 +173,6 @@ def decode(model: Any) -> dict[str, int]:
 
     for t in range(STEPS):
         step(t)
-    caches = cache_bytes(model, state)
     with CopyCounter() as copies:
         step(STEPS)
-    return {**caches, "copies": copies.calls, "copied_bytes": copies.bytes}
-
-
-def cache_bytes(model: Any, state: Any) -> dict[str, int]:
-    """Bytes a token of keys and values, as they lie in ``state`` after :data:`STEPS` steps.
-
-    ``self``: of a target token, for each beam.  ``cross``: of a source token, for each sentence,
-    that is, of all its beams where they do not share it.
-    """
-    tokens = {"self": SENTENCES * BEAM * STEPS, "cross": SENTENCES * LENGTH}
-    totals = {f"cache_{site}_{what}": 0 for site in tokens for what in ("keys", "values")}
-    for layer in model.decoder.layers:
-        for site, attention in (("self", layer.self_attn), ("cross", layer.encoder_attn)):
-            for what, size in held(attention, state).items():
-                totals[f"cache_{site}_{what}"] += size // tokens[site]
-    counted = cost(model)
-    program = (counted.key_bytes_per_target_token, counted.value_bytes_per_target_token)
-    found = (totals["cache_self_keys"], totals["cache_self_values"])
-    assert program == found, f"cost says {program} bytes a target token, the caches hold {found}"
-    return totals
-
-
-def held(attention: Any, state: Any) -> dict[str, int]:
-    """Bytes of keys and values in the cache of one attention."""
-    if isinstance(attention, HeadAttention):
-        return attention.cache_bytes(state)
-    buffer = attention._get_input_buffer(state)  # fairseq's
-    return {what: buffer[f"prev_{what[:-1]}"].nbytes for what in ("keys", "values")}
+    return copies

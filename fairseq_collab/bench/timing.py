@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,26 +19,26 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.bench.settings import Budget, Record
 
-Program = Callable[[Any], Any]
+#: By name, as in tables: what is to be timed on an item.
+Programs = Mapping[str, Callable[[Any], Any]]
+#: What is to be compared: the names of *against* and *model*.
+NamePairs = Sequence[tuple[str, str]]
 
 
 def timed(
-    labels: Record,
-    programs: Mapping[str, Program],
-    items: Sequence[Any],
-    budget: Budget,
-    pairs: Iterable[tuple[str, str]],
+    labels: Record, programs: Programs, items: Sequence[Any], budget: Budget, pairs: NamePairs
 ) -> Iterator[Record]:
-    """Time programs in turn: a record for each pair of their names, ``against`` and ``model``."""
-    turns = np.array([*in_turn([*programs.values()], items, budget)])  # (turns, programs)
-    times = dict(zip(programs, turns.T, strict=True))
+    """Time the programs that are named in turn: a record for each pair, *against* and *model*."""
+    names = dict.fromkeys(itertools.chain.from_iterable(pairs))
+    turns = [*in_turn([programs[name] for name in names], items, budget)]
+    times = dict(zip(names, zip(*turns, strict=True), strict=True))
     for against, model in pairs:
         found = compare(times[against], times[model])
         yield {**labels, "model": model, "against": against, **found}
 
 
 def in_turn(
-    programs: Sequence[Program], items: Sequence[Any], budget: Budget
+    programs: Sequence[Callable[[Any], Any]], items: Sequence[Any], budget: Budget
 ) -> Iterator[list[float]]:
     """Time all ``programs`` on one item after the other: the seconds of each, a list a turn.
 

@@ -7,7 +7,7 @@ Before anything is timed, all models must have one loss on the first batch, with
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_collab.bench.models import STOCK, random_pair, variants
 from fairseq_collab.bench.settings import PRESETS, Budget, Record, Settings
-from fairseq_collab.bench.timing import timed, unequal
+from fairseq_collab.bench.timing import NamePairs, timed, unequal
 from fairseq_collab.bench.work import batches, random_task, real_task
 
 BATCHES = 8  # that are trained on, over and over
@@ -58,13 +58,9 @@ def sentences(preset: str, settings: Settings) -> tuple[Any, list[Any], str]:
 
 
 def updates(
-    labels: Record,
-    trainers: Mapping[str, Trainer],
-    found: list[Any],
-    budget: Budget,
-    settings: Settings,
-    pairs: Iterable[tuple[str, str]],
-) -> Iterator[Record]:
+    labels: Record, trainers: Mapping[str, Trainer], found: list[Any], budget: Budget,
+    settings: Settings, pairs: NamePairs,
+) -> Iterator[Record]:  # fmt: skip
     """Check that all trainers have one loss, and time their updates: a record a pair."""
     check_losses([loss(one, found[0]) for one in trainers.values()], TOLERANCE[settings.dtype])
     for one in trainers.values():  # the first update makes the optimiser and its state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.bench import core, fairseq_generate, generate, run, train
+from fairseq_collab.bench import core, fairseq_generate, generate, memory, run, train
 from fairseq_collab.bench.memory import CopyCounter
 from fairseq_collab.bench.models import (
     COLLAB,
@@ -20,14 +21,16 @@ from fairseq_collab.bench.models import (
     STOCK,
     Variant,
     architectures,
+    build,
     random_pair,
 )
-from fairseq_collab.bench.settings import Settings
+from fairseq_collab.bench.settings import BEAM, Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.commands import bench as command
 from fairseq_collab.kernels import onednn
+from fairseq_collab.metrics.cost import LENGTH
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 VARIANTS = [
@@ -175,6 +178,26 @@ def test_programs_take_turns() -> None:
     for item in (0, 1):
         first = sorted(turn[0][0] for turn in turns if turn[0][1] == item)
         assert first == ["a", "b"]
+
+
+@pytest.mark.parametrize("variant", [None, Variant(HEADSIZE), Variant(COLLAB, 8)])
+def test_cache_bytes_are_those_of_the_caches(variant: Variant | None) -> None:
+    """As they lie in the state of a decoder that has made some steps."""
+    model = build(variant, "tiny", random_task("tiny", 4, seed=1)).eval()
+    state: dict[str, Any] = {}
+    memory.count_copies(model, state)
+    steps, rows = memory.STEPS + 1, memory.SENTENCES * BEAM
+    found: dict[str, float] = Counter()
+    for layer in model.decoder.layers:
+        for site, attention in (("self", layer.self_attn), ("cross", layer.encoder_attn)):
+            tokens = steps * rows if site == "self" else LENGTH * memory.SENTENCES
+            if variant is None:
+                buffer = attention._get_input_buffer(state)
+                held = {f"{kind}s": buffer[f"prev_{kind}"].nbytes for kind in ("key", "value")}
+            else:
+                held = attention.cache_bytes(state)
+            found.update({f"cache_{site}_{kind}": size / tokens for kind, size in held.items()})
+    assert memory.cache_bytes(model) == found
 
 
 def test_copies_are_counted() -> None:

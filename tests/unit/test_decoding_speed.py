@@ -53,7 +53,7 @@ def test_every_other_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(fairseq_generate, "translate", translate)
     models = [Path(name) for name in "abc"]
-    found = fairseq_generate.in_turn(models, 3, Settings(), lambda _: None)
+    found = fairseq_generate.in_turn(models, 3, Settings())
     assert order == [*"abc", *"cba", *"abc"]
     for model, rounds in zip(models, found, strict=True):
         assert {one.told.tokens for one in rounds} == {ord(model.name)}, "each is told of its own"
