@@ -27,8 +27,10 @@ from .registry import installed_version
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
 REBUILD_FAIRSEQ = f"{INSTALL_FAIRSEQ} --force-reinstall --no-cache-dir"
-DISTRIBUTIONS = ("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu")
-DISTRIBUTIONS += ("sentencepiece", "tqdm", "bitarray", "regex")
+DISTRIBUTIONS = (
+    *("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu", "sentencepiece"),
+    *("tqdm", "bitarray", "regex"),
+)
 EXTENSIONS = ("libbleu", "data/data_utils_fast", "data/token_block_utils_fast")
 
 

@@ -88,7 +88,7 @@ def pruned(pair: Pair, count: int, case: Case, settings: Settings) -> Iterator[R
     models = {MASKED: masked(whole, kept), name: small}
     models |= {WHOLE: copy.deepcopy(whole.model), STOCK: pair.stock.model}
     translators = {n: Translator(m, whole.task, case, settings) for n, m in models.items()}
-    labels = {"part": "grouped", "measure": "translation", "preset": pair.preset}
+    labels: Record = {"part": "grouped", "measure": "translation", "preset": pair.preset}
     labels |= parameters(small, whole.model)
     pairs = [(WHOLE, name), (STOCK, name)]
     yield from generate.compared(labels, translators, case, settings, pairs)

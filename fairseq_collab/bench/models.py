@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from fairseq.models import (
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    build_model,
-)
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 from omegaconf import OmegaConf
 from torch import nn
@@ -32,8 +27,8 @@ from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.checkpoints.opener import Trained, load
 from fairseq_collab.checkpoints.prune.choices import all_heads
 from fairseq_collab.checkpoints.prune.surgery import pruned
-from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import COLLABORATIVE
+from fairseq_collab.models.translation import TRANSLATION, HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
 
 STOCK, COLLAB, HEADSIZE = "transformer", "transformer_collab", "transformer_headsize_n"
 
@@ -73,24 +68,15 @@ def variants(reductions: tuple[int, ...] = (1, 2, 4, 8)) -> list[Variant]:
     Where few reductions are wanted, of the others only ``transformer_headsize_n``, which computes
     what they compute.
     """
-    others = [HEADSIZE]
-    if len(reductions) == 4:
-        others = [arch for arch in architectures() if arch != COLLAB]
+    others = sorted({*architectures()} - {COLLAB}) if len(reductions) == 4 else [HEADSIZE]
     return [*map(Variant, others), *(Variant(COLLAB, reduction) for reduction in reductions)]
 
 
 def architectures() -> list[str]:
-    """All registered encoder-decoder architectures of ours, without their presets.
-
-    Not those of other plug-ins: what is compared here computes stock fairseq's function.
-    """
-    return sorted(
-        name
-        for name, model in MODEL_REGISTRY.items()
-        if issubclass(model, HeadTransformer)
-        and model.__module__.startswith("fairseq_collab.")
-        and f"{name}_wmt_en_de" in MODEL_REGISTRY
-    )
+    """All encoder-decoder architectures of ours, without their presets."""
+    return [
+        f"transformer_{variant.name}" for variant in VARIANTS if TRANSLATION in variant.families
+    ]
 
 
 # ---- random models -------------------------------------------------------------------------------
