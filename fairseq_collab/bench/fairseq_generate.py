@@ -38,11 +38,7 @@ VERSION = 1
 
 
 class Finished(NamedTuple):
-    """A finished ``fairseq-generate``: what it says at its end, seconds by our clock, its output.
-
-    Attributes:
-        lines: ``H-`` and ``D-`` lines.
-    """
+    """A finished ``fairseq-generate``: its last words, seconds by our clock, H- and D- lines."""
 
     told: Translated
     wall: float
@@ -111,11 +107,7 @@ def run(settings: Settings) -> Iterator[Record]:
 
 
 def check_files(stock: list[str], ours: list[str]) -> None:
-    """``H-`` and ``D-`` lines (number, score, text) must agree, scores to 1e-3.
-
-    Raises:
-        UserError: names the first line that does not.
-    """
+    """``H-`` and ``D-`` lines (number, score, text) must agree; UserError names the first other."""
     if len(stock) != len(ours):
         counts = f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
         raise UserError(counts)
@@ -132,11 +124,7 @@ def check_files(stock: list[str], ours: list[str]) -> None:
 def decoding(
     models: Sequence[Path], names: Sequence[str], rounds: int, settings: Settings, command: str
 ) -> dict[str, Any]:
-    """How fast trained models translate, in turn: the content of the JSON file.
-
-    Raises:
-        UserError: see :func:`check`; or ``fairseq-generate`` failed.
-    """
+    """How fast trained models translate, in turn: the content of the JSON file."""
     check(Path(str(settings.data)), models, names)
     load = os.getloadavg()
     found = in_turn(models, rounds, settings)
@@ -155,12 +143,7 @@ def decoding(
 
 
 def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:
-    """Everything that can be known to be wrong before anything is timed.
-
-    Raises:
-        UserError: the data folder or a model is not there, or there are not as many names as
-            models.
-    """
+    """Raises UserError for what can be known to be wrong before anything is timed."""
     if len(names) != len(models):
         what = f"{len(names)} for {len(models)} models"
         raise UserError(what, "--names", "give one for each model, in their order")

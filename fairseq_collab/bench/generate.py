@@ -185,7 +185,9 @@ def compared(
     ties = count_ties({first: one, second: other}, found, TIE[settings.dtype])
     for _, translator in others:
         translator(found[0])
-    labels = {**labels, **described(case, found, ties)}
+    sizes = [len(batch["id"]) for batch in found]
+    labels = {**labels, "case": case.name, "beam": case.beam, "batch": case.batch, "ties": ties}
+    labels |= {"sentences": sum(sizes), "work": statistics.median_high(sizes), "unit": "sentences"}
     yield from timed(labels, translators, found, case.budget, pairs or [(first, second)])
 
 
@@ -193,14 +195,6 @@ def sentences(task: Any, case: Case, settings: Settings) -> list[Any]:
     """The batches of a case."""
     number = -(-case.sentences // case.batch)
     return batches(task, "test", settings, number, max_sentences=case.batch)
-
-
-def described(case: Case, found: list[Any], ties: int) -> Record:
-    """A case, and how much there is to translate, in all and in a middling batch."""
-    sizes = [len(batch["id"]) for batch in found]
-    labels = {"case": case.name, "beam": case.beam, "batch": case.batch, "ties": ties}
-    work = statistics.median_high(sizes)
-    return {**labels, "sentences": sum(sizes), "work": work, "unit": "sentences"}
 
 
 def count_ties(pair: Programs, found: list[Any], tie: float) -> int:

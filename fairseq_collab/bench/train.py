@@ -93,11 +93,7 @@ def loss(one: Trainer, batch: Any) -> float:
 
 
 def check_losses(found: list[float], tolerance: float) -> None:
-    """Models that compute one function have one loss.
-
-    Raises:
-        UserError: they have not.
-    """
+    """Models that compute one function have one loss; raises UserError otherwise."""
     stock, *others = found
     for ours in others:
         if not abs(stock - ours) <= tolerance * abs(stock):

@@ -91,12 +91,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: see :func:`settings_of`, :func:`run`, :func:`report.read`; or nothing can be
-            written.
-    """
+    """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
     command = shlex.join(["fairseq-collab", "bench", *argv])
     out = args.out or Path("speed.md" if args.report else "bench.json")
@@ -108,8 +103,9 @@ def main(argv: Sequence[str]) -> int:
         writable(out)
         if args.decoding:
             names = args.names or [path.stem for path in args.decoding]
-            timed = (args.decoding, names, args.rounds, settings, command)
-            content = fairseq_generate.decoding(*timed)
+            content = fairseq_generate.decoding(
+                args.decoding, names, args.rounds, settings, command
+            )
             write_json(out, content)
             print(report.markdown("decoding.md.j2", content=content), end="")
             return 0
@@ -128,11 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def writable(path: Path) -> None:
-    """Find out now, not after minutes of timing, whether results can be written.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Raises UserError now, not after minutes of timing, if results cannot be written."""
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError("cannot be written", path, "give another file with --out")
