@@ -1,4 +1,4 @@
-"""What results depend on beside their input, for whoever writes them down."""
+"""Where, when and with what a result was made: what every file of results says of itself."""
 
 from __future__ import annotations
 

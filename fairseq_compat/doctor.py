@@ -120,11 +120,9 @@ def missing_extensions() -> Iterator[Problem]:
         return
     for name in EXTENSIONS:
         if not any((folder / (name + suffix)).exists() for suffix in EXTENSION_SUFFIXES):
-            yield Problem(
-                f"fairseq's extension module {name} is not built for this Python",
-                str(folder / name),
-                f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`",
-            )
+            what = f"fairseq's extension module {name} is not built for this Python"
+            remedy = f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`"
+            yield Problem(what, str(folder / name), remedy)
 
 
 def folder_of(package: str) -> Path | None:
@@ -141,11 +139,8 @@ def folder_of(package: str) -> Path | None:
 def hook() -> Iterator[Problem]:
     """A fresh interpreter has to load fairseq_compat by itself."""
     if is_switched_off():
-        yield Problem(
-            f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off",
-            "environment",
-            "run `unset FAIRSEQ_COMPAT_OFF`",
-        )
+        what = f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off"
+        yield Problem(what, "environment", "run `unset FAIRSEQ_COMPAT_OFF`")
     command = [sys.executable, "-c", "import sys; sys.exit('fairseq_compat' not in sys.modules)"]
     if subprocess.run(command, capture_output=True, check=False).returncode == 0:
         return
@@ -163,19 +158,15 @@ def copies(plugin: str | None) -> Iterator[Problem]:
     fairseq takes a --user-dir for its last component: if a package of this name was imported
     from elsewhere, it stops with "not globally unique"; if not, it runs the other copy.
     """
-    if plugin is None:
+    installed = folder_of(plugin) if plugin else None
+    if plugin is None or installed is None:
         return
     folders = (Path(entry or os.curdir, plugin) for entry in [os.curdir, *sys.path])
     found = {folder.resolve() for folder in folders if (folder / "__init__.py").exists()}
-    installed = folder_of(plugin)
-    if installed is not None:
-        found.discard(installed.resolve())
-        for other in sorted(found):
-            yield Problem(
-                f"a second {plugin} is in reach, beside {installed}",
-                str(other),
-                f"give --user-dir {installed}, or run `pip install -e {other.parent}`",
-            )
+    for other in sorted(found - {installed.resolve()}):
+        what = f"a second {plugin} is in reach, beside {installed}"
+        remedy = f"give --user-dir {installed}, or run `pip install -e {other.parent}`"
+        yield Problem(what, str(other), remedy)
 
 
 #: Versions, files and environment variables.
@@ -194,11 +185,9 @@ def import_problems() -> Iterator[Problem]:
             importlib.import_module(package)
         except Exception as error:  # whatever a broken installation raises is the finding
             lines = str(error).strip().splitlines() or [""]
-            yield Problem(
-                f"importing {package} fails with {type(error).__name__}: {lines[0]}",
-                str(folder_of(package)),
-                "mend what else is listed here; if nothing is, install it again",
-            )
+            what = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
+            remedy = "mend what else is listed here; if nothing is, install it again"
+            yield Problem(what, str(folder_of(package)), remedy)
             return
 
 

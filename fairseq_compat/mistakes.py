@@ -46,11 +46,13 @@ SELF_CONTAINED = re.compile(
 
 def translate(error: BaseException) -> UserError | None:
     """Returns the UserError that an exception of fairseq, hydra or a worker amounts to."""
+    from hydra.errors import CompactHydraException
+
     message, kind = str(error), type(error).__name__
     if kind == "ProcessRaisedException":  # of torch.multiprocessing.spawn
         told = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
         return UserError(told[-1]) if told else None
-    if _is_of_hydra(error):
+    if isinstance(error, CompactHydraException):
         return UserError(f"{error} {error.__cause__ or ''}".strip())
     if kind == "ConfigKeyError":  # omegaconf's: `+model.OPTION=...`, and the class has no such
         unknown = re.match(r"Key '(\w+)' not in '(\w+)'", message)
@@ -65,12 +67,6 @@ def translate(error: BaseException) -> UserError | None:
         if isinstance(error, OSError) and error.filename is not None:
             return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
     return _of_literal(error)
-
-
-def _is_of_hydra(error: BaseException) -> bool:
-    from hydra.errors import CompactHydraException
-
-    return isinstance(error, CompactHydraException)
 
 
 def _missing_split(split: str, folder: str) -> UserError:
