@@ -1,4 +1,4 @@
-"""Checkpoints of stock fairseq: loaded as data, saved whole or not at all, told in a line.
+"""Checkpoints of stock fairseq: loaded as data, saved whole or not at all.
 
 Each `apply_*` function says what is wrong with fairseq's own way.
 """

@@ -35,7 +35,7 @@ EXTENSIONS = ("libbleu", "data/data_utils_fast", "data/token_block_utils_fast")
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, told in one line."""
+    """One thing that is wrong, in one line."""
 
     what: str
     where: str

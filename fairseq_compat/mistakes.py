@@ -50,8 +50,8 @@ def translate(error: BaseException) -> UserError | None:
 
     message, kind = str(error), type(error).__name__
     if kind == "ProcessRaisedException":  # of torch.multiprocessing.spawn
-        told = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
-        return UserError(told[-1]) if told else None
+        lines = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
+        return UserError(lines[-1]) if lines else None
     if isinstance(error, CompactHydraException):
         return UserError(f"{error} {error.__cause__ or ''}".strip())
     if kind == "ConfigKeyError":  # omegaconf's: `+model.OPTION=...`, and the class has no such
@@ -77,7 +77,7 @@ def _missing_split(split: str, folder: str) -> UserError:
 
 
 def _raised_by_fairseq(error: BaseException) -> bool:
-    """Tells whether it was raised by fairseq's own code, rather than a library's."""
+    """Whether it was raised by fairseq's own code, rather than a library's."""
     frames = traceback.extract_tb(error.__traceback__)
     parts = os.path.normpath(frames[-1].filename).split(os.sep) if frames else []
     return "fairseq" in parts or "fairseq_cli" in parts

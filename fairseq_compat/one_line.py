@@ -1,4 +1,4 @@
-"""Errors that a user can mend, told in one line instead of a traceback."""
+"""Errors that a user can mend, in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def one_line(error: BaseException) -> str | None:
     return f"{program() or 'fairseq'}: error: {' '.join(str(mendable).split())}"
 
 
-def tell(error: BaseException) -> bool:
+def report(error: BaseException) -> bool:
     """Prints the line for an exception; False when it needs its traceback."""
     line = one_line(error)
     if line is None:
@@ -51,7 +51,7 @@ def tell(error: BaseException) -> bool:
 
 
 def apply() -> None:
-    """Tells mendable errors in one line, if the running program is one of the commands."""
+    """Reports mendable errors in one line, if the running program is one of the commands."""
     if program() is None:
         return
     report_uncaught()
@@ -65,7 +65,7 @@ def report_uncaught() -> None:
     others = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
-        if not tell(error):
+        if not report(error):
             others(kind, error, traceback)
 
     sys.excepthook = excepthook
@@ -81,7 +81,7 @@ def report_to_hydra() -> None:
             try:
                 return func()
             except Exception as error:
-                if not tell(error):
+                if not report(error):
                     raise
                 raise SystemExit(1) from error
 

@@ -1,4 +1,4 @@
-"""Loads checkpoints as data: nothing in the file is run, and a bad file is told in a line.
+"""Loads checkpoints as data: nothing in a file is run, and a bad one is named in one line.
 
 torch.load(weights_only=True) refuses every global that is not allowed. Here exactly that is
 allowed which fairseq's checkpoints hold.

@@ -40,7 +40,7 @@ VERSION = 1
 class Finished(NamedTuple):
     """A finished ``fairseq-generate``: its last words, seconds by our clock, H- and D- lines."""
 
-    told: Translated
+    summary: Translated
     wall: float
     lines: list[str]
 
@@ -95,11 +95,13 @@ def run(settings: Settings) -> Iterator[Record]:
             found = in_turn(files, turns, settings)
         for stock, ours in zip(*found, strict=True):
             check_files(stock.lines, ours.lines)
-        labels: Record = dict.fromkeys(("sentences", "work"), found[0][0].told.sentences)
+        labels: Record = dict.fromkeys(("sentences", "work"), found[0][0].summary.sentences)
         labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
         labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
         clocks = {
-            "its own clock": [[one.told.sentences / one.told.speed for one in f] for f in found],
+            "its own clock": [
+                [one.summary.sentences / one.summary.speed for one in f] for f in found
+            ],
             "start to end": [[one.wall for one in f] for f in found],
         }
         for clock, times in clocks.items():
@@ -163,16 +165,16 @@ def summarise(
     A ratio is the sentences/s of a model to those of the first model in the same round, so that
     what slows the machine for longer than a round slows both.
     """
-    speeds = [np.array([one.told.speed for one in rounds]) for rounds in found]
+    speeds = [np.array([one.summary.speed for one in rounds]) for rounds in found]
     return [
         {
             "name": name,
             "file": str(model),
             "rounds": [
                 {
-                    "sentences": one.told.sentences,
-                    "sentences_per_second": one.told.speed,
-                    "target_tokens": one.told.tokens,
+                    "sentences": one.summary.sentences,
+                    "sentences_per_second": one.summary.speed,
+                    "target_tokens": one.summary.tokens,
                     "wall_seconds": round(one.wall, 2),
                 }
                 for one in rounds

@@ -56,7 +56,9 @@ def test_every_other_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> No
     found = fairseq_generate.in_turn(models, 3, Settings())
     assert order == [*"abc", *"cba", *"abc"]
     for model, rounds in zip(models, found, strict=True):
-        assert {one.told.tokens for one in rounds} == {ord(model.name)}, "each is told of its own"
+        assert {one.summary.tokens for one in rounds} == {ord(model.name)}, (
+            "each is told of its own"
+        )
 
 
 @pytest.fixture
