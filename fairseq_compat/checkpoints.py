@@ -1,4 +1,4 @@
-"""Checkpoints of stock fairseq: loaded as data, saved whole or not at all, told in a line.
+"""Checkpoints of stock fairseq: loaded as data, saved whole or not at all.
 
 Each `apply_*` function says what is wrong with fairseq's own way.
 """
@@ -19,8 +19,8 @@ from collab_common import atomic, errors
 from collab_common.errors import UserError
 
 from . import literals
-from .proxy import Proxy
-from .safe_load import damage, instead_of, read, require_file
+from .patching import Proxy, wrap
+from .safe_load import damage, read, require_file
 
 __all__ = ["apply", "copy", "damage", "first_names", "read", "save", "without_training"]
 
@@ -111,11 +111,8 @@ def _persist(path: str | os.PathLike[str], attempt: Callable[[], None]) -> None:
                 todo = "make its folder writable, or give another file"
                 raise UserError(f"cannot be saved: {cause.strerror}", path, todo) from error
             if not tries_left:
-                raise UserError(
-                    f"cannot be saved: {reason}",
-                    path,
-                    "make room and start again; a former file of this name is intact",
-                ) from error
+                todo = "make room and start again; a former file of this name is intact"
+                raise UserError(f"cannot be saved: {reason}", path, todo) from error
             logger.warning("cannot save %s (%s); trying again", path, reason)
             time.sleep(PAUSE)
 
@@ -127,22 +124,19 @@ def apply() -> None:
     apply_whole_save()
     apply_named_files()
     apply_start_checks()
-    trust_other_ranks()
 
 
 def apply_safe_load() -> None:
     """fairseq leaves weights_only to torch, that is, to its version and to the environment
-    variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD."""
+    variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD.
+
+    broadcast_object() unpickles what another rank of the same job has sent, among others a
+    DictConfig. No file comes this way: the rank that reads one has read it as data.
+    """
     from fairseq import checkpoint_utils
-
-    checkpoint_utils.torch = Proxy(torch, load=read)
-
-
-def trust_other_ranks() -> None:
-    """broadcast_object() unpickles what another rank of the same job has sent, among others
-    a DictConfig. No file comes this way: the rank that reads one has read it as data."""
     from fairseq.distributed import utils
 
+    checkpoint_utils.torch = Proxy(torch, load=read)
     utils.torch = Proxy(torch, load=functools.partial(torch.load, weights_only=False))
 
 
@@ -152,60 +146,49 @@ def apply_whole_save() -> None:
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
 
-    fairseq_save, fairseq_copy = checkpoint_utils.torch_persistent_save, PathManager.copy
-
-    @functools.wraps(fairseq_save)
-    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+    @wrap(checkpoint_utils, "torch_persistent_save")
+    def torch_persistent_save(
+        original: Any, obj: Any, filename: str, async_write: bool = False
+    ) -> None:
         if async_write or not PathManager.supports_rename(filename):
-            return fairseq_save(obj, filename, async_write)
+            return original(obj, filename, async_write)
         save(obj, filename)
 
-    @functools.wraps(fairseq_copy)
-    def copy_file(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+    @wrap(PathManager, "copy")
+    def copy_file(original: Any, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if not all(map(PathManager.supports_rename, (src_path, dst_path))):
-            return fairseq_copy(src_path, dst_path, overwrite)
+            return original(src_path, dst_path, overwrite)
         copy(src_path, dst_path)
         return dst_path
 
-    def save_once(obj: Any, file: Any) -> None:
-        torch.save(obj, file)
-
-    checkpoint_utils.torch_persistent_save = torch_persistent_save
-    checkpoint_utils._torch_persistent_save = save_once  # where files cannot be renamed
-    PathManager.copy = staticmethod(copy_file)
+    # Where files cannot be renamed.
+    checkpoint_utils._torch_persistent_save = lambda obj, file: torch.save(obj, file)
 
 
 def apply_named_files() -> None:
     """Gives every error about a checkpoint the name of the file."""
     from fairseq import checkpoint_utils, trainer
 
-    ensemble = checkpoint_utils.load_model_ensemble_and_task
-    from_file = checkpoint_utils.load_checkpoint_to_cpu
-    resume = trainer.Trainer.load_checkpoint
     latest = ""
 
-    @functools.wraps(from_file)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+    @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
         nonlocal latest
         latest = path
         require_file(path)
-        return from_file(path, *args, **kwargs)
+        return original(path, *args, **kwargs)
 
-    @functools.wraps(ensemble)
-    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+    @wrap(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_ensemble(original: Any, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
         with _naming(lambda: latest or filenames[0]):
-            return ensemble(filenames, *args, **kwargs)
+            return original(filenames, *args, **kwargs)
 
-    @functools.wraps(resume)
-    def load_checkpoint(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+    @wrap(trainer.Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
         with _naming(lambda: filename):
             if os.path.isdir(filename):  # fairseq would start from scratch
                 require_file(filename)
-            return resume(self, filename, *args, **kwargs)
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
-    trainer.Trainer.load_checkpoint = load_checkpoint
+            return original(self, filename, *args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -220,10 +203,7 @@ def _naming(file: Callable[[], str]) -> Iterator[None]:
             raise
         for link in errors.chain(error):
             if isinstance(link, OSError) and str(link).startswith("Model file not found: "):
-                missing = str(link).partition(": ")[2]
-                raise UserError(
-                    "there is no such checkpoint", missing, instead_of(missing)
-                ) from error
+                require_file(str(link).partition(": ")[2])
             if isinstance(link, RuntimeError) and "Error(s) in loading state_dict" in str(link):
                 raise _misfit(str(link), file()) from error
         raise
@@ -233,11 +213,8 @@ def _misfit(message: str, path: str) -> UserError:
     """Boils torch's list of all keys that do not fit down to the first one."""
     _, *problems = [line.strip().rstrip(".") for line in message.splitlines() if line.strip()]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return UserError(
-        f"does not fit the model: {problems[0]}{more}",
-        path,
-        "give the --arch, the sizes and the data that it was trained with",
-    )
+    todo = "give the --arch, the sizes and the data that it was trained with"
+    return UserError(f"does not fit the model: {problems[0]}{more}", path, todo)
 
 
 def apply_start_checks() -> None:
@@ -245,37 +222,30 @@ def apply_start_checks() -> None:
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils
 
-    load, verify = checkpoint_utils.load_checkpoint, checkpoint_utils.verify_checkpoint_directory
-    call_main = utils.call_main
-
-    @functools.wraps(load)
-    def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
         # fairseq starts from scratch when --restore-file is missing. That is meant only for
         # the default, under whichever spelling of its path.
         default = os.path.join(cfg.save_dir, "checkpoint_last.pt")
         restore = cfg.restore_file
         if restore != "checkpoint_last.pt" and os.path.abspath(restore) != os.path.abspath(default):
             require_file(restore.replace(".pt", (trainer.checkpoint_suffix or "") + ".pt"))
-        return load(cfg, trainer, **kwargs)
+        return original(cfg, trainer, **kwargs)
 
-    @functools.wraps(verify)
-    def verify_checkpoint_directory(save_dir: str) -> None:
+    @wrap(checkpoint_utils, "verify_checkpoint_directory")
+    def verify_checkpoint_directory(original: Any, save_dir: str) -> None:
         try:
-            verify(save_dir)
+            original(save_dir)
         except OSError as error:
             problem = f"checkpoints cannot be written there: {error.strerror}"
             raise UserError(problem, save_dir, "give another folder with --save-dir") from error
 
-    @functools.wraps(call_main)
-    def call(cfg: Any, main: Any, **kwargs: Any) -> Any:
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
         if cfg.checkpoint.write_checkpoints_asynchronously:
             raise UserError(
                 "is not supported: it cannot tell a failed write, and leaves no checkpoint_last.pt",
                 "--write-checkpoints-asynchronously",
                 "leave the option out",
             )
-        return call_main(cfg, main, **kwargs)
-
-    checkpoint_utils.load_checkpoint = load_checkpoint
-    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
-    utils.call_main = call
+        return original(cfg, main, **kwargs)

@@ -28,22 +28,14 @@ FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
 REBUILD_FAIRSEQ = f"{INSTALL_FAIRSEQ} --force-reinstall --no-cache-dir"
 DISTRIBUTIONS = (
-    "torch",
-    "fairseq",
-    "hydra-core",
-    "omegaconf",
-    "numpy",
-    "sacrebleu",
-    "sentencepiece",
-    "tqdm",
-    "bitarray",
-    "regex",
+    *("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu", "sentencepiece"),
+    *("tqdm", "bitarray", "regex"),
 )
 EXTENSIONS = ("libbleu", "data/data_utils_fast", "data/token_block_utils_fast")
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, told in one line."""
+    """One thing that is wrong, in one line."""
 
     what: str
     where: str
@@ -64,9 +56,12 @@ def main(argv: list[str] | None = None, plugin: str | None = None) -> int:
         prog="doctor", description="Check the installation: versions, fixes, problems."
     ).parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
-    problems = [*static_problems(), *copies(plugin), *import_problems()]
+    problems = [problem for check in CHECKS for problem in check()]
+    problems += [*copies(plugin), *import_problems()]
     print_versions()
-    print_fixes()
+    print("\nFixes to the installed libraries, made in memory when they are imported:")
+    for fix in registry.FIXES:
+        print(f"  {state(fix):<11} {fix.name}: {fix.why}")
     print_problems(problems)
     return 1 if problems else 0
 
@@ -74,23 +69,11 @@ def main(argv: list[str] | None = None, plugin: str | None = None) -> int:
 # What can be seen without importing anything that may be broken.
 
 
-def static_problems() -> Iterator[Problem]:
-    """Check versions, files and environment variables."""
-    yield from python_version()
-    yield from missing_distributions()
-    yield from versions_out_of_range()
-    yield from missing_extensions()
-    yield from hook()
-
-
 def python_version() -> Iterator[Problem]:
     """Python has to be one that the fixes were tried with."""
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):
-        yield Problem(
-            f"Python {platform.python_version()} is not supported",
-            sys.executable,
-            "make the environment with Python 3.10 to 3.13",
-        )
+        what = f"Python {platform.python_version()} is not supported"
+        yield Problem(what, sys.executable, "make the environment with Python 3.10 to 3.13")
 
 
 def missing_distributions() -> Iterator[Problem]:
@@ -106,21 +89,14 @@ def versions_out_of_range() -> Iterator[Problem]:
     fairseq, torch = installed_version("fairseq"), installed_version("torch")
     hydra, omegaconf = installed_version("hydra-core"), installed_version("omegaconf")
     if fairseq and fairseq != FAIRSEQ:
-        yield Problem(
-            f"fairseq {fairseq} instead of {FAIRSEQ}", sys.prefix, f"run `{INSTALL_FAIRSEQ}`"
-        )
+        what = f"fairseq {fairseq} instead of {FAIRSEQ}"
+        yield Problem(what, sys.prefix, f"run `{INSTALL_FAIRSEQ}`")
     if torch and numbers(torch) < (2, 6):
-        yield Problem(
-            f"torch {torch} unpickles whatever a checkpoint holds",
-            sys.prefix,
-            "run `pip install 'torch>=2.6'`",
-        )
+        what = f"torch {torch} unpickles whatever a checkpoint holds"
+        yield Problem(what, sys.prefix, "run `pip install 'torch>=2.6'`")
     if hydra and omegaconf and not hydra_fits(hydra, omegaconf):
-        yield Problem(
-            f"hydra-core {hydra} does not work with omegaconf {omegaconf}",
-            sys.prefix,
-            "run `pip install hydra-core==1.3.2 omegaconf==2.3.0`",
-        )
+        what = f"hydra-core {hydra} does not work with omegaconf {omegaconf}"
+        yield Problem(what, sys.prefix, "run `pip install hydra-core==1.3.2 omegaconf==2.3.0`")
 
 
 def numbers(version: str) -> tuple[int, int]:
@@ -144,11 +120,9 @@ def missing_extensions() -> Iterator[Problem]:
         return
     for name in EXTENSIONS:
         if not any((folder / (name + suffix)).exists() for suffix in EXTENSION_SUFFIXES):
-            yield Problem(
-                f"fairseq's extension module {name} is not built for this Python",
-                str(folder / name),
-                f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`",
-            )
+            what = f"fairseq's extension module {name} is not built for this Python"
+            remedy = f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`"
+            yield Problem(what, str(folder / name), remedy)
 
 
 def folder_of(package: str) -> Path | None:
@@ -165,14 +139,10 @@ def folder_of(package: str) -> Path | None:
 def hook() -> Iterator[Problem]:
     """A fresh interpreter has to load fairseq_compat by itself."""
     if is_switched_off():
-        yield Problem(
-            f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off",
-            "environment",
-            "run `unset FAIRSEQ_COMPAT_OFF`",
-        )
+        what = f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off"
+        yield Problem(what, "environment", "run `unset FAIRSEQ_COMPAT_OFF`")
     command = [sys.executable, "-c", "import sys; sys.exit('fairseq_compat' not in sys.modules)"]
-    fresh = subprocess.run(command, capture_output=True, text=True, check=False)
-    if fresh.returncode == 0:
+    if subprocess.run(command, capture_output=True, check=False).returncode == 0:
         return
     pth = Path(sysconfig.get_path("purelib"), "fairseq_compat.pth")
     yield Problem(
@@ -188,19 +158,19 @@ def copies(plugin: str | None) -> Iterator[Problem]:
     fairseq takes a --user-dir for its last component: if a package of this name was imported
     from elsewhere, it stops with "not globally unique"; if not, it runs the other copy.
     """
-    if plugin is None:
+    installed = folder_of(plugin) if plugin else None
+    if plugin is None or installed is None:
         return
     folders = (Path(entry or os.curdir, plugin) for entry in [os.curdir, *sys.path])
     found = {folder.resolve() for folder in folders if (folder / "__init__.py").exists()}
-    installed = folder_of(plugin)
-    if installed is not None:
-        found.discard(installed.resolve())
-        for other in sorted(found):
-            yield Problem(
-                f"a second {plugin} is in reach, beside {installed}",
-                str(other),
-                f"give --user-dir {installed}, or run `pip install -e {other.parent}`",
-            )
+    for other in sorted(found - {installed.resolve()}):
+        what = f"a second {plugin} is in reach, beside {installed}"
+        remedy = f"give --user-dir {installed}, or run `pip install -e {other.parent}`"
+        yield Problem(what, str(other), remedy)
+
+
+#: Versions, files and environment variables.
+CHECKS = (python_version, missing_distributions, versions_out_of_range, missing_extensions, hook)
 
 
 # What only an attempt can tell.
@@ -215,11 +185,9 @@ def import_problems() -> Iterator[Problem]:
             importlib.import_module(package)
         except Exception as error:  # whatever a broken installation raises is the finding
             lines = str(error).strip().splitlines() or [""]
-            yield Problem(
-                f"importing {package} fails with {type(error).__name__}: {lines[0]}",
-                str(folder_of(package)),
-                "mend what else is listed here; if nothing is, install it again",
-            )
+            what = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
+            remedy = "mend what else is listed here; if nothing is, install it again"
+            yield Problem(what, str(folder_of(package)), remedy)
             return
 
 
@@ -228,16 +196,12 @@ def import_problems() -> Iterator[Problem]:
 
 def print_versions() -> None:
     """Print the versions of everything that matters, and the hardware."""
-    row("python", f"{platform.python_version()}  {sys.executable}")
-    for name in DISTRIBUTIONS:
-        row(name, installed_version(name) or "not installed")
-    row("devices", devices())
-    row("compiler", compiler() or "none (needed only to install fairseq)")
-
-
-def row(name: str, value: str) -> None:
-    """Print one line of a table with two columns."""
-    print(f"{name:<14} {value}")
+    rows = {"python": f"{platform.python_version()}  {sys.executable}"}
+    rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
+    rows["devices"] = devices()
+    rows["compiler"] = compiler() or "none (needed only to install fairseq)"
+    for name, value in rows.items():
+        print(f"{name:<14} {value}")
 
 
 def devices() -> str:
@@ -257,13 +221,6 @@ def compiler() -> str | None:
     """Return the path of the C++ compiler that would build fairseq."""
     candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     return next((path for path in map(shutil.which, candidates) if path), None)
-
-
-def print_fixes() -> None:
-    """Print every fix, whether it is in force here, and why it exists."""
-    print("\nFixes to the installed libraries, made in memory when they are imported:")
-    for fix in registry.FIXES:
-        print(f"  {state(fix):<11} {fix.name}: {fix.why}")
 
 
 def state(fix: registry.Fix) -> str:

@@ -8,7 +8,6 @@ user's mistake and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-import functools
 import itertools
 import os
 import re
@@ -18,6 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from collab_common.errors import UserError, first_line
+
+from .patching import wrap
 
 DATA_TODO = "give the folder that fairseq-preprocess has written"
 PLUG_IN_TODO = "if a plug-in brings it, name the plug-in's folder with --user-dir"
@@ -40,21 +41,46 @@ SELF_CONTAINED = re.compile(
 )
 
 
+# ---- recognised by their words -------------------------------------------------------------------
+
+
 def translate(error: BaseException) -> UserError | None:
     """Returns the UserError that an exception of fairseq, hydra or a worker amounts to."""
-    message = str(error)
-    missing_split = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", message)
-    if isinstance(error, FileNotFoundError) and missing_split:
-        return _missing_split(*missing_split.groups())
-    complaint = SELF_CONTAINED.match(message)
-    if complaint and _raised_by_fairseq(error):
-        return UserError(complaint.group())
-    if type(error).__name__ == "ProcessRaisedException":  # of torch.multiprocessing.spawn
-        told = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
-        return UserError(told[-1]) if told else None
-    if isinstance(error, OSError) and error.filename is not None and _raised_by_fairseq(error):
-        return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
-    return _of_literal(error) or _of_hydra(error) or _of_option_class(error)
+    from hydra.errors import CompactHydraException
+
+    message, kind = str(error), type(error).__name__
+    if kind == "ProcessRaisedException":  # of torch.multiprocessing.spawn
+        lines = re.findall(r"^[\w.]*UserError: (.*)$", message, re.MULTILINE)
+        return UserError(lines[-1]) if lines else None
+    if isinstance(error, CompactHydraException):
+        return UserError(f"{error} {error.__cause__ or ''}".strip())
+    if kind == "ConfigKeyError":  # omegaconf's: `+model.OPTION=...`, and the class has no such
+        unknown = re.match(r"Key '(\w+)' not in '(\w+)'", message)
+        return unknown and UserError(f"there is no option {unknown[1]!r} in {unknown[2]}")
+    split = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", message)
+    if isinstance(error, FileNotFoundError) and split:
+        return _missing_split(*split.groups())
+    if _raised_by_fairseq(error):
+        complaint = SELF_CONTAINED.match(message)
+        if complaint:
+            return UserError(complaint.group())
+        if isinstance(error, OSError) and error.filename is not None:
+            return UserError(error.strerror or first_line(error), os.fsdecode(error.filename))
+    return _of_literal(error)
+
+
+def _missing_split(split: str, folder: str) -> UserError:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = sorted({name.partition(".")[0] for name in names if name.endswith(".idx")})
+    there = f"it has {', '.join(found)}" if found else DATA_TODO
+    return UserError(f"has no data set {split!r} for this language pair", folder, there)
+
+
+def _raised_by_fairseq(error: BaseException) -> bool:
+    """Whether it was raised by fairseq's own code, rather than a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    parts = os.path.normpath(frames[-1].filename).split(os.sep) if frames else []
+    return "fairseq" in parts or "fairseq_cli" in parts
 
 
 def _of_literal(error: BaseException) -> UserError | None:
@@ -66,36 +92,6 @@ def _of_literal(error: BaseException) -> UserError | None:
             name = "--" + option.group(1).replace("_", "-")
             return UserError(f"is no Python literal: {first_line(error)}", name)
     return None
-
-
-def _missing_split(split: str, folder: str) -> UserError:
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    found = sorted({name.partition(".")[0] for name in names if name.endswith(".idx")})
-    there = f"it has {', '.join(found)}" if found else DATA_TODO
-    return UserError(f"has no data set {split!r} for this language pair", folder, there)
-
-
-def _raised_by_fairseq(error: BaseException) -> bool:
-    """Tells whether fairseq's own code opened the file, rather than a library's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    parts = os.path.normpath(frames[-1].filename).split(os.sep) if frames else []
-    return "fairseq" in parts or "fairseq_cli" in parts
-
-
-def _of_hydra(error: BaseException) -> UserError | None:
-    from hydra.errors import CompactHydraException
-
-    if not isinstance(error, CompactHydraException):
-        return None
-    return UserError(f"{error} {error.__cause__ or ''}".strip())
-
-
-def _of_option_class(error: BaseException) -> UserError | None:
-    """Names the option that `+model.OPTION=...` adds to a class of options that has no such."""
-    if type(error).__name__ != "ConfigKeyError":  # omegaconf's, from a merge
-        return None
-    unknown = re.match(r"Key '(\w+)' not in '(\w+)'", str(error))
-    return unknown and UserError(f"there is no option {unknown[1]!r} in {unknown[2]}")
 
 
 def of_options(message: str) -> str:
@@ -116,8 +112,11 @@ def of_options(message: str) -> str:
     return text + (forgotten if option.split("/")[0] in PLUG_IN_OPTIONS else "")
 
 
+# ---- raised by what does not say which file or folder it is about --------------------------------
+
+
 def apply() -> None:
-    """Wraps the functions whose errors do not say which file or folder they are about."""
+    """Wraps the functions whose errors do not name what is wrong."""
     name_the_data_folder()
     name_the_dictionary()
     name_the_user_dir()
@@ -129,98 +128,76 @@ def name_the_data_folder() -> None:
     """fairseq lists the folder or says that it "could not infer language pair"."""
     from fairseq.data import data_utils
 
-    infer = data_utils.infer_language_pair
-
-    @functools.wraps(infer)
-    def infer_language_pair(path: str) -> Sequence[str | None]:
+    @wrap(data_utils, "infer_language_pair")
+    def infer_language_pair(original: Any, path: str) -> Sequence[str | None]:
         if not os.path.isdir(path):
             raise UserError("there is no such data folder", path, DATA_TODO)
-        pair = infer(path)
+        pair: Sequence[str | None] = original(path)
         if None in pair:
             raise UserError("holds no binarised language pair", path, DATA_TODO)
         return pair
-
-    data_utils.infer_language_pair = infer_language_pair
 
 
 def name_the_dictionary() -> None:
     """fairseq quotes a line of a broken dictionary, but not the file it is in."""
     from fairseq.data.dictionary import Dictionary
 
-    add = Dictionary.add_from_file
-
-    @functools.wraps(add)
-    def add_from_file(self: Any, f: Any) -> None:
+    @wrap(Dictionary, "add_from_file")
+    def add_from_file(original: Any, self: Any, f: Any) -> None:
         try:
-            add(self, f)
+            original(self, f)
         except UserError:  # from the call for the open file
             raise
         except FileNotFoundError as error:
-            if os.path.isdir(os.path.dirname(f)):
-                todo = "check --source-lang and --target-lang, or " + DATA_TODO
-                raise UserError("there is no such dictionary", f, todo) from error
-            raise UserError(
-                "there is no such data folder", os.path.dirname(f), DATA_TODO
-            ) from error
+            folder = os.path.dirname(f)
+            if not os.path.isdir(folder):
+                raise UserError("there is no such data folder", folder, DATA_TODO) from error
+            todo = "check --source-lang and --target-lang, or " + DATA_TODO
+            raise UserError("there is no such dictionary", f, todo) from error
         except Exception as error:
             if not isinstance(f, str) or not _raised_by_fairseq(error):
                 raise
             raise UserError(str(error), f, "binarise the data again") from error
-
-    Dictionary.add_from_file = add_from_file
 
 
 def name_the_user_dir() -> None:
     """fairseq raises FileNotFoundError with nothing but the path."""
     from fairseq import utils
 
-    imported = utils.import_user_module
-
-    @functools.wraps(imported)
-    def import_user_module(args: Any) -> None:
-        folder = getattr(args, "user_dir", None)
+    @wrap(utils, "import_user_module")
+    def import_user_module(original: Any, args: Any) -> None:
         try:
-            imported(args)
+            original(args)
         except FileNotFoundError as error:
             if error.filename is not None:  # raised by the plug-in itself
                 raise
             todo = "--user-dir takes the folder of a plug-in"
-            raise UserError("there is no such folder", folder, todo) from error
-
-    utils.import_user_module = import_user_module
+            raise UserError("there is no such folder", args.user_dir, todo) from error
 
 
 def name_the_config() -> None:
     """fairseq-hydra-train takes an unknown --config-name for one that leaves all as it is."""
     from fairseq.dataclass import initialize
 
-    stored = initialize.hydra_init
-
-    @functools.wraps(stored)
-    def hydra_init(cfg_name: str = "config") -> None:
+    @wrap(initialize, "hydra_init")
+    def hydra_init(original: Any, cfg_name: str = "config") -> None:
         from hydra._internal.utils import get_args_parser
 
         folder = get_args_parser().parse_known_args()[0].config_dir
         name = cfg_name.removesuffix(".yaml") + ".yaml"
         if folder and cfg_name != "config" and not os.path.isfile(os.path.join(folder, name)):
             raise UserError("there is no such configuration", os.path.join(folder, name))
-        stored(cfg_name)
-
-    initialize.hydra_init = hydra_init
+        original(cfg_name)
 
 
 def name_the_architecture() -> None:
     """fairseq fails to format its own complaint about a checkpoint's model: KeyError: "'_name'"."""
     from fairseq import models
 
-    build = models.build_model
-
-    @functools.wraps(build)
-    def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+    @wrap(models, "build_model")
+    def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         known = (models.ARCH_MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY)
         if name and not any(name in registry for registry in known):
             raise UserError(f"there is no architecture {name}", todo=PLUG_IN_TODO)
-        return build(cfg, task, from_checkpoint)
-
-    models.build_model = build_model
+        return original(cfg, task, from_checkpoint)

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, told in one line instead of a traceback."""
+"""Errors that a user can mend, in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from collab_common.errors import find
 
-from .proxy import Proxy
+from . import mistakes
+from .patching import Proxy, wrap
 
 COMMANDS = {"fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train"}
 COMMANDS |= {"fairseq-interactive", "fairseq-preprocess", "fairseq-score", "fairseq-train"}
@@ -33,23 +34,29 @@ def one_line(error: BaseException) -> str | None:
     """Returns the line to print for an exception; None when it needs its traceback."""
     if any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return None
-    from . import mistakes
-
     mendable = find(error) or mistakes.translate(error)
     if mendable is None:
         return None
     return f"{program() or 'fairseq'}: error: {' '.join(str(mendable).split())}"
 
 
+def report(error: BaseException) -> bool:
+    """Prints the line for an exception; False when it needs its traceback."""
+    line = one_line(error)
+    if line is None:
+        return False
+    sys.stdout.flush()
+    print(line, file=sys.stderr, flush=True)
+    return True
+
+
 def apply() -> None:
-    """Tells mendable errors in one line, if the running program is one of the commands."""
+    """Reports mendable errors in one line, if the running program is one of the commands."""
     if program() is None:
         return
     report_uncaught()
     report_to_hydra()
     report_options()
-    from . import mistakes
-
     mistakes.apply()
 
 
@@ -57,15 +64,9 @@ def report_uncaught() -> None:
     """Everything else keeps the hook, and so the traceback, that it had."""
     others = sys.excepthook
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
-        line = one_line(error)
-        if line is None:
+    def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
+        if not report(error):
             others(kind, error, traceback)
-        else:
-            sys.stdout.flush()
-            print(line, file=sys.stderr, flush=True)
 
     sys.excepthook = excepthook
 
@@ -74,31 +75,23 @@ def report_to_hydra() -> None:
     """Hydra reports the errors of a job itself, with a traceback, and leaves the program."""
     from hydra._internal import utils
 
-    run_and_report = utils.run_and_report
-
-    def run(func: Any) -> Any:
+    @wrap(utils, "run_and_report")
+    def run_and_report(original: Any, func: Any) -> Any:
         def guarded() -> Any:
             try:
                 return func()
             except Exception as error:
-                line = one_line(error)
-                if line is None:
+                if not report(error):
                     raise
-                sys.stdout.flush()
-                print(line, file=sys.stderr, flush=True)
                 raise SystemExit(1) from error
 
-        return run_and_report(guarded)
-
-    utils.run_and_report = run
+        return original(guarded)
 
 
 class OneLineParser(argparse.ArgumentParser):
     """Leaves out the usage of some hundred lines that hides the error below it."""
 
     def error(self, message: str) -> NoReturn:
-        from . import mistakes
-
         text = " ".join(mistakes.of_options(message).split())
         self.exit(2, f"{program() or self.prog}: error: {text}\n")
 

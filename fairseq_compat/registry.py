@@ -11,18 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import (
-    attention,
-    config_classes,
-    ema,
-    hydra10,
-    hydra_warnings,
-    jobs,
-    loading,
-    one_line,
-    scoring,
-    user_dir,
-)
+from . import fairseq_fixes, hydra_fixes, one_line
 
 
 class Fix(NamedTuple):
@@ -30,18 +19,13 @@ class Fix(NamedTuple):
 
     name: str
     why: str
-    moment: str  # "before" the first watched import, or after that of "hydra" or "fairseq"
-    applies: Callable[[], bool]
     apply: Callable[[], None]
+    moment: str = "fairseq"  # after whose import; or "before" the first that is watched
+    applies: Callable[[], bool] = lambda: True  # where not every supported Python meets the fault
 
 
 class FixFailed(RuntimeError):
     """A fix does not fit the installed libraries."""
-
-
-def always() -> bool:
-    """Every supported Python and torch meets the fault."""
-    return True
 
 
 def python_from(minor: int) -> Callable[[], bool]:
@@ -73,106 +57,86 @@ FIXES = (
     Fix(
         "config classes are hashable",
         "Python 3.11 refuses defaults such as `common: CommonConfig = CommonConfig()`",
+        hydra_fixes.make_hashable,
         "before",
         python_from(11),
-        config_classes.make_hashable,
     ),
     Fix(
         "typing.io exists",
         "hydra 1.0 and its antlr4 import it; Python 3.13 has dropped it",
+        hydra_fixes.restore_typing_io,
         "before",
         hydra_10_and_python_from(13),
-        hydra10.restore_typing_io,
     ),
     Fix(
         "hydra reports errors",
         "hydra 1.0 fails while it prints an error (print_exception(etype=...)) and hides it",
+        hydra_fixes.report_errors,
         "hydra",
         hydra_10_and_python_from(10),
-        hydra10.report_errors,
     ),
     Fix(
         "hydra finds its plugins",
         "hydra 1.0 calls FileFinder.find_module, which Python 3.12 has dropped",
+        hydra_fixes.import_plugins,
         "hydra",
         hydra_10_and_python_from(12),
-        hydra10.import_plugins,
     ),
     Fix(
         "hydra warns of a user's faults only",
         "fairseq-hydra-train starts with eight lines about how fairseq calls hydra 1.1 and later",
+        hydra_fixes.ignore_warnings,
         "hydra",
         lambda: not installed_version("hydra-core").startswith("1.0."),
-        hydra_warnings.ignore,
     ),
     Fix(
         "checkpoints load and save safely",
         "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
-        "fairseq",
-        always,
         safe_checkpoints,
     ),
     Fix(
         "encoder layers call their attention",
         "in evaluation they by-pass self_attn, and torch 2 fails on padded batches there",
-        "fairseq",
-        always,
-        attention.call_self_attention_in_evaluation,
+        fairseq_fixes.call_self_attention_in_evaluation,
     ),
     Fix(
         "head weights are per head",
         "MultiheadAttention(need_head_weights=True) returns their average over the heads",
-        "fairseq",
-        always,
-        attention.return_weights_per_head,
+        fairseq_fixes.return_weights_per_head,
     ),
     Fix(
         "jobs of a sweep are independent",
         "best metric, patience and tensorboard files leak from one job of `-m` into the next",
-        "fairseq",
-        always,
-        jobs.forget_previous_job,
+        fairseq_fixes.forget_previous_job,
     ),
     Fix(
         "batches are not loaded beyond the end",
         "a training that stops within an epoch may abort at exit, in the thread that loads batches",
-        "fairseq",
-        always,
-        loading.end_with_the_process,
+        fairseq_fixes.end_loading_with_the_process,
     ),
     Fix(
         "--user-dir takes a package's name",
         "fairseq finds no plug-in of an editable install but by its path",
-        "fairseq",
-        always,
-        user_dir.accept_package_names,
+        fairseq_fixes.accept_package_names,
     ),
     Fix(
         "--store-ema copies integers",
         "the moving average multiplies integer entries of a model's state, which torch refuses",
-        "fairseq",
-        always,
-        ema.copy_integers,
+        fairseq_fixes.copy_integers,
     ),
     Fix(
         "fairseq-score --sentence-bleu works",
         "it calls the scorer with arguments that the scorer no longer takes",
-        "fairseq",
-        always,
-        scoring.accept_symbol_indices,
+        fairseq_fixes.accept_symbol_indices,
     ),
     Fix(
         "fairseq-score --sacrebleu works",
         "it hands open files to sacreBLEU 2, which takes lists of lines only",
-        "fairseq",
-        always,
-        scoring.accept_open_files,
+        fairseq_fixes.accept_open_files,
     ),
     Fix(
         "errors take one line",
         "a wrong option, path or checkpoint ends in a page of traceback",
-        "fairseq",
-        always,
         one_line.apply,
     ),
 )

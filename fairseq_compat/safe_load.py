@@ -1,4 +1,4 @@
-"""Loads checkpoints as data: nothing in the file is run, and a bad file is told in a line.
+"""Loads checkpoints as data: nothing in a file is run, and a bad one is named in one line.
 
 torch.load(weights_only=True) refuses every global that is not allowed. Here exactly that is
 allowed which fairseq's checkpoints hold.
@@ -13,6 +13,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -62,6 +63,8 @@ ALLOWED: list[Any] = [
     (scalar, "numpy._core.multiarray.scalar"),
     (scalar, "numpy.core.multiarray.scalar"),
 ]
+#: What fairseq needs of a checkpoint, under today's name or an older one.
+PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
 
 
 def read(
@@ -94,11 +97,8 @@ def read(
         raise UserError(problem, path, instead_of(path)) from error
     missing = _missing_parts(state)
     if missing:
-        raise UserError(
-            f"is no fairseq checkpoint: it has no {', no '.join(missing)}",
-            path,
-            "give a file that fairseq-train has written",
-        )
+        problem = f"is no fairseq checkpoint: it has no {', no '.join(missing)}"
+        raise UserError(problem, path, "give a file that fairseq-train has written")
     return state
 
 
@@ -126,11 +126,9 @@ def _missing_parts(state: Any) -> list[str]:
     """Names the parts that fairseq needs and the loaded object lacks."""
     if not isinstance(state, dict):
         return ["'model'"]
-    parts = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss")]
-    parts.append(("extra_state", "epoch"))
     return [
         " or ".join(map(repr, names))
-        for names in parts
+        for names in PARTS
         if all(state.get(name) is None for name in names)
     ]
 
@@ -173,11 +171,7 @@ def instead_of(path: str) -> str:
 
 def newest_intact(folder: str, without: str = "") -> str | None:
     """Returns the newest undamaged `*.pt` of a folder; of copies, the first in the alphabet."""
-    found = []
-    if os.path.isdir(folder or "."):
-        for name in sorted(os.listdir(folder or "."), reverse=True):
-            path = os.path.join(folder, name)
-            if name.endswith(".pt") and os.path.isfile(path) and path != without:
-                found.append((os.path.getmtime(path), path))
-    found.sort(key=lambda entry: entry[0])
-    return next((path for _, path in reversed(found) if damage(path) is None), None)
+    paths = [path for path in sorted(Path(folder).glob("*.pt")) if path.is_file()]
+    newest_first = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
+    found = (os.path.join(folder, path.name) for path in newest_first)
+    return next((path for path in found if path != without and damage(path) is None), None)

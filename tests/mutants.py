@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parent.parent
-PACKAGES = ("fairseq_collab", "fairseq_compat", "data_prep")
+PACKAGES = ("fairseq_collab", "fairseq_compat", "collab_common", "data_prep")
 
 
 class Mutant(NamedTuple):

@@ -73,7 +73,7 @@ def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Itera
     """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``.
 
     fairseq's encoder layers have a fused path around their attention module, which
-    :mod:`fairseq_compat.attention` has closed.
+    :mod:`fairseq_compat.fairseq_fixes` has closed.
     """
     with ExitStack() as hooks:
         for attention in attentions(model):

@@ -10,9 +10,6 @@ time, memory is what the process grew by.
 
 from __future__ import annotations
 
-import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -23,12 +20,10 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
+from fairseq_collab.bench.memory import in_own_process, resident
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_compat import checkpoints
-
-#: What each of the processes runs.
-COMMAND = "fairseq_collab.commands.measure"
 
 
 class Size(NamedTuple):
@@ -79,9 +74,10 @@ def made_up(size: Size, spectrum: Tensor, seed: int = 1) -> tuple[Tensor, Tensor
 
 
 def once(method: str, size: Size, key_dim: int, spectrum: Tensor) -> dict[str, Any]:
-    """Factorise one attention in this process; its error, seconds and MiB."""
+    """Factorise one attention in this process, on one thread; its error, seconds and MiB."""
+    torch.set_num_threads(1)
     wq, wk = made_up(size, spectrum)
-    before = _peak()
+    before = resident("VmHWM")
     began = time.process_time()
     problem = Problem(wq, wk)
     if method == "tensorly":
@@ -95,25 +91,15 @@ def once(method: str, size: Size, key_dim: int, spectrum: Tensor) -> dict[str, A
         "error": factors.error,
         "steps": factors.steps,
         "seconds": time.process_time() - began,
-        "mib": _peak() - before,
+        "mib": (resident("VmHWM") - before) / 2**20,
     }
 
 
-def _peak() -> float:
-    """Most memory that this process has had, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def measure(name: str, spectra: Path, methods: Sequence[str]) -> list[dict[str, Any]]:
+def measure(name: str, spectrum: Tensor, methods: Sequence[str]) -> list[dict[str, Any]]:
     """Each method at ``K = d/2``, each in a process of its own."""
-    rows = []
+    size, rows = SIZES[name], []
     for method in methods:
-        command = [sys.executable, "-m", COMMAND, "--spectra", str(spectra)]
-        command += ["--one", name, method]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UserError(f"{method} failed: {done.stderr.strip().splitlines()[-1]}", name)
-        row = json.loads(done.stdout.splitlines()[-1])
-        rows.append({"size": name, **SIZES[name]._asdict(), **row})
+        row = in_own_process(f"{name}, {method}", once, method, size, size.dim // 2, spectrum)
+        rows.append({"size": name, **size._asdict(), **row})
         print(row, file=sys.stderr)
     return rows

@@ -1,7 +1,7 @@
 """The real ``fairseq-generate``, start to end: trained models beside their twins, or one another.
 
-Its own clock is the one of its last line, ``Translated N sentences (T tokens) in ... (S
-sentences/s, ...)``, which runs while it searches: no loading, no detokenising.
+Its own clock is the one of its last line, which runs while it searches: no loading, no
+detokenising.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fairseq_collab
 from collab_common.errors import UserError
-from fairseq_collab.bench.models import STOCK
+from collab_common.provenance import circumstances
+from fairseq_collab.bench.models import STOCK, trained_pairs
 from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.timing import compare
-from fairseq_collab.bench.trained import trained_pairs, write_twin
-from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data
-from fairseq_collab.metrics.provenance import circumstances
+from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data, save
+from fairseq_collab.runs.fairseq_output import Translated, last_line, translated
 
-#: fairseq-generate's own last words.
-_TRANSLATED = re.compile(
-    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) .*?\(([\d.]+) sentences/s"
-)
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3
 #: How often each model of a pair is run.
@@ -42,28 +37,16 @@ BATCH, SUBSET = 64, "test"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished ``fairseq-generate``: seconds by its own clock and by ours, and its output.
+class Finished(NamedTuple):
+    """A finished ``fairseq-generate``: its last words, seconds by our clock, H- and D- lines."""
 
-    Attributes:
-        tokens: of the best translations, ends of sentences included.
-        lines: ``H-`` and ``D-`` lines.
-    """
-
-    translating: float
+    summary: Translated
     wall: float
-    sentences: int
-    tokens: int
     lines: list[str]
 
 
 def translate(path: Path, settings: Settings) -> Finished:
-    """Translate the test set with the real command.
-
-    Raises:
-        UserError: it failed.
-    """
+    """Translate the test set with the real command; raises UserError if it fails."""
     command = [
         *(str(Path(sys.executable).with_name("fairseq-generate")), str(settings.data)),
         *("--user-dir", str(Path(fairseq_collab.__file__).parent), "--path", str(path)),
@@ -75,18 +58,13 @@ def translate(path: Path, settings: Settings) -> Finished:
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     wall = time.perf_counter() - start
-    found = _TRANSLATED.search(done.stdout + done.stderr)
+    found = translated(done.stdout + done.stderr)
     if done.returncode or found is None:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise UserError(f"fairseq-generate failed: {last}", path)
-    number, tokens = (int(count.replace(",", "")) for count in found.group(1, 2))
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("H-", "D-"))]
-    return Finished(number / float(found[3]), wall, number, tokens, lines)
+        raise UserError(f"fairseq-generate failed: {last_line(done.stderr)}", path)
+    return Finished(found, wall, re.findall(r"^[HD]-.*", done.stdout, re.MULTILINE))
 
 
-def in_turn(
-    models: Sequence[Path], rounds: int, settings: Settings, say: Callable[[str], None]
-) -> list[list[Finished]]:
+def in_turn(models: Sequence[Path], rounds: int, settings: Settings) -> list[list[Finished]]:
     """Translate with all models, so many rounds, every other one backwards.
 
     Returns:
@@ -95,7 +73,7 @@ def in_turn(
     found: list[list[Finished]] = [[] for _ in models]
     for number in range(rounds):
         for i in range(len(models))[:: -1 if number % 2 else 1]:
-            say(f"round {number + 1} of {rounds}: {models[i]}")
+            print(f"round {number + 1} of {rounds}: {models[i]}", file=sys.stderr)
             found[i].append(translate(models[i], settings))
     return found
 
@@ -106,43 +84,40 @@ def in_turn(
 def run(settings: Settings) -> Iterator[Record]:
     """Both models of each pair in turn: two records, by either clock.
 
-    Raises:
-        UserError: a command failed, or the two translations differ.
+    With one matrix library only: starting fairseq takes longer than what it would show.
     """
     turns = 1 if settings.quick else TURNS
-    for pair in trained_pairs(settings):
+    for pair in () if settings.main_only else trained_pairs(settings):
         with tempfile.TemporaryDirectory() as folder:
-            twin = Path(folder) / "twin.pt"
-            write_twin(pair, twin)
-            files = (twin, pair.path) if pair.twin_is_stock else (pair.path, twin)
-            stock, ours = in_turn(files, turns, settings, lambda _: None)
-        for one, other in zip(stock, ours, strict=True):
-            check_files(one.lines, other.lines)
-        labels: Record = dict.fromkeys(("sentences", "work"), stock[0].sentences)
+            files = Path(folder, "stock.pt"), Path(folder, "ours.pt")
+            for trained, file in zip((pair.stock, pair.ours), files, strict=True):
+                save(trained, file)
+            found = in_turn(files, turns, settings)
+        for stock, ours in zip(*found, strict=True):
+            check_files(stock.lines, ours.lines)
+        labels: Record = dict.fromkeys(("sentences", "work"), found[0][0].summary.sentences)
         labels |= {"part": "generate", "preset": "trained", "model": pair.name, "against": STOCK}
         labels |= {"beam": BEAM, "batch": BATCH, "ties": 0, "unit": "sentences"}
-        for case, field in (("its own clock", "translating"), ("start to end", "wall")):
-            times = [[getattr(run, field) for run in runs] for runs in (stock, ours)]
-            yield {**labels, "case": f"fairseq-generate, {case}", **compare(*times)}
+        clocks = {
+            "its own clock": [
+                [one.summary.sentences / one.summary.speed for one in f] for f in found
+            ],
+            "start to end": [[one.wall for one in f] for f in found],
+        }
+        for clock, times in clocks.items():
+            yield {**labels, "case": f"fairseq-generate, {clock}", **compare(*times)}
 
 
 def check_files(stock: list[str], ours: list[str]) -> None:
-    """``H-`` and ``D-`` lines (number, score, text) must agree, scores to 1e-3.
-
-    Raises:
-        UserError: names the first line that does not.
-    """
+    """``H-`` and ``D-`` lines (number, score, text) must agree; UserError names the first other."""
     if len(stock) != len(ours):
-        raise UserError(
-            f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
-        )
-    for one, other in zip(stock, ours, strict=True):
-        (name, score, text), (own_name, own_score, own_text) = (
-            line.split("\t", 2) for line in (one, other)
-        )
-        alike = (name, text) == (own_name, own_text)
-        if not alike or abs(float(score) - float(own_score)) > SCORE_TOLERANCE:
-            raise UserError(f"translations differ in {name}: {text!r} and {own_text!r}")
+        counts = f"{len(stock)} lines of translations by fairseq's model, {len(ours)} by ours"
+        raise UserError(counts)
+    for lines in zip(stock, ours, strict=True):
+        names, scores, texts = zip(*(line.split("\t", 2) for line in lines), strict=True)
+        apart = abs(float(scores[0]) - float(scores[1]))
+        if len({*names}) + len({*texts}) > 2 or apart > SCORE_TOLERANCE:
+            raise UserError(f"translations differ in {names[0]}: {texts[0]!r} and {texts[1]!r}")
 
 
 # ---- any trained models --------------------------------------------------------------------------
@@ -151,14 +126,10 @@ def check_files(stock: list[str], ours: list[str]) -> None:
 def decoding(
     models: Sequence[Path], names: Sequence[str], rounds: int, settings: Settings, command: str
 ) -> dict[str, Any]:
-    """How fast trained models translate, in turn: the content of the JSON file.
-
-    Raises:
-        UserError: see :func:`check`; or ``fairseq-generate`` failed.
-    """
+    """How fast trained models translate, in turn: the content of the JSON file."""
     check(Path(str(settings.data)), models, names)
     load = os.getloadavg()
-    found = in_turn(models, rounds, settings, lambda text: print(text, file=sys.stderr))
+    found = in_turn(models, rounds, settings)
     return {
         "version": VERSION,
         "command": command,
@@ -174,12 +145,7 @@ def decoding(
 
 
 def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:
-    """Everything that can be known to be wrong before anything is timed.
-
-    Raises:
-        UserError: the data folder or a model is not there, or there are not as many names as
-            models.
-    """
+    """Raises UserError for what can be known to be wrong before anything is timed."""
     if len(names) != len(models):
         what = f"{len(names)} for {len(models)} models"
         raise UserError(what, "--names", "give one for each model, in their order")
@@ -199,19 +165,19 @@ def summarise(
     A ratio is the sentences/s of a model to those of the first model in the same round, so that
     what slows the machine for longer than a round slows both.
     """
-    speeds = [np.array([one.sentences / one.translating for one in rounds]) for rounds in found]
+    speeds = [np.array([one.summary.speed for one in rounds]) for rounds in found]
     return [
         {
             "name": name,
             "file": str(model),
             "rounds": [
                 {
-                    "sentences": one.sentences,
-                    "sentences_per_second": round(float(rate), 2),  # as it was printed
-                    "target_tokens": one.tokens,
+                    "sentences": one.summary.sentences,
+                    "sentences_per_second": one.summary.speed,
+                    "target_tokens": one.summary.tokens,
                     "wall_seconds": round(one.wall, 2),
                 }
-                for one, rate in zip(rounds, speed, strict=True)
+                for one in rounds
             ],
             "sentences_per_second": spread(speed),
             "ratio": spread(speed / speeds[0]),

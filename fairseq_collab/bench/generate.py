@@ -8,27 +8,34 @@ every batch and must give the same hypotheses.
 from __future__ import annotations
 
 import copy
+import statistics
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
-from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant, random_pair, variants
+from fairseq_collab.bench.models import (
+    COLLAB,
+    HEADSIZE,
+    STOCK,
+    Pair,
+    Variant,
+    random_pair,
+    trained_pairs,
+    variants,
+)
 from fairseq_collab.bench.settings import BEAM, PRESETS, Budget, Record, Settings
-from fairseq_collab.bench.timing import timed, unequal
-from fairseq_collab.bench.trained import trained_pairs
-from fairseq_collab.bench.work import batches, middling, placed, random_task, real_task
+from fairseq_collab.bench.timing import NamePairs, Programs, timed, unequal
+from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.kernels.onednn import OneDnnLinear
 
 #: How far the scores (log-probability a word) of two translations may be apart that rounding has
 #: decided between.  One that is better by more must be found by both models.
 TIE = {"float32": 1e-4, "bfloat16": 0.1}
 LONGEST = 200  # fairseq's own limit, --max-len-b
-
-Hypotheses = list[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,10 @@ def fixed_case(preset: str, quick: bool) -> Case:
 
 
 class Translator:
-    """A model and its generator, as in ``fairseq-generate``: ``batch -> hypotheses``."""
+    """A model and its generator, as in ``fairseq-generate``: ``batch -> hypotheses``.
+
+    The model is prepared for inference, which changes it.
+    """
 
     def __init__(self, model: Any, task: Any, case: Case, settings: Settings):
         longest, least = (LONGEST, 1) if case.fixed is None else (case.fixed, case.fixed)
@@ -77,39 +87,36 @@ class Translator:
         cfg.generation.beam = case.beam
         model.eval()
         model.prepare_for_inference_(cfg)
-        self.model = placed(model, settings)
+        self.model = settings.placed(model)
         self.task = task
         self.generator = task.build_generator([self.model], Namespace(**options, lenpen=1.0))
 
-    def __call__(self, batch: Any) -> Hypotheses:
-        """Best hypothesis first, for each sentence."""
+    def __call__(self, batch: Any) -> list[list[dict[str, Any]]]:
+        """Hypotheses of each sentence, best first."""
         return self.task.inference_step(self.generator, [self.model], batch)
 
 
-def subjects(settings: Settings) -> Iterator[tuple[str, str, Any, Any, Any, list[Case]]]:
-    """Preset, our model's name, fairseq's model, ours, task and cases of all that translates."""
-    for trained in trained_pairs(settings):
-        assert settings.data is not None  # the command has seen to it
-        task, cases = real_task(settings.data, "test"), natural_cases(settings)
-        yield "trained", trained.name, trained.stock, trained.ours, task, cases
+def subjects(settings: Settings) -> Iterator[tuple[Pair, list[Case]]]:
+    """All models that translate, each pair with its cases."""
+    for pair in trained_pairs(settings):
+        yield pair, natural_cases(settings)
     for preset in settings.presets:
         for variant in variants(settings.reductions(preset)):
             case = fixed_case(preset, settings.quick)
             task = random_task(preset, case.sentences, settings.seed)
-            pair = random_pair(variant, preset, task, settings.seed)
-            yield preset, variant.name, *pair, task, [case]
+            yield random_pair(variant, preset, task, settings.seed), [case]
 
 
 def run(settings: Settings) -> Iterator[Record]:
     """All models and cases: a record each."""
-    for preset, name, stock, ours, task, cases in subjects(settings):
+    for pair, cases in subjects(settings):
         for case in cases:
-            pair = {
-                STOCK: Translator(stock, task, case, settings),
-                name: Translator(ours, task, case, settings),
+            translators = {
+                name: Translator(trained.model, pair.ours.task, case, settings)
+                for name, trained in ((STOCK, pair.stock), (pair.name, pair.ours))
             }
-            labels = {"part": "generate", "preset": preset}
-            yield from compared(labels, pair, case, case.budget, settings)
+            labels = {"part": "generate", "preset": pair.preset}
+            yield from compared(labels, translators, case, settings)
 
 
 # ---- what each measure brings alone --------------------------------------------------------------
@@ -146,46 +153,42 @@ _ALONE = (Variant(HEADSIZE).name, Variant(COLLAB, 4).name)
 def run_alone(settings: Settings) -> Iterator[Record]:
     """Our models, batched, against themselves with a measure undone; trained ones if any."""
     kind = None  # of the first subject: trained, or the first preset
-    for preset, name, _, ours, task, (case, *_) in subjects(settings):
-        kind = kind or preset
-        if preset != kind:
+    for pair, (case, *_) in subjects(settings):
+        kind = kind or pair.preset
+        if pair.preset != kind:
             return
-        if kind != "trained" and name not in _ALONE:
+        if kind != "trained" and pair.name not in _ALONE:
             continue
+        seconds, least = case.budget
+        half = replace(case, budget=(seconds / 2, least))
         for measure, undo in MEASURES.items():
-            pair = {
-                which: Translator(copy.deepcopy(ours), task, case, settings)
-                for which in (measure, name)
+            translators = {
+                name: Translator(copy.deepcopy(pair.ours.model), pair.ours.task, half, settings)
+                for name in (measure, pair.name)
             }
-            undo(pair[measure].model)
-            seconds, least = case.budget
-            labels = {"part": "alone", "preset": preset}
-            other = "itself without the measure"
-            yield from compared(labels, pair, case, (seconds / 2, least), settings, other)
+            undo(translators[measure].model)
+            labels = {"part": "alone", "preset": pair.preset}
+            yield from compared(labels, translators, half, settings)
 
 
 # ---- checked and timed ---------------------------------------------------------------------------
 
 
 def compared(
-    labels: Record,
-    pair: dict[str, Translator],
-    case: Case,
-    budget: Budget,
-    settings: Settings,
-    other: str = "fairseq's model",
-) -> Iterator[Record]:
-    """Check that a pair translates alike, and time it.
-
-    Raises:
-        UserError: the two models translate differently.
-    """
-    first, second = pair
-    found = sentences(pair[first].task, case, settings)
+    labels: Record, translators: dict[str, Translator], case: Case, settings: Settings,
+    pairs: NamePairs = (),
+) -> Iterator[Record]:  # fmt: skip
+    """Check that the first two models translate alike, and time them, or ``pairs`` of models."""
+    (first, one), (second, other), *others = translators.items()
+    found = sentences(one.task, case, settings)
     # The first translation is the warm-up, too.
-    ties = check_alike(pair[first], pair[second], found, settings, other)
-    labels = {**labels, **described(case, found, ties)}
-    yield from timed(labels, pair, found, budget, [(first, second)])
+    ties = count_ties({first: one, second: other}, found, TIE[settings.dtype])
+    for _, translator in others:
+        translator(found[0])
+    sizes = [len(batch["id"]) for batch in found]
+    labels = {**labels, "case": case.name, "beam": case.beam, "batch": case.batch, "ties": ties}
+    labels |= {"sentences": sum(sizes), "work": statistics.median_high(sizes), "unit": "sentences"}
+    yield from timed(labels, translators, found, case.budget, pairs or [(first, second)])
 
 
 def sentences(task: Any, case: Case, settings: Settings) -> list[Any]:
@@ -194,34 +197,10 @@ def sentences(task: Any, case: Case, settings: Settings) -> list[Any]:
     return batches(task, "test", settings, number, max_sentences=case.batch)
 
 
-def described(case: Case, found: list[Any], ties: int) -> Record:
-    """A case, and how much there is to translate, in all and in a middling batch."""
-    sizes = [len(batch["id"]) for batch in found]
-    amount = {"sentences": sum(sizes), "work": middling(sizes), "unit": "sentences"}
-    return {"case": case.name, "beam": case.beam, "batch": case.batch, "ties": ties, **amount}
-
-
-def check_alike(
-    stock: Translator,
-    ours: Translator,
-    found: list[Any],
-    settings: Settings,
-    other: str = "fairseq's model",
-) -> int:
-    """Two models must translate alike; the number of ties, see :func:`count_ties`."""
-    tie = TIE[settings.dtype]
-    return sum(count_ties(stock(batch), ours(batch), tie, other) for batch in found)
-
-
-def count_ties(
-    stock: Hypotheses, ours: Hypotheses, tie: float, other: str = "fairseq's model"
-) -> int:
-    """Best hypotheses must be the same words, or equally good ones.
+def count_ties(pair: Programs, found: list[Any], tie: float) -> int:
+    """Best hypotheses of two models must be the same words, or equally good ones.
 
     In a long search, rounding sooner or later decides between two that are equally good.
-
-    Args:
-        other: what a message calls the model of ``stock``.
 
     Returns:
         The number of sentences where they are others, with scores within ``tie``.
@@ -229,14 +208,17 @@ def count_ties(
     Raises:
         UserError: a translation differs, and its score, too.
     """
+    (name, first), (other, second) = pair.items()
     ties = 0
-    for number, ((theirs, *_), (own, *_)) in enumerate(zip(stock, ours, strict=True)):
-        if theirs["tokens"].tolist() != own["tokens"].tolist():
-            apart = abs(float(theirs["score"]) - float(own["score"]))
-            if not apart <= tie:
-                raise unequal(
-                    f"sentence {number} of a batch is translated otherwise than by {other} "
-                    f"(scores {apart:.2g} apart)"
-                )
-            ties += 1
+    for batch in found:
+        hypotheses = zip(first(batch), second(batch), strict=True)
+        for number, ((theirs, *_), (own, *_)) in enumerate(hypotheses):
+            if theirs["tokens"].tolist() != own["tokens"].tolist():
+                apart = abs(float(theirs["score"]) - float(own["score"]))
+                if not apart <= tie:
+                    raise unequal(
+                        f"sentence {number} of a batch is translated otherwise by {other} than by "
+                        f"{name} (scores {apart:.2g} apart)"
+                    )
+                ties += 1
     return ties

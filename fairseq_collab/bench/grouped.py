@@ -15,39 +15,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from fairseq_collab.attention.head_groups import head_group_attentions
-from fairseq_collab.bench import train
-from fairseq_collab.bench.generate import (
-    Case,
-    Translator,
-    check_alike,
-    described,
-    fixed_case,
-    sentences,
-)
-from fairseq_collab.bench.models import HEADSIZE, STOCK, Variant, preset_options, random_pair
+from fairseq_collab.bench import generate, train
+from fairseq_collab.bench.generate import Case, Translator
+from fairseq_collab.bench.models import HEADSIZE, STOCK, Pair, Variant, random_pair
 from fairseq_collab.bench.settings import PRESETS, Record, Settings
-from fairseq_collab.bench.timing import timed
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import random_heads
-from fairseq_collab.checkpoints.prune.surgery import (
-    GROUPED,
-    Kept,
-    heads_by_attention,
-)
+from fairseq_collab.checkpoints.prune.surgery import GROUPED, Kept, heads_by_attention
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_collab.models.layers import SITES
 
 CRITERION = "label_smoothed_cross_entropy_with_head_groups"
-#: What tables call the models that ours is compared with, beside fairseq's.
+#: What tables and messages call the models that ours is compared with, beside fairseq's.
 WITHOUT, WHOLE = "the same without the constraint", "the same with all heads"
+MASKED = "the model whose other heads are masked"
 #: ``H/C``, the share of the heads that stays: 1/2 and 1/4.
 SHARES = (2, 4)
 
@@ -56,25 +42,20 @@ def run(settings: Settings) -> Iterator[Record]:
     """Both measurements for all presets: two records each, against fairseq's model and ours."""
     for preset in settings.presets:
         yield from constrained(preset, settings)
-        trained, stock, case = whole_model(preset, settings)
+        pair, case = whole_model(preset, settings)
         for share in SHARES:
-            count = trained.heads["encoder"][0] // share
-            for record in pruned(trained, stock, count, case, settings):
-                yield {**record, "preset": preset}
+            yield from pruned(pair, pair.ours.heads["encoder"][0] // share, case, settings)
 
 
 def constrained(preset: str, settings: Settings) -> Iterator[Record]:
-    """Updates with the constraint, against those without it and those of fairseq's model.
-
-    Raises:
-        UserError: the three models do not have one loss without dropout.
-    """
+    """Updates with the constraint, against those without it and those of fairseq's model."""
     task, batches, case = train.sentences(preset, settings)
-    stock, ours = random_pair(Variant(GROUPED), preset, task, settings.seed)
+    pair = random_pair(Variant(GROUPED), preset, task, settings.seed)
+    ours = pair.ours.model
     attentions = head_group_attentions(ours)
     name = f"{GROUPED} C={attentions[0].groups}"
     trainers = {
-        STOCK: train.trainer(stock, task, settings),
+        STOCK: train.trainer(pair.stock.model, task, settings),
         WITHOUT: train.trainer(copy.deepcopy(ours), task, settings),
         name: train.trainer(ours, task, settings, f"--criterion={CRITERION}"),
     }
@@ -86,38 +67,31 @@ def constrained(preset: str, settings: Settings) -> Iterator[Record]:
     assert all(attention.membership.any() for attention in attentions), "no groups were made"
 
 
-def whole_model(preset: str, settings: Settings) -> tuple[Trained, Any, Case]:
-    """A model with all heads, as ``checkpoints.prune`` takes it, its twin, and a case."""
-    case = fixed_case(preset, settings.quick)
+def whole_model(preset: str, settings: Settings) -> tuple[Pair, Case]:
+    """A model with all heads, its twin, and a case."""
+    case = generate.fixed_case(preset, settings.quick)
     task = random_task(preset, case.sentences, settings.seed)
-    stock, whole = random_pair(Variant(HEADSIZE), preset, task, settings.seed)
-    cfg, name = OmegaConf.create({"model": preset_options(preset)}), Path(f"the {preset} model")
-    return Trained(name, {"cfg": cfg}, whole.eval(), task), stock, case
+    return random_pair(Variant(HEADSIZE), preset, task, settings.seed), case
 
 
-def pruned(
-    trained: Trained, stock: Any, count: int, case: Case, settings: Settings
-) -> Iterator[Record]:
+def pruned(pair: Pair, count: int, case: Case, settings: Settings) -> Iterator[Record]:
     """Translation by ``count`` heads of each attention, against all heads and fairseq's model.
 
     Raises:
         UserError: the pruned model translates otherwise than the masked one.
     """
-    kept = random_heads(trained.heads, dict.fromkeys(SITES, count), settings.seed)
-    small = surgery.pruned(trained, kept).model
-    name = f"{HEADSIZE}, {count} of {trained.heads['encoder'][0]} heads"
+    whole = pair.ours
+    kept = random_heads(whole.heads, dict.fromkeys(SITES, count), settings.seed)
+    small = surgery.pruned(whole, kept).model
+    name = f"{HEADSIZE}, {count} of {whole.heads['encoder'][0]} heads"
     # The whole model is copied, since preparing it for inference changes it.
-    models = {WHOLE: copy.deepcopy(trained.model), STOCK: stock, name: small}
-    programs = {n: Translator(model, trained.task, case, settings) for n, model in models.items()}
-    found = sentences(trained.task, case, settings)
-    mask = Translator(masked(trained, kept), trained.task, case, settings)
-    other = "the model whose other heads are masked"
-    ties = check_alike(mask, programs[name], found, settings, other)
-    for warm in (WHOLE, STOCK):  # ours is warm already
-        programs[warm](found[0])
-    labels = {"part": "grouped", "measure": "translation", **described(case, found, ties)}
-    labels |= parameters(small, trained.model)
-    yield from timed(labels, programs, found, case.budget, [(WHOLE, name), (STOCK, name)])
+    models = {MASKED: masked(whole, kept), name: small}
+    models |= {WHOLE: copy.deepcopy(whole.model), STOCK: pair.stock.model}
+    translators = {n: Translator(m, whole.task, case, settings) for n, m in models.items()}
+    labels: Record = {"part": "grouped", "measure": "translation", "preset": pair.preset}
+    labels |= parameters(small, whole.model)
+    pairs = [(WHOLE, name), (STOCK, name)]
+    yield from generate.compared(labels, translators, case, settings, pairs)
 
 
 def masked(trained: Trained, kept: Kept) -> Any:
@@ -132,5 +106,5 @@ def masked(trained: Trained, kept: Kept) -> Any:
 
 def parameters(model: Any, whole: Any) -> dict[str, int]:
     """How many a model has, and the one that it was made from."""
-    counts = [sum(p.numel() for p in used_parameters(one)) for one in (model, whole)]
-    return dict(zip(("parameters", "whole_parameters"), counts, strict=True))
+    left, all_of_them = (sum(p.numel() for p in used_parameters(one)) for one in (model, whole))
+    return {"parameters": left, "whole_parameters": all_of_them}

@@ -1,35 +1,34 @@
-"""fairseq's transformer and ours, with weights that make both compute one function.
+"""Pairs of models, fairseq's transformer and ours, whose weights make both compute one function.
 
-A head of fairseq's scores by ``d/H`` dimensions, ``score_i = (d/H)^-0.5 (x Wq_i^T)(y Wk_i^T)^T``.
-So ours has a twin there whose heads need no more (:mod:`fairseq_collab.checkpoints.export`): heads
-of size ``d/H``, and collaborative heads whose mixing ``m_i`` is zero but for ``d/H`` of their ``K``
-dimensions.  Where ``K`` is larger, the random mixing of the benchmark is so.
-
-Shapes: ``Wq, Wk (K, d)``, mixing ``m (H, K)``, stock's ``Wq_i, Wk_i (d/H, d)``.
+A pair of random models is ours and its twin of fairseq's own kind, as
+:mod:`fairseq_collab.checkpoints.export` makes it: the heads of ours need no more than the ``d/H``
+dimensions that an ordinary one scores by.  Where collaborative heads share ``K > d/H`` dimensions,
+the random mixing ``m (H, K)`` of the benchmark is zero but for ``d/H`` of them a head.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from fairseq.models import (
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    build_model,
-)
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.models.transformer import TransformerModel
 from omegaconf import OmegaConf
 from torch import nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import CollaborativeAttention, HeadAttention
-from fairseq_collab.bench.settings import PRESETS
-from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.bench.settings import PRESETS, Settings
+from fairseq_collab.checkpoints.export.model import plain
+from fairseq_collab.checkpoints.opener import Trained, load
+from fairseq_collab.checkpoints.prune.choices import all_heads
+from fairseq_collab.checkpoints.prune.surgery import pruned
+from fairseq_collab.models.translation import TRANSLATION, HeadTransformer
+from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
 
 STOCK, COLLAB, HEADSIZE = "transformer", "transformer_collab", "transformer_headsize_n"
 
@@ -49,54 +48,46 @@ class Variant:
         return f"{self.arch} K=d" + (f"/{self.reduction}" if self.reduction > 1 else "")
 
 
+class Pair(NamedTuple):
+    """fairseq's model and ours, the same function.
+
+    Attributes:
+        preset: of random models, or ``trained``.
+        name: of ours, as in tables.
+    """
+
+    preset: str
+    name: str
+    stock: Trained
+    ours: Trained
+
+
 def variants(reductions: tuple[int, ...] = (1, 2, 4, 8)) -> list[Variant]:
     """Collaborative heads at each d/K, and the other architectures of ours.
 
     Where few reductions are wanted, of the others only ``transformer_headsize_n``, which computes
     what they compute.
     """
-    others = [HEADSIZE]
-    if len(reductions) == 4:
-        others = [arch for arch in architectures() if arch != COLLAB]
+    others = sorted({*architectures()} - {COLLAB}) if len(reductions) == 4 else [HEADSIZE]
     return [*map(Variant, others), *(Variant(COLLAB, reduction) for reduction in reductions)]
 
 
 def architectures() -> list[str]:
-    """All registered encoder-decoder architectures of ours, without their presets.
-
-    Not those of other plug-ins: what is compared here computes stock fairseq's function.
-    """
-    return sorted(
-        name
-        for name, model in MODEL_REGISTRY.items()
-        if issubclass(model, HeadTransformer)
-        and model.__module__.startswith("fairseq_collab.")
-        and f"{name}_wmt_en_de" in MODEL_REGISTRY
-    )
+    """All encoder-decoder architectures of ours, without their presets."""
+    return [
+        f"transformer_{variant.name}" for variant in VARIANTS if TRANSLATION in variant.families
+    ]
 
 
-def build_stock(options: Mapping[str, Any], task: Any) -> Any:
-    """fairseq's ``transformer`` with flat options; those that it does not know are ignored."""
-    args = Namespace(**{**options, "arch": STOCK})
-    return ARCH_MODEL_REGISTRY[STOCK].build_model(args, task)
-
-
-def build_ours(arch: str, options: Mapping[str, Any], task: Any) -> Any:
-    """One of our models; options that it does not know are ignored."""
-    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-    cfg = OmegaConf.merge(known, {k: v for k, v in options.items() if k in known})
-    cfg._name = arch
-    return build_model(cfg, task)
+# ---- random models -------------------------------------------------------------------------------
 
 
 def build(variant: Variant | None, preset: str, task: Any) -> Any:
     """Our model of a variant, or fairseq's if it is None, with random weights."""
-    options = preset_options(preset)
     if variant is None:
-        return build_stock(options, task)
-    if variant.reduction is not None:
-        options["key_dim"] = options["encoder_embed_dim"] // variant.reduction
-    return build_ours(variant.arch, options, task)
+        args = Namespace(**preset_options(preset), arch=STOCK)
+        return ARCH_MODEL_REGISTRY[STOCK].build_model(args, task)
+    return build_model(options_of(variant, preset), task)
 
 
 def preset_options(preset: str) -> dict[str, Any]:
@@ -105,13 +96,22 @@ def preset_options(preset: str) -> dict[str, Any]:
     return {**sizes, **PRESETS[preset].options, "share_all_embeddings": True}
 
 
-def random_pair(variant: Variant, preset: str, task: Any, seed: int) -> tuple[Any, Any]:
+def options_of(variant: Variant, preset: str) -> Any:
+    """All options of our model."""
+    options = {**preset_options(preset), "_name": variant.arch}
+    if variant.reduction is not None:
+        options["key_dim"] = options["encoder_embed_dim"] // variant.reduction
+    return OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[variant.arch]()), options)
+
+
+def random_pair(variant: Variant, preset: str, task: Any, seed: int) -> Pair:
     """fairseq's model and ours, random and the same function."""
     torch.manual_seed(seed)
-    stock, ours = build(None, preset, task), build(variant, preset, task)
-    enliven(ours)
-    copy_to_stock(ours, stock)
-    return stock, ours
+    model = build(variant, preset, task)
+    enliven(model)
+    cfg = OmegaConf.create({"model": options_of(variant, preset), "task": None})
+    ours = Trained(Path(f"the {preset} model"), {"cfg": cfg}, model.eval(), task)
+    return Pair(preset, variant.name, plain(ours), ours)
 
 
 @torch.no_grad()
@@ -135,27 +135,36 @@ def enliven(model: nn.Module) -> None:
             module.mixing.copy_(torch.empty(heads, dims).uniform_(0.5, 1.5) * mask)
 
 
-def copy_from_stock(stock: Any, ours: Any) -> None:
-    """Give ours stock's weights, name by name; only what stock lacks stays (signatures)."""
-    own, theirs = ours.state_dict(), stock.state_dict()
-    ours.load_state_dict({name: theirs.get(name, weight) for name, weight in own.items()})
+# ---- trained models ------------------------------------------------------------------------------
 
 
-def copy_to_stock(ours: Any, stock: Any) -> None:
-    """Give stock the weights with which it computes what ours does.
+def trained_pairs(settings: Settings) -> Iterator[Pair]:
+    """One pair for each checkpoint that was given.
 
     Raises:
-        UserError: no stock model does.
+        UserError: a checkpoint is not what its option says.
     """
-    own = ours.state_dict()
-    state = {name: own.get(name, weight) for name, weight in stock.state_dict().items()}
-    for name, module in ours.named_modules():
-        if isinstance(module, HeadAttention):
-            try:
-                weights = plain_weights(module, module.embed_dim // module.num_heads)
-            except NotExactError as error:
-                raise UserError(
-                    f"{name}: {error}", "our model", "give one with K of at most d/H"
-                ) from error
-            state |= {f"{name}.{key}": weight for key, weight in weights.items()}
-    stock.load_state_dict(state)
+    if settings.checkpoint:
+        stock = _opened(settings.checkpoint, settings)
+        if type(stock.model) is not TransformerModel:
+            raise _of_another_kind(stock, "fairseq's transformer")
+        ours = pruned(stock, all_heads(stock.heads))
+        yield Pair("trained", Variant(HEADSIZE).name, stock, ours)
+    if settings.collab_checkpoint:
+        ours = _opened(settings.collab_checkpoint, settings)
+        if not isinstance(ours.model, HeadTransformer) or ours.model.variant is not COLLABORATIVE:
+            raise _of_another_kind(ours, "transformer_collab")
+        dim = ours.options["encoder_embed_dim"]
+        key_dim = ours.options["key_dim"] or dim // 4
+        size, rest = divmod(dim, key_dim)
+        name = f"{COLLAB} K={key_dim}" if rest else Variant(COLLAB, size).name
+        yield Pair("trained", name, plain(ours), ours)
+
+
+def _opened(file: str, settings: Settings) -> Trained:
+    return load(Path(file), Path(str(settings.data)), to_save=True)
+
+
+def _of_another_kind(found: Trained, wanted: str) -> UserError:
+    what = f"is the checkpoint of a {found.arch}"
+    return UserError(what, found.path, f"give one of {wanted}")

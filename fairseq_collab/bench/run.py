@@ -8,6 +8,7 @@ model uses always.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import time
@@ -19,21 +20,21 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from fairseq_collab.bench import core, counters, fairseq_generate, generate, grouped, memory, train
+from collab_common.provenance import circumstances
+from fairseq_collab.bench import core, fairseq_generate, generate, grouped, memory, train
 from fairseq_collab.bench.settings import Record, Settings
 from fairseq_collab.kernels.onednn import LIBRARIES, VARIABLE, matrix_library
-from fairseq_collab.metrics.provenance import circumstances
 
 VERSION = 1  # of the JSON file
 DEFAULT, SAME = "default", "same"
 CASES = {
-    "generate": generate.run,
-    "alone": generate.run_alone,
-    "train": train.run,
-    "grouped": grouped.run,
-    "core": core.run,
-    "memory": memory.run,
-    "counters": counters.run,
+    "generate": (generate.run, fairseq_generate.run),
+    "alone": (generate.run_alone,),
+    "train": (train.run,),
+    "grouped": (grouped.run,),
+    "core": (core.run,),
+    "memory": (memory.run,),
+    "counters": (memory.run_counters,),
 }
 #: Parts that are timed with each library.  Head groups are measured mainly against our own models,
 #: which multiply with the same one.
@@ -52,11 +53,8 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
             for column, options in columns(part, settings):
                 with chosen(column):
                     libraries[column] = matrix_library()
-                    found = CASES[part](options)
+                    found = itertools.chain.from_iterable(case(options) for case in CASES[part])
                     records += [{**record, "column": column} for record in found]
-                    if part == "generate" and column == DEFAULT:
-                        found = fairseq_generate.run(options)
-                        records += [{**record, "column": column} for record in found]
     return {
         "version": VERSION,
         "command": command,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fairseq_collab.models.config import PRESET_SIZES
 
 PARTS = ("generate", "alone", "train", "grouped", "core", "memory", "counters")
-DEVICES = ("cpu", "cuda")
-DTYPES = ("float32", "bfloat16")
 BEAM = 5
 
+#: One comparison, or one count: what the JSON file of a benchmark is a list of.
 Record = dict[str, Any]
 #: Seconds that a case goes on for at least, and its least number of turns: a whole run takes about
 #: as long on every machine.
@@ -37,18 +38,13 @@ class Preset:
     turns: tuple[int, int] = (3, 6)
 
 
+_TINY = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 1}
 PRESETS = {
     "multi30k": Preset(PRESET_SIZES["_multi30k"], 6000, (15, 5), 64, 2048, (6, 16)),
     "wmt_en_de": Preset(PRESET_SIZES["_wmt_en_de"], 32768, (28, 12), 16, 1000),
     # For tests of the benchmark itself.
     "tiny": Preset(
-        {
-            f"{side}_{name}": size
-            for side in ("encoder", "decoder")
-            for name, size in {
-                "embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 1
-            }.items()
-        },
+        {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in _TINY.items()},
         vocabulary=50, length=(8, 3), batch=4, train_tokens=100,
     ),
 }  # fmt: skip
@@ -81,3 +77,7 @@ class Settings:
         if self.quick or (preset == "wmt_en_de" and self.main_only):
             return (4,)
         return (4, 8) if preset == "wmt_en_de" or self.main_only else (1, 2, 4, 8)
+
+    def placed(self, x: Any) -> Any:
+        """A model or floats on the device, in the number format asked for."""
+        return x.to(device=self.device, dtype=getattr(torch, self.dtype))

@@ -7,9 +7,10 @@ repeats one program and cannot take turns (and its module needs setuptools to be
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,51 +19,46 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.bench.settings import Budget, Record
 
-Program = Callable[[Any], object]
+#: By name, as in tables: what is to be timed on an item.
+Programs = Mapping[str, Callable[[Any], Any]]
+#: What is to be compared: the names of *against* and *model*.
+NamePairs = Sequence[tuple[str, str]]
 
 
 def timed(
-    labels: Record,
-    programs: Mapping[str, Program],
-    items: Sequence[Any],
-    budget: Budget,
-    pairs: Iterable[tuple[str, str]],
+    labels: Record, programs: Programs, items: Sequence[Any], budget: Budget, pairs: NamePairs
 ) -> Iterator[Record]:
-    """Time programs in turn: a record for each pair of their names, ``against`` and ``model``."""
-    turns = np.array(in_turn([*programs.values()], items, budget))  # (turns, programs)
-    times = dict(zip(programs, turns.T, strict=True))
+    """Time the programs that are named in turn: a record for each pair, *against* and *model*."""
+    names = dict.fromkeys(itertools.chain.from_iterable(pairs))
+    turns = [*in_turn([programs[name] for name in names], items, budget)]
+    times = dict(zip(names, zip(*turns, strict=True), strict=True))
     for against, model in pairs:
         found = compare(times[against], times[model])
         yield {**labels, "model": model, "against": against, **found}
 
 
 def in_turn(
-    programs: Sequence[Program], items: Sequence[Any], budget: Budget
-) -> list[tuple[float, ...]]:
-    """Time all ``programs`` on one item after the other, the order reversed every other time.
+    programs: Sequence[Callable[[Any], Any]], items: Sequence[Any], budget: Budget
+) -> Iterator[list[float]]:
+    """Time all ``programs`` on one item after the other: the seconds of each, a list a turn.
 
-    Goes over the items again if need be, until the budget is spent.  The caller has warmed the
-    programs up.
-
-    Returns:
-        The seconds of each program, in the order of ``programs``, one tuple a turn.
+    Goes over the items again if need be, until the budget is spent; the order of the programs is
+    reversed every other time.  The caller has warmed them up.
     """
     # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
     order = random.Random(1).sample(items, len(items))
     seconds, least = budget
-    found: list[tuple[float, ...]] = []
-    start, passes = clock(), 0
-    while True:
-        for place, item in enumerate(order):
-            times = [0.0] * len(programs)
-            for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
-                begin = clock()
-                programs[i](item)
-                times[i] = clock() - begin
-            found.append(tuple(times))
-            if len(found) >= least and clock() - start >= seconds:
-                return found
-        passes += 1
+    start = clock()
+    for turn in itertools.count():
+        passes, place = divmod(turn, len(order))
+        times = [0.0] * len(programs)
+        for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
+            begin = clock()
+            programs[i](order[place])
+            times[i] = clock() - begin
+        yield times
+        if turn + 1 >= least and clock() - start >= seconds:
+            return
 
 
 def clock() -> float:

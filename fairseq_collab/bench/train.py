@@ -6,7 +6,8 @@ Before anything is timed, all models must have one loss on the first batch, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from fairseq.trainer import Trainer
 
 from fairseq_collab.bench.models import STOCK, random_pair, variants
 from fairseq_collab.bench.settings import PRESETS, Budget, Record, Settings
-from fairseq_collab.bench.timing import timed, unequal
-from fairseq_collab.bench.work import batches, middling, placed, random_task, real_task
+from fairseq_collab.bench.timing import NamePairs, timed, unequal
+from fairseq_collab.bench.work import batches, random_task, real_task
 
 BATCHES = 8  # that are trained on, over and over
 #: How far the losses may be apart, relatively.
@@ -37,17 +38,17 @@ def run(settings: Settings) -> Iterator[Record]:
         for variant in variants(settings.reductions(preset)):
             task, found, case = sentences(preset, settings)
             pair = random_pair(variant, preset, task, settings.seed)
-            names = (STOCK, variant.name)
-            trainers = {n: trainer(m, task, settings) for n, m in zip(names, pair, strict=True)}
+            models = {STOCK: pair.stock.model, pair.name: pair.ours.model}
+            trainers = {name: trainer(model, task, settings) for name, model in models.items()}
             labels = {"part": "train", "preset": preset, "case": case}
-            yield from updates(labels, trainers, found, budget, settings, [names])
+            yield from updates(labels, trainers, found, budget, settings, [(STOCK, pair.name)])
 
 
 def sentences(preset: str, settings: Settings) -> tuple[Any, list[Any], str]:
     """Task, batches and their description: real sentences for Multi30k's sizes, if any."""
     tokens = PRESETS[preset].train_tokens
     if preset == "multi30k" and settings.data is not None:
-        task, kind = real_task(settings.data, "train"), "real"
+        task, kind = real_task(settings.data), "real"
     else:
         number = 4 * tokens // int(PRESETS[preset].length[0])
         task, kind = random_task(preset, number, settings.seed), "random"
@@ -57,25 +58,15 @@ def sentences(preset: str, settings: Settings) -> tuple[Any, list[Any], str]:
 
 
 def updates(
-    labels: Record,
-    trainers: Mapping[str, Trainer],
-    found: list[Any],
-    budget: Budget,
-    settings: Settings,
-    pairs: Iterable[tuple[str, str]],
-) -> Iterator[Record]:
-    """Check that all trainers have one loss, and time their updates: a record a pair.
-
-    Raises:
-        UserError: they have not.
-    """
-    first, *others = (loss(one, found[0]) for one in trainers.values())
-    for other in others:
-        check_losses(first, other, TOLERANCE[settings.dtype])
+    labels: Record, trainers: Mapping[str, Trainer], found: list[Any], budget: Budget,
+    settings: Settings, pairs: NamePairs,
+) -> Iterator[Record]:  # fmt: skip
+    """Check that all trainers have one loss, and time their updates: a record a pair."""
+    check_losses([loss(one, found[0]) for one in trainers.values()], TOLERANCE[settings.dtype])
     for one in trainers.values():  # the first update makes the optimiser and its state
         one.train_step([found[0]])
     programs = {name: one.train_step for name, one in trainers.items()}
-    work = middling([batch["ntokens"] for batch in found])
+    work = statistics.median_high(batch["ntokens"] for batch in found)
     labels = {**labels, "work": work, "unit": "target tokens"}
     yield from timed(labels, programs, [[batch] for batch in found], budget, pairs)
 
@@ -87,7 +78,7 @@ def trainer(model: Any, task: Any, settings: Settings, *more: str) -> Trainer:
     arguments += ["--bf16"] * (settings.dtype == "bfloat16")
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     cfg = convert_namespace_to_omegaconf(args)
-    found = Trainer(cfg, task, placed(model, settings), task.build_criterion(cfg.criterion))
+    found = Trainer(cfg, task, settings.placed(model), task.build_criterion(cfg.criterion))
     found.begin_epoch(1)
     return found
 
@@ -101,11 +92,9 @@ def loss(one: Trainer, batch: Any) -> float:
     return float(total) / batch["ntokens"]
 
 
-def check_losses(stock: float, ours: float, tolerance: float) -> None:
-    """Two models that compute one function have one loss.
-
-    Raises:
-        UserError: they have not.
-    """
-    if not abs(stock - ours) <= tolerance * abs(stock):
-        raise unequal(f"the loss of fairseq's model is {stock:.6f}, that of ours {ours:.6f}")
+def check_losses(found: list[float], tolerance: float) -> None:
+    """Models that compute one function have one loss; raises UserError otherwise."""
+    stock, *others = found
+    for ours in others:
+        if not abs(stock - ours) <= tolerance * abs(stock):
+            raise unequal(f"the loss of fairseq's model is {stock:.6f}, that of ours {ours:.6f}")

@@ -16,7 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_collab.bench.settings import PRESETS, Settings
-from fairseq_collab.checkpoints.opener import check_data, placeholder
+from fairseq_collab.checkpoints.opener import placeholder
 
 SHORTEST, LONGEST = 4, 100  # source lengths of random sentences, in subwords
 POSITIONS = (1024, 1024)
@@ -36,30 +36,21 @@ def random_task(preset: str, sentences: int, seed: int) -> TranslationTask:
     lengths = chance.normal(*PRESETS[preset].length, sentences).round()
     lengths = lengths.clip(SHORTEST, LONGEST).astype(int)
 
-    def lines() -> list[torch.Tensor]:
+    def side() -> tuple[list[torch.Tensor], Any, Any]:
         words = (chance.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
-        return [torch.tensor([*line, symbols.eos()]) for line in words]
+        lines = [torch.tensor([*line, symbols.eos()]) for line in words]
+        return lines, lengths + 1, symbols
 
-    pairs = LanguagePairDataset(
-        lines(), lengths + 1, symbols, lines(), lengths + 1, symbols, shuffle=False
-    )
+    pairs = LanguagePairDataset(*side(), *side(), shuffle=False)
     task.datasets.update(test=pairs, train=pairs)
     return task
 
 
-def real_task(data: str, subset: str) -> TranslationTask:
-    """The translation task of a data folder, with one subset loaded.
-
-    Raises:
-        UserError: there is no such folder.
-        FileNotFoundError: fairseq's, if there is no such subset; commands say it in one line.
-    """
-    check_data(data)
+def real_task(data: str) -> TranslationTask:
+    """The translation task of a data folder."""
     cfg = OmegaConf.structured(FairseqConfig)  # some of the task's options refer to others
     cfg.task = OmegaConf.structured(TranslationConfig(data=data))
-    task = TranslationTask.setup_task(cfg.task)
-    task.load_dataset(subset)
-    return task
+    return TranslationTask.setup_task(cfg.task)
 
 
 def batches(
@@ -69,7 +60,12 @@ def batches(
 
     Args:
         limits: ``max_sentences``, ``max_tokens``.
+
+    Raises:
+        FileNotFoundError: fairseq's, if there is no such subset; commands say it in one line.
     """
+    if subset not in task.datasets:
+        task.load_dataset(subset)
     iterator = task.get_batch_iterator(
         task.dataset(subset), max_positions=POSITIONS, ignore_invalid_inputs=True, **limits
     )
@@ -77,13 +73,3 @@ def batches(
     number = max(1, min(number, len(found)))
     chosen = [found[i * len(found) // number] for i in range(number)]
     return utils.move_to_cuda(chosen) if settings.device == "cuda" else chosen
-
-
-def middling(counts: list[int]) -> int:
-    """The upper median."""
-    return sorted(counts)[len(counts) // 2]
-
-
-def placed(model: Any, settings: Settings) -> Any:
-    """The model on the device, with weights of the type asked for."""
-    return model.to(device=settings.device, dtype=getattr(torch, settings.dtype))

@@ -16,9 +16,8 @@ from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import write_atomic, write_json
 from fairseq_collab.bench import fairseq_generate, report
-from fairseq_collab.bench.figure import draw
 from fairseq_collab.bench.run import run
-from fairseq_collab.bench.settings import DEVICES, DTYPES, PARTS, PRESETS, USUAL, Settings
+from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, Settings
 from fairseq_collab.checkpoints.opener import check_data
 
 
@@ -37,8 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"parts to run (default: {names(PARTS)})")  # fmt: skip
     add("--quick", action="store_true", help="some minutes; says little")
     add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
-    add("--device", choices=DEVICES, default="cpu")
-    add("--dtype", choices=DTYPES, default="float32", help="bfloat16: on a GPU")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: on a GPU")
     add("--seed", type=int, default=1, help="of weights and sentences")
     add("--data", metavar="DIR", help="real sentences: a folder for fairseq")
     add("--checkpoint", metavar="FILE",
@@ -92,12 +91,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: see :func:`settings_of`, :func:`run`, :func:`report.read`; or nothing can be
-            written.
-    """
+    """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
     command = shlex.join(["fairseq-collab", "bench", *argv])
     out = args.out or Path("speed.md" if args.report else "bench.json")
@@ -109,14 +103,15 @@ def main(argv: Sequence[str]) -> int:
         writable(out)
         if args.decoding:
             names = args.names or [path.stem for path in args.decoding]
-            timed = (args.decoding, names, args.rounds, settings, command)
-            content = fairseq_generate.decoding(*timed)
+            content = fairseq_generate.decoding(
+                args.decoding, names, args.rounds, settings, command
+            )
             write_json(out, content)
             print(report.markdown("decoding.md.j2", content=content), end="")
             return 0
         runs = [run(settings, args.only, command)]
         write_json(out, runs[0])
-    drawn, figure = draw(runs), out.with_suffix(".png")
+    drawn, figure = report.draw(runs), out.with_suffix(".png")
     if drawn is not None:
         atomic.write(figure, partial(drawn.savefig, format="png", dpi=150))
     if args.report:
@@ -129,11 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def writable(path: Path) -> None:
-    """Find out now, not after minutes of timing, whether results can be written.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Raises UserError now, not after minutes of timing, if results cannot be written."""
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError("cannot be written", path, "give another file with --out")

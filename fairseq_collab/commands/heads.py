@@ -18,13 +18,13 @@ from fairseq import utils
 
 from collab_common.command import positive
 from collab_common.files import make_folder
+from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.analysis.heads.analysis import chosen_lines, examples, measure, score_syntax
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.heads.subwords import segmenter
 from fairseq_collab.analysis.heads.syntax import RELATIONS
-from fairseq_collab.metrics.provenance import circumstances
 from fairseq_collab.results.heads import page
 
 

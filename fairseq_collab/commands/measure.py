@@ -12,9 +12,9 @@ import torch
 
 from collab_common.command import run
 from collab_common.files import write_atomic
+from collab_common.provenance import circumstances
 from fairseq_collab.bench.factorisation import METHODS, SIZES, mean_spectrum, measure, once
 from fairseq_collab.commands import options
-from fairseq_collab.metrics.provenance import circumstances
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
         size = SIZES[name]
         print(json.dumps(once(method, size, size.dim // 2, mean_spectrum(args.spectra))))
         return 0
-    rows = [row for name in args.sizes for row in measure(name, args.spectra, args.methods)]
+    spectrum = mean_spectrum(args.spectra)
+    rows = [row for name in args.sizes for row in measure(name, spectrum, args.methods)]
     result = json.dumps({"rows": rows, **circumstances(cpu=True)}, indent=1)
     if args.out:
         write_atomic(args.out, result + "\n")

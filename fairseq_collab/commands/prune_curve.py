@@ -16,6 +16,7 @@ from collab_common import files
 from collab_common.command import share
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
+from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import (
@@ -37,7 +38,6 @@ from fairseq_collab.checkpoints.prune.curve import (
 from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
-from fairseq_collab.metrics.provenance import circumstances
 from fairseq_collab.results.prune_curve import NAME, Point, Results, write_report
 
 

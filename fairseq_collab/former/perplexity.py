@@ -14,7 +14,7 @@ from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_atomic, write_json
 from collab_common.folder import MANIFEST
-from fairseq_collab.metrics.provenance import circumstances
+from collab_common.provenance import circumstances
 from fairseq_collab.runs.former import language_model
 
 PROG = "python -m fairseq_collab.evaluation.perplexity"

@@ -47,5 +47,6 @@ GROUPED_QUERY = Variant(
     "grouped_query", grouped_query.attention, grouped_query.GroupedQueryOptions, _ALL
 )
 
-for variant in (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY):
+VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY)
+for variant in VARIANTS:
     register(variant)

@@ -29,8 +29,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
+from collab_common.provenance import circumstances
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, score
-from fairseq_collab.metrics.provenance import circumstances
 from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import (

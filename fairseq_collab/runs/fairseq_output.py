@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from collab_common.errors import UserError
 
 _HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
-_CLOCK = re.compile(r"Translated [\d,]+ sentences .*\(([\d.]+) sentences/s, ")
+_CLOCK = re.compile(
+    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in .*\(([\d.]+) sentences/s, "
+)
 _PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
 #: No entry has braces inside: of a line in which a cut one and the next have run together, the
 #: next is found.
@@ -62,14 +64,36 @@ def read_side(path: Path, side: Literal["S", "T"]) -> dict[int, str]:
     return {int(match[1]): match[2] for match in matches if match}
 
 
-def decoding_speed(printed: str) -> float | None:
-    """Sentences a second by ``fairseq-generate``'s own clock; None where it has not printed it.
+class Translated(NamedTuple):
+    """What ``fairseq-generate`` says at its end, by its own clock.
+
+    Attributes:
+        tokens: of the best translations, ends of sentences included.
+        speed: sentences a second.
+    """
+
+    sentences: int
+    tokens: int
+    speed: float
+
+
+def translated(printed: str) -> Translated | None:
+    """The last words of ``fairseq-generate``; None where it has not come so far.
 
     Args:
         printed: its output or its log, wherever fairseq's logger has written.
     """
     found = _CLOCK.findall(printed)
-    return float(found[-1]) if found else None
+    if not found:
+        return None
+    sentences, tokens, speed = (text.replace(",", "") for text in found[-1])
+    return Translated(int(sentences), int(tokens), float(speed))
+
+
+def decoding_speed(printed: str) -> float | None:
+    """Sentences a second, of :func:`translated`."""
+    found = translated(printed)
+    return found and found.speed
 
 
 def perplexity(printed: str) -> float | None:

@@ -44,7 +44,7 @@ def test_every_fix_says_why():
 
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
-    fix = registry.Fix("a", "why", "hydra", registry.always, lambda: calls.append("a"))
+    fix = registry.Fix("a", "why", lambda: calls.append("a"), "hydra")
     monkeypatch.setattr(registry, "FIXES", (fix,))
     monkeypatch.setattr(registry, "_applied", set())
     registry.apply_fixes("before")
@@ -58,7 +58,7 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     def misfit():
         raise AttributeError("no attribute 'load_to_BT'")
 
-    fix = registry.Fix("the encoder", "why", "fairseq", registry.always, misfit)
+    fix = registry.Fix("the encoder", "why", misfit)
     monkeypatch.setattr(registry, "FIXES", (fix,))
     with pytest.raises(registry.FixFailed, match="'the encoder' does not fit fairseq 0"):
         registry.apply_fixes("fairseq")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,24 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.bench import authors, core, fairseq_generate, generate, run, train
-from fairseq_collab.bench.counters import CopyCounter
+from fairseq_collab.bench import core, fairseq_generate, generate, memory, run, train
+from fairseq_collab.bench.memory import CopyCounter
 from fairseq_collab.bench.models import (
     COLLAB,
     HEADSIZE,
     STOCK,
     Variant,
     architectures,
-    copy_to_stock,
+    build,
     random_pair,
 )
-from fairseq_collab.bench.settings import Settings
+from fairseq_collab.bench.settings import BEAM, Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
+from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.commands import bench as command
 from fairseq_collab.kernels import onednn
+from fairseq_collab.metrics.cost import LENGTH
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 VARIANTS = [
@@ -40,7 +43,8 @@ VARIANTS = [
 def test_pairs_compute_one_function(variant: Variant, float64: None) -> None:
     """Random weights, one K for all heads: equal logits in double precision."""
     task = random_task("tiny", 4, seed=1)
-    stock, ours = (model.eval() for model in random_pair(variant, "tiny", task, seed=1))
+    pair = random_pair(variant, "tiny", task, seed=1)
+    stock, ours = pair.stock.model, pair.ours.model
     (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
     (found, _), (expected, _) = ours(**batch["net_input"]), stock(**batch["net_input"])
     assert type(ours) is not type(stock)
@@ -53,7 +57,7 @@ def test_all_our_architectures_are_timed() -> None:
 
 def test_random_models_translate_different_sentences_differently() -> None:
     task = random_task("tiny", 4, seed=1)
-    stock, _ = random_pair(Variant(HEADSIZE), "tiny", task, seed=1)
+    stock = random_pair(Variant(HEADSIZE), "tiny", task, seed=1).stock.model
     case = generate.Case(beam=5, batch=4, sentences=4, fixed=20, budget=(0, 1))
     (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
     found = generate.Translator(stock, task, case, SETTINGS)(batch)
@@ -66,8 +70,8 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     """Forward, gradients with a causal mask, and decoding with reorders, in double precision."""
     ours = CollaborativeAttention(16, 4, 16 // reduction, self_attention=True)
     torch.nn.init.normal_(ours.q_proj.bias)
-    theirs = authors.AuthorsAttention(16, 4, 16 // reduction)
-    theirs.load_state_dict({name: ours.state_dict()[name] for name in theirs.state_dict()})
+    theirs = core.AuthorsAttention(16, 4, 16 // reduction, self_attention=True)
+    theirs.load_state_dict(ours.state_dict())
     x = torch.randn(6, 10, 16)
     future = torch.full((6, 6), float("-inf")).triu(1)
     outputs = [core.forward_backward(module, future, x) for module in (ours, theirs)]
@@ -77,57 +81,63 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
         torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=1e-10, msg=name)
     orders = core.beam_orders(10, 6, SETTINGS)
     assert orders.unique(dim=0).size(0) > 1
-    decoded = [core.decode_steps(module.eval(), x, orders, len(x)) for module in (ours, theirs)]
+    decoded = [core.decode_steps(module, x, orders, len(x)) for module in (ours, theirs)]
     torch.testing.assert_close(*decoded, rtol=0, atol=1e-10)
 
 
 def test_stock_twin_is_refused_where_there_is_none() -> None:
     task = random_task("tiny", 4, seed=1)
-    stock, ours = random_pair(Variant(COLLAB, 1), "tiny", task, seed=1)
-    torch.nn.init.ones_(ours.decoder.layers[0].self_attn.mixing)
+    ours = random_pair(Variant(COLLAB, 1), "tiny", task, seed=1).ours
+    torch.nn.init.ones_(ours.model.decoder.layers[0].self_attn.mixing)
     told = (
         r"decoder\.layers\.0\.self_attn: a head scores by 32 dimensions; ordinary heads here have 8"
     )
     with pytest.raises(UserError, match=told):
-        copy_to_stock(ours, stock)
+        plain(ours)
 
 
 def test_a_pair_that_translates_otherwise_is_not_timed() -> None:
     task = random_task("tiny", 4, seed=1)
-    stock, ours = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
+    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
     with torch.no_grad():
-        ours.decoder.layers[0].self_attn.mixing.mul_(3)
+        pair.ours.model.decoder.layers[0].self_attn.mixing.mul_(3)
     case = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
-    pair = {
-        name: generate.Translator(model, task, case, SETTINGS)
-        for name, model in ((STOCK, stock), ("ours", ours))
-    }
-    arguments = ({}, pair, case, case.budget, SETTINGS)
-    with pytest.raises(UserError, match="translated otherwise than by fairseq's model"):
-        next(generate.compared(*arguments))
-    copy_to_stock(ours, stock)
-    (record,) = generate.compared(*arguments)
+
+    def compared(stock: Any) -> Any:
+        models = {STOCK: stock, "ours": pair.ours.model}
+        translators = {n: generate.Translator(m, task, case, SETTINGS) for n, m in models.items()}
+        return generate.compared({}, translators, case, SETTINGS)
+
+    with pytest.raises(UserError, match="is translated otherwise by ours than by transformer"):
+        next(compared(pair.stock.model))
+    (record,) = compared(plain(pair.ours).model)
     assert (record["pairs"], record["against"], record["model"]) == (1, STOCK, "ours")
 
 
 def test_ties_are_counted() -> None:
-    def hypothesis(word: int, score: float) -> list[dict[str, Any]]:
-        return [{"tokens": torch.tensor([word, 2]), "score": torch.tensor(score)}]
+    def translator(*words_and_scores: tuple[int, float]) -> Any:
+        found = [
+            [{"tokens": torch.tensor([word, 2]), "score": torch.tensor(score)}]
+            for word, score in words_and_scores
+        ]
+        return lambda _: found
 
-    stock = [hypothesis(5, -1.0), hypothesis(6, -1.0)]
-    assert generate.count_ties(stock, stock, tie=1e-4) == 0
-    ours = [hypothesis(5, -1.0), hypothesis(7, -1.00005)]
-    assert generate.count_ties(stock, ours, tie=1e-4) == 1
-    with pytest.raises(UserError, match="sentence 1 of a batch"):
-        generate.count_ties(stock, ours, tie=1e-5)
+    def ties(other: Any, tie: float) -> int:
+        return generate.count_ties({"one": stock, "other": other}, [None], tie)
+
+    stock, ours = translator((5, -1.0), (6, -1.0)), translator((5, -1.0), (7, -1.00005))
+    assert ties(stock, tie=1e-4) == 0
+    assert ties(ours, tie=1e-4) == 1
+    with pytest.raises(UserError, match="sentence 1 of a batch is translated otherwise by other"):
+        ties(ours, tie=1e-5)
 
 
 def test_losses_and_outputs_are_checked() -> None:
-    train.check_losses(5.0, 5.0001, 1e-4)
+    train.check_losses([5.0, 5.0001], 1e-4)
     with pytest.raises(UserError, match=r"is 5.000000, that of ours 5.010000"):
-        train.check_losses(5.0, 5.01, 1e-4)
+        train.check_losses([5.0, 5.0, 5.01], 1e-4)
     with pytest.raises(UserError, match="ours nan"):
-        train.check_losses(5.0, float("nan"), 1e-4)
+        train.check_losses([5.0, float("nan")], 1e-4)
     outputs = {name: torch.zeros(2) for pair in core.SAME for name in pair}
     core.check_outputs(outputs, "float32")
     outputs[STOCK] = torch.ones(2)
@@ -161,13 +171,33 @@ def test_programs_take_turns() -> None:
     """A B, B A, ...; each item in both orders; until there are enough turns."""
     calls: list[tuple[str, int]] = []
     programs = [lambda item: calls.append(("a", item)), lambda item: calls.append(("b", item))]
-    times = in_turn(programs, [0, 1], budget=(0, 4))
+    times = [*in_turn(programs, [0, 1], budget=(0, 4))]
     assert len(times) == 4
     assert all(len(turn) == 2 for turn in times)
     turns = [calls[i : i + 2] for i in range(0, 8, 2)]
     for item in (0, 1):
         first = sorted(turn[0][0] for turn in turns if turn[0][1] == item)
         assert first == ["a", "b"]
+
+
+@pytest.mark.parametrize("variant", [None, Variant(HEADSIZE), Variant(COLLAB, 8)])
+def test_cache_bytes_are_those_of_the_caches(variant: Variant | None) -> None:
+    """As they lie in the state of a decoder that has made some steps."""
+    model = build(variant, "tiny", random_task("tiny", 4, seed=1)).eval()
+    state: dict[str, Any] = {}
+    memory.count_copies(model, state)
+    steps, rows = memory.STEPS + 1, memory.SENTENCES * BEAM
+    found: dict[str, float] = Counter()
+    for layer in model.decoder.layers:
+        for site, attention in (("self", layer.self_attn), ("cross", layer.encoder_attn)):
+            tokens = steps * rows if site == "self" else LENGTH * memory.SENTENCES
+            if variant is None:
+                buffer = attention._get_input_buffer(state)
+                held = {f"{kind}s": buffer[f"prev_{kind}"].nbytes for kind in ("key", "value")}
+            else:
+                held = attention.cache_bytes(state)
+            found.update({f"cache_{site}_{kind}": size / tokens for kind, size in held.items()})
+    assert memory.cache_bytes(model) == found
 
 
 def test_copies_are_counted() -> None:

@@ -10,23 +10,23 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.bench import grouped
 from fairseq_collab.bench.generate import Case
-from fairseq_collab.bench.models import STOCK, random_pair
+from fairseq_collab.bench.models import STOCK, Pair, random_pair
 from fairseq_collab.bench.settings import Settings
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Any, Any, Case]:
+def whole() -> tuple[Pair, Case]:
     """A tiny model with all heads, fairseq's of the same weights, and what they translate."""
     return grouped.whole_model("tiny", SETTINGS)
 
 
-def test_pruned_models_are_timed_after_a_check(whole: tuple[Any, Any, Case]) -> None:
+def test_pruned_models_are_timed_after_a_check(whole: tuple[Pair, Case]) -> None:
     """One of 4 heads stays: against all heads, and against fairseq's model."""
-    trained, stock, case = whole
-    before = {name: weight.clone() for name, weight in trained.model.state_dict().items()}
-    records = list(grouped.pruned(trained, stock, 1, case, SETTINGS))
+    pair, case = whole
+    before = {name: weight.clone() for name, weight in pair.ours.model.state_dict().items()}
+    records = list(grouped.pruned(pair, 1, case, SETTINGS))
     assert [record["against"] for record in records] == [grouped.WHOLE, STOCK]
     gone = 3 * 3 * (4 * 32 * 8 + 3 * 8)  # heads, attentions; four projections, three biases
     for record in records:
@@ -34,12 +34,12 @@ def test_pruned_models_are_timed_after_a_check(whole: tuple[Any, Any, Case]) -> 
         assert record["whole_parameters"] - record["parameters"] == gone
         assert record["pairs"] >= 2
         assert record["ties"] == 0
-    for name, weight in trained.model.state_dict().items():
+    for name, weight in pair.ours.model.state_dict().items():
         assert torch.equal(weight, before[name]), name
 
 
 def test_pruned_models_that_translate_otherwise_are_not_timed(
-    whole: tuple[Any, Any, Case], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Pair, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the masked model keeps the heads beside those that the pruned one keeps."""
     masked = grouped.masked
@@ -52,9 +52,9 @@ def test_pruned_models_that_translate_otherwise_are_not_timed(
         return masked(trained, beside)
 
     monkeypatch.setattr(grouped, "masked", other)
-    trained, stock, case = whole
+    pair, case = whole
     with pytest.raises(UserError, match="than by the model whose other heads are masked"):
-        next(grouped.pruned(trained, stock, 2, case, SETTINGS))
+        next(grouped.pruned(pair, 2, case, SETTINGS))
 
 
 def test_updates_with_the_constraint_are_timed() -> None:
@@ -69,11 +69,11 @@ def test_updates_with_the_constraint_are_timed() -> None:
 
 
 def test_models_with_other_losses_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(*arguments: Any) -> tuple[Any, Any]:
-        stock, ours = random_pair(*arguments)
+    def other(*arguments: Any) -> Pair:
+        pair = random_pair(*arguments)
         with torch.no_grad():
-            ours.decoder.layers[0].fc1.weight.mul_(2)
-        return stock, ours
+            pair.ours.model.decoder.layers[0].fc1.weight.mul_(2)
+        return pair
 
     monkeypatch.setattr(grouped, "random_pair", other)
     with pytest.raises(UserError, match="these two models do not compute the same function"):

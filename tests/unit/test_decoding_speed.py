@@ -11,10 +11,11 @@ from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.fairseq_generate import Finished, summarise
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.commands import bench
+from fairseq_collab.runs.fairseq_output import Translated
 
 
 def finished(speed: float, tokens: int = 1500) -> Finished:
-    return Finished(100 / speed, 9.0, 100, tokens, [])
+    return Finished(Translated(100, tokens, speed), 9.0, [])
 
 
 def test_ratios_are_of_one_round() -> None:
@@ -52,10 +53,12 @@ def test_every_other_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(fairseq_generate, "translate", translate)
     models = [Path(name) for name in "abc"]
-    found = fairseq_generate.in_turn(models, 3, Settings(), lambda _: None)
+    found = fairseq_generate.in_turn(models, 3, Settings())
     assert order == [*"abc", *"cba", *"abc"]
     for model, rounds in zip(models, found, strict=True):
-        assert {one.tokens for one in rounds} == {ord(model.name)}, "each is told of its own"
+        assert {one.summary.tokens for one in rounds} == {ord(model.name)}, (
+            "each is told of its own"
+        )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from run_folders import start_run, write_run
 
 from collab_common import provenance
 from collab_common.errors import UserError
-from fairseq_collab.metrics.provenance import circumstances, hardware
+from collab_common.provenance import circumstances, hardware
 from fairseq_collab.runs.run import Run
 
 

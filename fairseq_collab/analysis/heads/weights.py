@@ -149,7 +149,7 @@ def _ask_for_weights(attention: Attention) -> RemovableHandle:
 
     def ask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         # static_kv keeps fairseq's own module from a function that knows only averages; without
-        # incremental state it has no other meaning (fairseq_compat.attention).
+        # incremental state it has no other meaning (fairseq_compat.fairseq_fixes).
         wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
         return args, {**kwargs, **wanted}
 

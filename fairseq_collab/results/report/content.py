@@ -28,8 +28,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from collab_common.progress import bar
-from collab_common.provenance import commit, versions
-from fairseq_collab.metrics.provenance import PACKAGES
+from collab_common.provenance import PACKAGES, commit, versions
 from fairseq_collab.metrics.significance import METRICS, seed
 from fairseq_collab.results.against import SAMPLES
 from fairseq_collab.results.report import budget, papers

@@ -1,0 +1,90 @@
+"""hydra and the configurations: on Python 3.10 and later, and what it warns of from 1.1 on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import sys
+import traceback
+import types
+import typing
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from .one_line import program
+from .patching import Proxy
+
+#: Whose dataclasses are configurations.
+ROOTS = ("fairseq", "hydra")
+# The beginnings of the warnings: fairseq names no hydra version whose behaviour it expects, and
+# stores its options under the name of the user's configuration.
+OURS_TO_IGNORE = (
+    r"\s*The version_base parameter is not specified",
+    r"\s*'.*' is validated against ConfigStore schema with the same name",
+)
+
+
+def make_hashable() -> None:
+    """Give the dataclasses of fairseq and hydra, and what derives from them, a hash.
+
+    fairseq writes `common: CommonConfig = CommonConfig()`. From Python 3.11 on a default has
+    to be hashable, as a sign that it is not mutable, and a dataclass is not. A
+    `default_factory` would not do: fairseq reads `Field.default`. So the decorator restores
+    the hash that every object has; equality stays as it was.
+    """
+    plain = dataclasses.dataclass
+
+    @functools.wraps(plain)
+    def dataclass(cls: Any = None, /, **options: Any) -> Any:
+        if cls is None:
+            return functools.partial(dataclass, **options)
+        cls = plain(cls, **options)
+        roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
+        if cls.__hash__ is None and not roots.isdisjoint(ROOTS):
+            cls.__hash__ = object.__hash__
+        return cls
+
+    dataclasses.dataclass = dataclass
+
+
+def ignore_warnings() -> None:
+    """Leave out, in `fairseq-hydra-train` alone, what its user cannot mend."""
+    if program() == "fairseq-hydra-train":
+        for message in OURS_TO_IGNORE:
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
+
+
+# ---- hydra 1.0, the version that fairseq pins ----------------------------------------------------
+
+
+def restore_typing_io() -> None:
+    """Let `from typing.io import TextIO` work: Python 3.13 has the names in typing only."""
+    sys.modules.setdefault("typing.io", typing)
+
+
+def report_errors() -> None:
+    """Print an error as hydra means to, without the keyword that Python 3.10 has dropped."""
+    from hydra._internal import utils
+
+    def print_exception(etype: Any, value: BaseException, tb: Any) -> None:
+        traceback.print_exception(type(value), value, tb)
+
+    utils.print_exception = print_exception  # type: ignore[attr-defined]
+
+
+def import_plugins() -> None:
+    """Let hydra load a plug-in with `importer.find_module(name).load_module(name)`."""
+    from hydra.core import plugins
+
+    importer = types.SimpleNamespace(
+        find_module=lambda _: types.SimpleNamespace(load_module=importlib.import_module)
+    )
+
+    def walk_packages(*args: Any, **kwargs: Any) -> Iterator[tuple[Any, str, bool]]:
+        for _, name, is_package in pkgutil.walk_packages(*args, **kwargs):
+            yield importer, name, is_package
+
+    plugins.pkgutil = Proxy(pkgutil, walk_packages=walk_packages)
