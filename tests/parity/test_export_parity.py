@@ -212,6 +212,10 @@ LM_SIZES = {
         ),
         ("transformer_headsize_n", {"heads_in_encoder": "2", "layernorm_embedding": True}),
         ("transformer_headsize_n", {"decoder_input_dim": 8, "decoder_output_dim": 12}),
+        (
+            "transformer_headsize_n",
+            {"heads_in_encoder": "4,0", "heads_in_decoder": "0,0", "heads_in_cross": "0,2"},
+        ),
     ],
     ids=str,
 )

@@ -194,6 +194,8 @@ def test_marian_tokeniser(tmp_path: Path) -> None:
         ("transformer_collab", {"key_dim": 7, "attention_bias": "content"}),
         ("transformer_headsize_n", {"head_size": 5, "heads_in_encoder": "3"}),
         ("transformer_headsize_n", {"qk_head_size": 2, "v_head_size": 7}),
+        ("transformer_headsize_n", {"heads_in_encoder": "3,0", "head_size": 5}),
+        ("transformer_headsize_n", {"heads_in_decoder": "0", "heads_in_cross": "4,0"}),
     ],
     ids=str,
 )

@@ -54,8 +54,13 @@ class Head(NamedTuple):
 
 
 @torch.no_grad()
-def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
+def plain_weights(
+    attention: HeadAttention, size: int, heads_elsewhere: int = 1
+) -> dict[str, Tensor]:
     """Weights with which fairseq's attention with heads of ``size`` h computes the same.
+
+    Args:
+        heads_elsewhere: an attention without heads gets so many of zeros, since fairseq's has some.
 
     Returns:
         ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
@@ -65,6 +70,8 @@ def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
         NotExactError: there are none.
     """
     exact, dtype = in_double(attention), attention.out_proj.weight.dtype
+    if not attention.num_heads:
+        return _zeros(attention, heads_elsewhere * size)
     heads = [fit(head, size) for head in scoring_heads(exact)]
     scale = size**0.5  # fairseq multiplies by h^-0.5
     weights = {
@@ -77,9 +84,22 @@ def plain_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
     return {name: weight.to(dtype) for name, weight in weights.items()}
 
 
+def _zeros(attention: HeadAttention, width: int) -> dict[str, Tensor]:
+    """Projections to ``width`` numbers, H h, that are all zero, and ``out_proj``'s own bias."""
+    bias = attention.out_proj.bias.detach()
+    weights = {"out_proj.weight": bias.new_zeros(len(bias), width), "out_proj.bias": bias}
+    for name in ("q_proj", "k_proj", "v_proj"):
+        inputs = attention.get_submodule(name).in_features
+        weights[f"{name}.weight"] = bias.new_zeros(width, inputs)
+        weights[f"{name}.bias"] = bias.new_zeros(width)
+    return weights
+
+
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
     """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike."""
+    if not attention.num_heads:
+        return 1
     heads = scoring_heads(in_double(attention))
     needed = (len(head.q) + (content_as_bias(head) is None) for head in heads)
     return max(attention.v_head_size, *needed)

@@ -98,15 +98,16 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     """
     places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
     size = max(head_size(one.module) for one in places)
+    heads = common_heads(trained, side)
     for one in places:
         if isinstance(one.module, HeadAttention):
             name = one.name.rpartition(".")[2]
-            setattr(stack.layers[one.layer], name, projections(one.module, size))
+            setattr(stack.layers[one.layer], name, projections(one.module, size, heads))
     if stack.embed_positions is None:
         stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
     return kind(
         len(stack.layers),
-        common_heads(trained, side),
+        heads,
         head_dim=size,
         pre_norm=getattr(stack.cfg, side).normalize_before,
         activation=ACTIVATIONS[str(stack.cfg.activation_fn)],
@@ -121,9 +122,9 @@ def head_size(attention: Any) -> int:
     return smallest_size(attention) if ours else attention.head_dim
 
 
-def projections(attention: HeadAttention, size: int) -> nn.Module:
-    """What CTranslate2 reads of fairseq's attention, with heads of ``size``."""
-    weights, module = plain_weights(attention, size), nn.Module()
+def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
+    """What CTranslate2 reads of fairseq's attention, with so many heads of ``size``."""
+    weights, module = plain_weights(attention, size, heads), nn.Module()
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         weight, bias = weights[f"{name}.weight"].contiguous(), weights[f"{name}.bias"]
         setattr(module, name, SimpleNamespace(weight=weight, bias=bias))

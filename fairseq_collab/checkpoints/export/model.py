@@ -130,8 +130,9 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
         if not name.startswith(replaced) and not name.endswith("dictionary_signature")
     }
     for one in ours:
+        count = common_heads(trained, one.name.partition(".")[0])
         try:
-            heads = plain_weights(one.module, one.module.embed_dim // one.module.num_heads)
+            heads = plain_weights(one.module, one.module.embed_dim // count, count)
         except NotExactError as error:
             raise refused(trained, f"{one.name}: {error}") from error
         weights |= {f"{one.name}.{weight}": value for weight, value in heads.items()}
@@ -139,8 +140,11 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
 
 
 def common_heads(trained: Trained, stack: str) -> int:
-    """The number of heads of all attentions in one stack of layers."""
-    first, *others = (a for a in attentions(trained.model) if a.name.startswith(f"{stack}."))
+    """The number of heads of all attentions in one stack of layers, but for those without any."""
+    own = [a for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
+    if not any(one.module.num_heads for one in own):
+        return 1
+    first, *others = (one for one in own if one.module.num_heads)
     heads: int = first.module.num_heads
     for one in others:
         if one.module.num_heads != heads:
