@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.results.stored import content_of
-from fairseq_collab.results.table_content import read_table
+from fairseq_collab.results.table_content import content_of, read_table
 
 #: Of ``rank.csv``.
 RANKS = ("bound", "rank", "dims90", "dims95", "dims99")

@@ -15,7 +15,6 @@ from pathlib import Path
 from collab_common.files import make_folder, write_content
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.content import Content, collect
-from fairseq_collab.results.report.summary import methods
 
 ENDING = ".html"
 
@@ -61,7 +60,7 @@ def summary(content: Content, out: Path) -> str:
         lines += [
             f"{section['data']}, {section['subset']}: {len(section['rows'])} rows, "
             f"{len(section['runs'])} runs",
-            *("", *methods(section), ""),
+            *("", page.methods(section)),
         ]
     left = [f"left out: {line}" for line in content["left_out"]]
     return "\n".join([*lines, *left, f"{out} and {out.with_suffix('.json').name}"])

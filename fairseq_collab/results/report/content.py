@@ -44,6 +44,7 @@ from fairseq_collab.results.rows import (
     rows,
     warnings,
 )
+from fairseq_collab.results.tables import deviation
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.fairseq_output import entries as log_entries
 from fairseq_collab.runs.run import Run
@@ -123,21 +124,19 @@ def section(entries: Sequence[Entry]) -> Content:
     experiments: dict[str, list[Finished]] = {}
     for entry in entries:
         experiments.setdefault(entry.place.experiment, []).append(entry.finished)
-    found = [
-        (experiment, row) for experiment, runs in experiments.items() for row in rows(runs, NO_X)[0]
-    ]
-    numbered = [
-        (number, [by_run[run.folder] for run in row.runs])
-        for number, (_, row) in enumerate(found, 1)
-    ]
-    made = [
-        {"number": number, "experiment": experiment, **_row(row, seeds)}
-        for (experiment, row), (number, seeds) in zip(found, numbered, strict=True)
-    ]
+    made: list[Content] = []
+    numbered: list[tuple[int, Entry]] = []  # every run with the number of its row
+    for experiment, runs in experiments.items():
+        for row in rows(runs, NO_X)[0]:
+            number, seeds = len(made) + 1, [by_run[run.folder] for run in row.runs]
+            made.append({"number": number, "experiment": experiment, **_row(row, seeds)})
+            numbered += [(number, entry) for entry in seeds]
     budgets = budget.budgets(made)
-    systems = {
-        (number, entry.facts["seed"]): entry.system for number, seeds in numbered for entry in seeds
-    }
+    systems = {(number, entry.facts["seed"]): entry.system for number, entry in numbered}
+    curves: dict[int, list[Content]] = {}
+    for number, entry in numbered:
+        points = curve(entry.place.run)
+        curves.setdefault(number, []).append({"seed": entry.facts["seed"], "points": points})
     first = entries[0]
     return {
         **{field: first.facts[field] for field in SAME_IN_TABLE},
@@ -145,21 +144,12 @@ def section(entries: Sequence[Entry]) -> Content:
         "seeds": sorted({entry.facts["seed"] for entry in entries}),
         "rows": made,
         "budgets": budgets,
-        "curves": [
-            {
-                "row": number,
-                "runs": [
-                    {"seed": entry.facts["seed"], "points": curve(entry.place.run)}
-                    for entry in seeds
-                ],
-            }
-            for number, seeds in numbered
-        ],
+        "curves": [{"row": number, "runs": runs} for number, runs in curves.items()],
         "tests": [
             pair for group in bar("testing", budgets) for pair in against_best(group, made, systems)
         ],
         "papers": papers.beside(made),
-        "runs": [_run(number, entry) for number, seeds in numbered for entry in seeds],
+        "runs": [_run(number, entry) for number, entry in numbered],
         "commands": _commands(entries),
         "warnings": warnings([entry.finished for entry in entries]),
     }
@@ -192,15 +182,20 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
 
 def _score(values: Sequence[float]) -> Content:
     """The mean over seeds; its interval comes from the tests."""
-    sd = round(statistics.stdev(values), DIGITS) if len(values) > 1 else None
-    rounded = [round(value, DIGITS) for value in values]
-    return {"mean": _mean(values), "low": None, "high": None, "sd": sd, "values": rounded}
+    sd = deviation(values)
+    return {
+        "mean": _mean(values),
+        "low": None,
+        "high": None,
+        "sd": None if sd is None else round(sd, DIGITS),
+        "values": [round(value, DIGITS) for value in values],
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """Of all seeds; None unless every one has a value."""
     known = [value for value in values if value is not None]
-    return round(statistics.fmean(known), DIGITS) if known and len(known) == len(values) else None
+    return round(statistics.fmean(known), DIGITS) if values and known == [*values] else None
 
 
 def _head_ratio(run: Finished) -> float | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from fairseq_collab.results.published import PAPERS, Claim, Side
+from fairseq_collab.results.published import PAPERS
 from fairseq_collab.results.report.significance import DIGITS, difference
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 PRINTED = ("where", "system", "baseline", "metric", "score", "baseline_score")
-#: Methods of the authors' own code, which are compared with each other alone.
-_FAMILIES = ("", "fork_")
 
 
 def beside(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -24,29 +22,23 @@ def beside(rows: Sequence[Row]) -> list[dict[str, Any]]:
         ``size_ratio``, and ``ours``: row, baseline, mean difference in BLEU over shared seeds, and
         ratio of parameters.
     """
-    return [
-        {
-            "title": paper.title,
-            "caution": paper.caution,
-            "claims": [
-                {
-                    **{field: getattr(claim, field) for field in PRINTED},
-                    "difference": round(claim.score - claim.baseline_score, DIGITS),
-                    "size_ratio": _ratio(claim.size, claim.baseline_size),
-                    "ours": _ours(claim, rows),
-                }
-                for claim in paper.claims
-            ],
-        }
-        for paper in PAPERS
-    ]
+    return [{**paper, "claims": [_claim(one, rows) for one in paper["claims"]]} for paper in PAPERS]
+
+
+def _claim(claim: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        **{field: claim[field] for field in PRINTED},
+        "difference": round(claim["score"] - claim["baseline_score"], DIGITS),
+        "size_ratio": _ratio(claim.get("size"), claim.get("baseline_size")),
+        "ours": _ours(claim, rows),
+    }
 
 
 def _ratio(size: float | None, baseline: float | None) -> float | None:
     return None if size is None or baseline is None else round(size / baseline, DIGITS)
 
 
-def _ours(claim: Claim, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _ours(claim: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Pairs of one experiment whose seeds were trained both ways."""
     return [
         {
@@ -55,22 +47,23 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "difference": gain,
             "size_ratio": _ratio(row["parameters"], baseline["parameters"]),
         }
-        for family in _FAMILIES
+        for family in ("", "fork_")  # the authors' own code is compared with itself alone
         for row, baseline in permutations(rows, 2)
         if row["experiment"] == baseline["experiment"]
-        and _stands_for(row, claim.ours, family)
-        and _stands_for(baseline, claim.our_baseline, family)
+        and _stands_for(row, claim["ours"], family)
+        and _stands_for(baseline, claim["our_baseline"], family)
         and (gain := difference(baseline, row)) is not None
     ]
 
 
-def _stands_for(row: Row, side: Side, family: str) -> bool:
-    pairs = (row["reduction"], side.reduction), (row["head_ratio"], side.head_ratio)
+def _stands_for(row: Row, side: Mapping[str, Any], family: str) -> bool:
+    """Whether a row has what :mod:`fairseq_collab.results.published` asks of it."""
+    ratios = {field: side[field] for field in ("reduction", "head_ratio") if field in side}
     return (
-        row["method"] in [family + method for method in side.methods]
-        and side.variant in (None, row["variant"])
+        row["method"] in [family + method for method in side["methods"]]
+        and side.get("variant") in (None, row["variant"])
         and all(
-            wanted is None or (ours is not None and math.isclose(ours, wanted, rel_tol=1e-4))
-            for ours, wanted in pairs
+            row[field] is not None and math.isclose(row[field], wanted, rel_tol=1e-4)
+            for field, wanted in ratios.items()
         )
     )
