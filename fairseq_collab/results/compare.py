@@ -10,13 +10,11 @@ from itertools import groupby
 from collab_common.errors import UserError
 from fairseq_collab.metrics import significance
 from fairseq_collab.metrics.significance import METRICS, Result, different
-from fairseq_collab.results.tables import grid
+from fairseq_collab.results.html import render
 from fairseq_collab.runs.translations import System
 
 #: What two runs must have in common to be compared.
 SAME = {"data": "data sets", "data_sha256": "data (data_sha256)", "subset": "subsets"}
-NOTE = """±: half of a 95 % bootstrap interval. p: two-sided, of these two outputs; it says nothing
-about other trainings of the same models."""
 
 
 def check_comparable(baseline: System, system: System) -> None:
@@ -61,28 +59,10 @@ def paired(
 
 def summary(baseline: System, system: System, results: list[Result]) -> str:
     """A table a test, with signatures and what they do not say."""
-    lines = [
-        f"baseline: {baseline.path}",
-        f"system:   {system.path}",
-        f"{different(baseline.hypotheses, system.hypotheses)} of {len(system.hypotheses)} "
-        "sentences translated differently",
-    ]
-    for test, group in groupby(results, key=lambda result: result.test):
-        chosen = list(group)
-        cells = [
-            [
-                one.metric,
-                f"{one.baseline:.2f} ± {one.baseline_ci:.2f}",
-                f"{one.system:.2f} ± {one.system_ci:.2f}",
-                f"{one.difference:+.2f}",
-                f"{one.p:.4f}",
-            ]
-            for one in chosen
-        ]
-        lines += ["", f"paired {test}", ""]
-        lines += [grid(["", "baseline", "system", "difference", "p"], cells), ""]
-        lines += [f"{result.metric}: {result.signature}" for result in chosen]
-    return "\n".join([*lines, "", NOTE])
+    number = different(baseline.hypotheses, system.hypotheses)
+    by_test = groupby(results, key=lambda result: result.test)
+    tests = {test: list(group) for test, group in by_test}
+    return render("compare.md.j2", baseline=baseline, system=system, different=number, tests=tests)
 
 
 def as_json(baseline: System, system: System, results: list[Result]) -> str:

@@ -112,9 +112,21 @@ def markdown(table: Table) -> str:
         samples=against.SAMPLES,
         seed=seed(),
         runs=run_table(table),
-        sources=sources(table),
+        decoding=distinct(table.finished, _decoding),
+        versions=distinct(table.finished, _versions),
+        hardware=distinct(table.finished, lambda record: record.hardware),
+        paper=published.SOURCE if PAPER in columns_of(table) else None,
     )
     return text.rstrip("\n") + "\n"
+
+
+def _decoding(record: Record) -> str:
+    beam = "" if record.beam is None else f"beam {record.beam}, lenpen {record.lenpen}, "
+    return f"{beam}{len(record.averaged)} checkpoints averaged"
+
+
+def _versions(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record.versions.items())
 
 
 def main_table(table: Table) -> str:
@@ -169,30 +181,3 @@ def interval_text(found: against.Difference) -> str:
 def _x(table: Table, value: Any) -> list[Any]:
     """A cell where rows have an ``x``, else none."""
     return [value] if table.noun else []
-
-
-def sources(table: Table) -> list[str]:
-    """Where every number comes from."""
-    first = table.first
-    files = ", ".join(f"`{name}`" for name in table.score_files)
-    found = [f"command: `{table.command}`, from the runs' {files}"]
-    for name, signature in (
-        ("BLEU", first.bleu_signature),
-        ("chrF", first.chrf_signature),
-        ("tokenised compound-split BLEU", first.compound_split_signature),
-        ("ROUGE", first.rouge_signature),
-    ):
-        found += [f"{name}: `{signature}`"] if signature else []
-    found.append(f"data: {first.data}, SHA-256 {first.data_sha256}")
-    for name, value in (
-        ("translated with", _decoding),
-        ("versions", lambda record: ", ".join(f"{k} {v}" for k, v in record.versions.items())),
-        ("hardware", lambda record: record.hardware),
-    ):
-        found.append(f"{name}: {'; '.join(distinct(table.finished, value))}")
-    return found + ([f"paper: {published.SOURCE}"] if PAPER in columns_of(table) else [])
-
-
-def _decoding(record: Record) -> str:
-    beam = "" if record.beam is None else f"beam {record.beam}, lenpen {record.lenpen}, "
-    return f"{beam}{len(record.averaged)} checkpoints averaged"

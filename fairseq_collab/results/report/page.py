@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fairseq_collab.results.html import render
@@ -34,9 +35,9 @@ def report(content: Content) -> str:
     )
 
 
-def methods(section: Content) -> str:
-    """The table of models as Markdown, for a terminal: numbers and units are the page's."""
-    return render("report_methods.md.j2", rows=section["rows"], words=words)
+def summary(content: Content, out: Path) -> str:
+    """For a terminal: the models of each data set as Markdown, as on the page; what was written."""
+    return render("report.md.j2", content=content, words=words, out=out)
 
 
 def _data(section: Content, number: int, of: int) -> dict[str, Any]:
