@@ -84,8 +84,8 @@ def compound_split_bleu(
     Args:
         tokens: whose they are, for the signature.
     """
-    texts = [[*map(split_compounds, text)] for text in (hypotheses, references)]
-    bleu, signature = bleu_of_tokens(*texts, smoothing="none")  # fairseq-score has none
+    ours, theirs = ([*map(split_compounds, text)] for text in (hypotheses, references))
+    bleu, signature = bleu_of_tokens(ours, theirs, smoothing="none")  # fairseq-score has none
     return {
         "compound_split_bleu": bleu,
         "compound_split_signature": f"{tokens}|compounds:split|{signature}",

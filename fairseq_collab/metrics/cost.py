@@ -60,9 +60,7 @@ def cost(model: Any) -> Cost:
     """Count a fairseq encoder-decoder transformer, stock or ours."""
     layers = model.decoder.layers
     own = [cached_floats(layer.self_attn) for layer in layers]
-    cross = [
-        cached_floats(layer.encoder_attn) for layer in layers if layer.encoder_attn is not None
-    ]
+    cross = [cached_floats(one) for layer in layers if (one := layer.encoder_attn) is not None]
     key_target, value_target, key_source, value_source = (
         BYTES_PER_FLOAT * sum(floats[part] for floats in site)
         for site in (own, cross)

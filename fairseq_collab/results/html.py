@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -15,7 +16,7 @@ from markupsafe import Markup
 from fairseq_collab.results.tables import EN_DASH, grid, num
 
 #: Of all templates: an unknown name is an error, and lines of statements leave no blank ones.
-STRICT = {
+STRICT: dict[str, Any] = {
     "undefined": StrictUndefined,
     "trim_blocks": True,
     "lstrip_blocks": True,

@@ -96,9 +96,9 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         **STRICT,
     )
     env.filters["num"] = num
-    functions = grid, mean, pick, where, distinct
-    functions += main_table, differences_table, runs_table, difference
-    env.globals |= {"load": load} | {function.__name__: function for function in functions}
+    env.globals |= {"load": load, "grid": grid, "mean": mean}
+    env.globals |= {"pick": pick, "where": where, "distinct": distinct}
+    env.globals |= {f.__name__: f for f in (main_table, differences_table, runs_table, difference)}
     return env
 
 

@@ -193,8 +193,8 @@ def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[
         ours = read_hypotheses(generation, "H")
         return found | compound_split_bleu(ours, theirs, "moses:data")
     maker = f"moses:{language}|sacremoses:{version('sacremoses')}"
-    both = (moses_tokens(side, language) for side in (text, references))
-    return found | compound_split_bleu(*both, maker)
+    ours, theirs = (moses_tokens(side, language) for side in (text, references))
+    return found | compound_split_bleu(ours, theirs, maker)
 
 
 def summarization(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:

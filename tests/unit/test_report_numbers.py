@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from run_folders import start_run, write_generation
 
 from collab_common.errors import UserError
@@ -145,11 +146,13 @@ def test_numbers_stand_where_no_point_is() -> None:
     for one in (*front, *others):
         one |= {"label": one["method"]}
         one["bleu"] |= {"low": one["bleu"]["mean"] - 1, "high": one["bleu"]["mean"] + 1}
-    axes = charts.against_cost_axes(
+    axes = Figure().add_subplot()
+    charts.draw_answer(
+        axes,
         {
             "cost": "parameters", "best": front[2], "pick": front[0], "front": front,
             "rows": [*front, *others], "far_below": [],
-        }
+        },
     )  # fmt: skip
     placed = {text.get_text(): text.get_va() for text in axes.texts}
     assert placed == {"1": "bottom", "2": "top", "3": "bottom", "4": "top"}

@@ -36,17 +36,16 @@ _FONTS = re.compile(r"""'DejaVu Sans'[^;"]*""")
 
 def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup:
     """The figure of an answer: BLEU against what models cost."""
-    figure = against_cost_axes(answer).get_figure()
-    title = f"BLEU against {answer['cost'].replace('_', '-')}: {title}"
-    return inline(figure, identity, title)
+    figure, axes = _axes(COSTS[answer["cost"]], "BLEU")
+    draw_answer(axes, answer)
+    return inline(figure, identity, f"BLEU against {answer['cost'].replace('_', '-')}: {title}")
 
 
-def against_cost_axes(answer: Mapping[str, Any]) -> Axes:
+def draw_answer(axes: Axes, answer: Mapping[str, Any]) -> None:
     """BLEU against a cost: the front (with intervals) and controls by number, two rows by name."""
     cost, best, front = answer["cost"], answer["best"]["bleu"], answer["front"]
     rows = [row for row in answer["rows"] if row not in answer["far_below"]]
     at = {row["number"]: (row[cost] / 1e6, row["bleu"]["mean"]) for row in rows}
-    _, axes = _axes(COSTS[cost], "BLEU")
     axes.axhspan(best["low"], best["high"], color=BAND, zorder=0)
     line = [at[row["number"]] for row in front]
     axes.plot(*zip(*line, strict=True), "--", color=LINK, linewidth=1)
@@ -67,7 +66,6 @@ def against_cost_axes(answer: Mapping[str, Any]) -> Axes:
             )  # fmt: skip
     axes.set(xmargin=0.1, ymargin=0.1)
     axes.legend(frameon=False, fontsize=FONT, labelcolor=TEXT, handlelength=1)
-    return axes
 
 
 def learning_curves(
