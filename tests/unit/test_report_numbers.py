@@ -11,9 +11,8 @@ from run_folders import start_run, write_generation
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.significance import Result, paired
-from fairseq_collab.results import against
-from fairseq_collab.results.published import PAPERS
-from fairseq_collab.results.report import budget, charts, content, find, papers, significance
+from fairseq_collab.results import against, published
+from fairseq_collab.results.report import budget, charts, content, find, significance
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
@@ -278,7 +277,7 @@ def test_decoding_speed_is_fairseqs_clock(tmp_path: Path) -> None:
 
 def test_papers_are_carried_over() -> None:
     """The figures of the papers' tables, paper by paper: difference, and change of parameters."""
-    found = papers.beside([])
+    found = published.beside([])
     assert [paper["title"].rsplit(" ", 1)[1] for paper in found] == [
         "2006.16362",
         "2002.07028",
@@ -294,7 +293,7 @@ def test_papers_are_carried_over() -> None:
     ]
     assert found[2]["claims"][2]["size_ratio"] == round(30 / 44, 6)
     assert not any(claim["ours"] for paper in found for claim in paper["claims"])
-    assert all(paper["caution"] for paper in PAPERS)
+    assert all(paper["caution"] for paper in published.PAPERS)
 
 
 def test_ours_stand_beside_the_same_ratio() -> None:
@@ -310,7 +309,7 @@ def test_ours_stand_beside_the_same_ratio() -> None:
         row(8, [30.0], method="gated", variant="gate_penalty=0"),
         row(9, [29.0], method="gated", variant="gate_penalty=0.1"),
     ]
-    first, sizes, grouped, gated = (paper["claims"] for paper in papers.beside(rows))
+    first, sizes, grouped, gated = (paper["claims"] for paper in published.beside(rows))
     quarter = next(claim for claim in first if claim["system"] == "collab, K = d/4")
     assert quarter["ours"] == [{"row": 1, "baseline": 2, "difference": 0.5, "size_ratio": 0.5}]
     whole = [claim["ours"] for claim in first if claim["baseline"] == "concatenated, K = d"]

@@ -22,8 +22,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 
@@ -31,8 +32,9 @@ from collab_common.progress import bar
 from collab_common.provenance import commit, versions
 from fairseq_collab.metrics.provenance import PACKAGES
 from fairseq_collab.metrics.significance import METRICS, seed
+from fairseq_collab.results import published
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.report import budget, papers
+from fairseq_collab.results.report import budget
 from fairseq_collab.results.report.find import Place, command_text, find, names, portable
 from fairseq_collab.results.report.significance import DIGITS, against_best
 from fairseq_collab.results.rows import (
@@ -63,17 +65,12 @@ LOSS = "valid_nll_loss"
 Content = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Entry:
+@dataclass(frozen=True, kw_only=True)
+class Entry(Finished):
     """A finished run with its translations and its name."""
 
     place: Place
-    finished: Finished
     system: System
-
-    @property
-    def facts(self) -> Content:
-        return self.finished.facts
 
     @property
     def reference_sha256(self) -> str:
@@ -93,11 +90,10 @@ def collect(folders: Sequence[Path], out: str) -> Content:
     places, strays = find(folders)
     named = {place.run.folder: place for place in places}
     finished, _ = finished_runs([place.run for place in places])
-    entries = [
-        Entry(named[run.folder], run, read_system(run.folder)) for run in bar("reading", finished)
-    ]
     groups: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
+    for run in bar("reading", finished):
+        place, system = named[run.folder], read_system(run.folder)
+        entry = Entry(run.folder, run.record, place=place, system=system)
         key = (*(str(entry.facts[field]) for field in SAME_IN_TABLE), entry.reference_sha256)
         groups.setdefault(key, []).append(entry)
     waiting = [place for place in places if place.run.verdict() != "finished"]
@@ -120,15 +116,11 @@ def _unfinished(place: Place) -> str:
 
 def section(entries: Sequence[Entry]) -> Content:
     """All that is said of one data set: of the same data, subset and reference, scored alike."""
-    by_run = {entry.finished.folder: entry for entry in entries}
-    experiments: dict[str, list[Finished]] = {}
-    for entry in entries:
-        experiments.setdefault(entry.place.experiment, []).append(entry.finished)
     made: list[Content] = []
     numbered: list[tuple[int, Entry]] = []  # every run with the number of its row
-    for experiment, runs in experiments.items():
-        for row in rows(runs, NO_X)[0]:
-            number, seeds = len(made) + 1, [by_run[run.folder] for run in row.runs]
+    for experiment, runs in groupby(entries, key=lambda entry: entry.place.experiment):
+        for row in rows([*runs], NO_X)[0]:
+            number, seeds = len(made) + 1, cast(tuple[Entry, ...], row.runs)
             made.append({"number": number, "experiment": experiment, **_row(row, seeds)})
             numbered += [(number, entry) for entry in seeds]
     budgets = budget.budgets(made)
@@ -148,10 +140,10 @@ def section(entries: Sequence[Entry]) -> Content:
         "tests": [
             pair for group in bar("testing", budgets) for pair in against_best(group, made, systems)
         ],
-        "papers": papers.beside(made),
+        "papers": published.beside(made),
         "runs": [_run(number, entry) for number, entry in numbered],
         "commands": _commands(entries),
-        "warnings": warnings([entry.finished for entry in entries]),
+        "warnings": warnings(entries),
     }
 
 
@@ -171,7 +163,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         **shared,
         # d/K: values are d wide in every method, so it is the ratio of value to key cache.
         "reduction": round(shared["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
-        "head_ratio": _head_ratio(seeds[0].finished),
+        "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
         "sentences_per_second": _mean(speeds),
         "epochs": [of(row.values("epochs")) for of in (min, max)],
@@ -198,9 +190,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(statistics.fmean(known), DIGITS) if values and known == [*values] else None
 
 
-def _head_ratio(run: Finished) -> float | None:
+def _head_ratio(run: Entry) -> float | None:
     """Head size / (d/H), where the sweep varied head sizes; keys are H * head size wide."""
-    width = OmegaConf.select(Run(run.folder).config(), "model.decoder_embed_dim")
+    width = OmegaConf.select(run.place.run.config(), "model.decoder_embed_dim")
     key_dim = run.facts["key_dim"]
     if run.overridden("head_size") is None or not width or not key_dim:
         return None
@@ -211,7 +203,7 @@ def _decoding_speed(entry: Entry) -> float | None:
     """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
     if entry.facts["sentences_per_second"] is not None:
         return entry.facts["sentences_per_second"]
-    file = entry.finished.folder / entry.facts["hypotheses"]
+    file = entry.folder / entry.facts["hypotheses"]
     return decoding_speed(file.read_text(encoding="utf-8"))
 
 
