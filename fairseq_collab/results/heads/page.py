@@ -71,23 +71,19 @@ def _positions(offsets: Content) -> dict[str, Any] | None:
     return {"names": names, "best": found, "shares": sites}
 
 
-def _relations(content: Content) -> Iterator[tuple[str, list[str], list[list[Number]]]]:
-    """Of each relation and direction the name, the best head beside the baseline, and all heads."""
+def _relations(content: Content) -> Iterator[dict[str, Any]]:
+    """Of each relation and direction: its name, pairs, best head, baseline, and all heads."""
     for relation, directions in ((content.get("syntax") or {}).get("relations") or {}).items():
         for direction, result in directions.items():
-            best, baseline = shown.best_head(result), result.get("baseline")
-            cells = [f"{result['pairs']:,}", *[EN_DASH] * 6]
-            if best and baseline:
-                accuracy, site, layer, head = best
-                base = baseline["accuracy"]
-                role = f"syntactic {relation} {direction}" in content["roles"][site][layer][head]
-                cells[1:] = [
-                    f"{layer}.{head}", num(accuracy, DECIMALS), num(base, DECIMALS),
-                    shown.signed(baseline["offset"]),
-                    f"{(accuracy - base) / base:+.0%}" if base else EN_DASH,
-                    "yes" if role else "no",
-                ]  # fmt: skip
-            yield f"{relation} {shown.arrows(direction)}", cells, result.get("encoder") or []
+            best, role = shown.best_head(result), f"syntactic {relation} {direction}"
+            yield {
+                "name": f"{relation} {shown.arrows(direction)}",
+                "pairs": result["pairs"],
+                "best": best,
+                "baseline": result.get("baseline"),
+                "role": best and role in content["roles"][best[1]][best[2]][best[3]],
+                "heads": result.get("encoder") or [],
+            }
 
 
 def _attention(examples: Sequence[Content]) -> dict[str, Any] | None:
