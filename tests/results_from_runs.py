@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.results.stored import content_of
-from fairseq_collab.results.table_content import read_table
+from fairseq_collab.results.table_content import content_of, read_table
 
 #: Of ``rank.csv``.
 RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
@@ -44,7 +43,7 @@ def tables(
 
 def rank(named: dict[str, str]) -> dict[str, Any]:
     """What the command prints, unrounded: means by site, kind of matrix and weights."""
-    from fairseq_collab.commands import rank as command
+    from fairseq_collab.results.rank import mean_of
 
     found: dict[str, Any] = {}
     for name, file in named.items():
@@ -56,7 +55,7 @@ def rank(named: dict[str, str]) -> dict[str, Any]:
                 place = (row["site"], row["kind"], row["weights"])
                 by_kind.setdefault(place, []).append(Namespace(**numbers, sentences=sentences))
         for (site, kind, weights), rows_ in by_kind.items():
-            means = {key: command._mean(rows_, key) for key in RANKS}
+            means = {key: mean_of(rows_, key) for key in RANKS}
             found.setdefault(name, {}).setdefault(site, {}).setdefault(kind, {})[weights] = means
     return {"models": found}
 

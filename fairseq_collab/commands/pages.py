@@ -18,11 +18,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing: name what is stale")
     args = parser.parse_args(argv)
     if args.check:
-        stale = [
-            page
-            for page, text in pages.pages(args.folder)
-            if not page.exists() or page.read_text(encoding="utf-8") != text
-        ]
+        stale = [page for page, _ in pages.stale(args.folder)]
         for page in stale:
             print(f"{page}: not what its template and data make")
         return int(bool(stale))

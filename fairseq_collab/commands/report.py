@@ -15,7 +15,6 @@ from pathlib import Path
 from collab_common.files import make_folder, write_content
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.content import Content, collect
-from fairseq_collab.results.report.summary import methods
 
 ENDING = ".html"
 
@@ -38,7 +37,7 @@ def main(argv: list[str]) -> int:
         parser.error(f"argument --out: give a name that ends in {ENDING}")
     content = collect(args.runs, args.out.name)
     write(content, args.out)
-    print(summary(content, args.out))
+    print(page.summary(content, args.out))
     return 0
 
 
@@ -52,16 +51,3 @@ def write(content: Content, out: Path) -> None:
     make_folder(out.absolute().parent)
     for path, text in ((out.with_suffix(".json"), numbers), (out, page.report(content))):
         write_content(path, text.encode())
-
-
-def summary(content: Content, out: Path) -> str:
-    """What was written, and of how much: the methods of each data set as Markdown."""
-    lines: list[str] = []
-    for section in content["sections"]:
-        lines += [
-            f"{section['data']}, {section['subset']}: {len(section['rows'])} rows, "
-            f"{len(section['runs'])} runs",
-            *("", *methods(section), ""),
-        ]
-    left = [f"left out: {line}" for line in content["left_out"]]
-    return "\n".join([*lines, *left, f"{out} and {out.with_suffix('.json').name}"])

@@ -1,1 +1,1 @@
-"""Former names of commands, for ``python -m`` and one release longer; nothing imports them."""
+"""Former names of commands, for ``python -m`` and one release longer."""

@@ -10,29 +10,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from collab_common import main as fairseq_collab
 from collab_common.command import run
 from collab_common.errors import UserError
+from fairseq_collab.former.each_folder import tables
 from fairseq_collab.runs.former import add_heads
-from fairseq_collab.runs.run import runs_under
 
 FOLDERS = ("gated/all", "gated/encoder", "tuned", "scratch")
 COLUMNS = "bleu,chrf,heads_by_site,parameters,train_updates"
 
 
-def tables(out: Path, baseline: Path) -> int:
+def kept(out: Path, baseline: Path) -> int:
     """A table of the baseline and of each folder of runs that there is."""
     folders = [baseline, *(out / name for name in FOLDERS if (out / name).is_dir())]
     if len(folders) == 1:
         raise UserError("no runs in it", where=out, todo="give the OUT of recipes/head_pruning.sh")
-    status = 0
-    for folder in folders:
-        for one in runs_under(folder):
-            add_heads(one)
-        where = ["--out", str(out / "tables" / folder.name)]
-        options = ["--x", "none", "--against", "none", "--columns", COLUMNS]
-        status |= fairseq_collab.main(["table", str(folder), *options, *where])
-    return status
+    return tables(folders, add_heads, out / "tables", "--against", "none", "--columns", COLUMNS)
 
 
 def main() -> int:
@@ -46,7 +38,7 @@ def main() -> int:
         "--baseline", type=Path, required=True, metavar="DIR", help="runs that it has started from"
     )
     args = parser.parse_args()
-    return run(parser.prog, lambda: tables(args.out, args.baseline))
+    return run(parser.prog, lambda: kept(args.out, args.baseline))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from collab_common.command import run
 from collab_common.files import make_folder, write_atomic, write_json
+from fairseq_collab.results.tables import grid
 from fairseq_collab.runs.former import Facts, reparametrized
 
 #: Fields of ``table.json``, and what they are called in a record.
@@ -34,13 +36,12 @@ def write(folder: Path, out: Path) -> None:
 def markdown(rows: list[Facts]) -> str:
     """One line a model."""
     names = [*FIELDS][:6]
-    lines = [names, ["---"] * 2 + ["---:"] * 4]
-    for row in rows:
-        values = (row[name] for name in names)
-        lines.append(
-            ["-" if x is None else f"{x:.3f}" if isinstance(x, float) else str(x) for x in values]
-        )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = [[_text(row[name]) for name in names] for row in rows]
+    return grid(names, cells, left=(0, 1), padded=False) + "\n"
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str("-" if value is None else value)
 
 
 def main() -> int:

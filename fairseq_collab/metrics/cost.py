@@ -58,13 +58,13 @@ class Cost:
 
 def cost(model: Any) -> Cost:
     """Count a fairseq encoder-decoder transformer, stock or ours."""
-    target, source = (0, 0), (0, 0)
-    for layer in model.decoder.layers:
-        target = _add(target, cached_floats(layer.self_attn))
-        if layer.encoder_attn is not None:
-            source = _add(source, cached_floats(layer.encoder_attn))
+    layers = model.decoder.layers
+    own = [cached_floats(layer.self_attn) for layer in layers]
+    cross = [cached_floats(one) for layer in layers if (one := layer.encoder_attn) is not None]
     key_target, value_target, key_source, value_source = (
-        BYTES_PER_FLOAT * floats for floats in (*target, *source)
+        BYTES_PER_FLOAT * sum(floats[part] for floats in site)
+        for site in (own, cross)
+        for part in (0, 1)
     )
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
@@ -95,10 +95,6 @@ def cached_floats(attention: Any) -> tuple[int, int]:
     if isinstance(attention, HeadAttention):
         return attention.cached_floats_per_token()
     return attention.embed_dim, attention.embed_dim
-
-
-def _add(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return a[0] + b[0], a[1] + b[1]
 
 
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:

@@ -43,14 +43,20 @@ class Result:
 
 
 def paired(
-    baseline: list[str],
-    system: list[str],
+    systems: Sequence[list[str]],
     references: list[str],
     test: str,
     samples: int = 0,
     metrics: Sequence[str] = tuple(METRICS),
-) -> list[Result]:
-    """Run one of ``TESTS`` with ``samples`` samples (0: sacreBLEU's default), one result a metric.
+) -> list[list[Result]]:
+    """Test every system against the first one, the baseline, all on the same samples.
+
+    Args:
+        test: one of ``TESTS``.
+        samples: 0 for sacreBLEU's default.
+
+    Returns:
+        for every system, the baseline (p = 1) included, one result a metric.
 
     Raises:
         UserError: SACREBLEU_SEED is not a seed.
@@ -58,7 +64,7 @@ def paired(
     seed()
     short, default = TESTS[test]
     signatures, scores = PairedTest(
-        [("baseline", baseline), ("system", system)],
+        [(str(number), system) for number, system in enumerate(systems)],
         {name: METRICS[name]() for name in metrics},
         [references],
         test_type=short,
@@ -66,22 +72,23 @@ def paired(
         # Randomisation has no intervals of its own: 1,000 bootstrap samples, sacreBLEU's default.
         n_ar_confidence=0 if short == "ar" else -1,
     )()
-    least = least_p(baseline, system)
-    found = []
+    least = [least_p(systems[0], system) for system in systems]
+    found: list[list[Result]] = [[] for _ in systems]
     for name, key in zip(metrics, signatures, strict=True):
-        theirs, ours = cast(list[Any], scores[key])
-        result = Result(
-            test=test,
-            metric=name,
-            baseline=float(theirs.score),
-            baseline_ci=float(theirs.ci),
-            system=float(ours.score),
-            system_ci=float(ours.ci),
-            difference=float(ours.score - theirs.score),
-            p=max(float(ours.p_value), least),
-            signature=str(signatures[key]),
-        )
-        found.append(result)
+        theirs, *_ = of_metric = cast(list[Any], scores[key])
+        for number, ours in enumerate(of_metric):
+            result = Result(
+                test=test,
+                metric=name,
+                baseline=float(theirs.score),
+                baseline_ci=float(theirs.ci),
+                system=float(ours.score),
+                system_ci=float(ours.ci),
+                difference=float(ours.score - theirs.score),
+                p=max(float(ours.p_value or 0), least[number]),  # None of the baseline
+                signature=str(signatures[key]),
+            )
+            found[number].append(result)
     return found
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.significance import seed
 from fairseq_collab.results.compare import paired
 from fairseq_collab.results.rows import Finished, Row
-from fairseq_collab.results.tables import grid
+from fairseq_collab.results.tables import num
 from fairseq_collab.runs.translations import read_system
 
 DEFAULTS = ("concatenated", "fork_concatenated")
@@ -40,6 +39,11 @@ class Difference:
     interval: tuple[float, float] | None = None
     p: tuple[tuple[int, float | None], ...] = ()
     reason: str = ""
+
+    @property
+    def p_text(self) -> str:
+        """The p of each seed, in one line."""
+        return ", ".join(f"seed {seed}: {num(p, '.3f', 'not tested')}" for seed, p in self.p)
 
 
 def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
@@ -125,15 +129,15 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
-def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """The t with ``confidence`` of Student's distribution between -t and t, by bisection.
+def t_quantile(freedom: int) -> float:
+    """The t with :data:`CONFIDENCE` of Student's distribution between -t and t, by bisection.
 
     Of the packages that are needed anyway, none has it.
     """
     low, high = 0.0, 1000.0
     while high - low > 1e-9:
         middle = (low + high) / 2
-        low, high = (middle, high) if _between(middle, freedom) < confidence else (low, middle)
+        low, high = (middle, high) if _between(middle, freedom) < CONFIDENCE else (low, middle)
     return low
 
 
@@ -148,41 +152,3 @@ def _between(t: float, freedom: int) -> float:
         term *= math.cos(angle) ** 2 * (k - 1) / k
     series = math.sin(angle) * total
     return 2 / math.pi * (angle + series) if odd else series
-
-
-def markdown(found: Sequence[Difference], baseline: str, noun: str | None) -> list[str]:
-    """The differences as a section of ``table.md``; ``noun`` is what ``x`` is, None without one."""
-    if not found:
-        return []
-    x = [noun] if noun else []
-    gain = f"BLEU more than {baseline}"
-    heads = ["method", *x, "seeds in both", gain, "95 % interval over seeds", "p of each seed"]
-    table = grid(heads, (_cells(one, bool(x)) for one in found), left=(0, len(heads) - 1))
-    return [
-        f"## Against {baseline}",
-        "",
-        *table.split("\n"),
-        "",
-        f"Differences are between runs of the same seed{f' at the same {noun}' if noun else ''}. "
-        "The interval is a "
-        "t-interval of their mean, with seeds - 1 degrees of freedom: it speaks of other seeds, "
-        "and two seeds leave it very wide. Each p is a paired bootstrap of two translations "
-        f"(sacreBLEU, BLEU, {SAMPLES:,} samples, seed {seed()}), two-sided and not corrected for "
-        "the number of tests: it speaks of other sentences for these two trained models, not of "
-        "other seeds.",
-        "",
-    ]
-
-
-def _cells(found: Difference, with_x: bool) -> list[str]:
-    mean = "-" if found.mean is None else f"{found.mean:+.2f}"
-    interval = "-" if found.interval is None else "{:+.2f} to {:+.2f}".format(*found.interval)
-    x = [str(found.row.x)] if with_x else []
-    return [found.row.label, *x, str(len(found.p)), mean, interval, found.reason or ps(found)]
-
-
-def ps(found: Difference) -> str:
-    """The p of each seed, in one line."""
-    return ", ".join(
-        f"seed {number}: {'not tested' if p is None else f'{p:.3f}'}" for number, p in found.p
-    )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics import significance
 from fairseq_collab.metrics.significance import METRICS, Result, different
-from fairseq_collab.results.tables import grid
+from fairseq_collab.results.html import render
 from fairseq_collab.runs.translations import System
 
 #: What two runs must have in common to be compared.
 SAME = {"data": "data sets", "data_sha256": "data (data_sha256)", "subset": "subsets"}
-NOTE = """±: half of a 95 % bootstrap interval. p: two-sided, of these two outputs; it says nothing
-about other trainings of the same models."""
 
 
 def check_comparable(baseline: System, system: System) -> None:
@@ -31,15 +30,12 @@ def check_comparable(baseline: System, system: System) -> None:
                 f"different {plural}: {ours} in {baseline.path}, {theirs} in {system.path}",
                 todo="compare their outputs, with --reference, if they translate the same set",
             )
-    if len(baseline.references) != len(system.references):
-        raise UserError(
-            f"{len(baseline.references)} sentences in {baseline.path}, "
-            f"{len(system.references)} in {system.path}",
-            todo="compare translations of the same set",
-        )
+    sizes = len(baseline.references), len(system.references)
     if baseline.references != system.references:
         raise UserError(
-            f"{baseline.path} and {system.path} were scored against different references",
+            f"{sizes[0]} sentences in {baseline.path}, {sizes[1]} in {system.path}"
+            if sizes[0] != sizes[1]
+            else f"{baseline.path} and {system.path} were scored against different references",
             todo="compare translations of the same set",
         )
 
@@ -51,40 +47,22 @@ def paired(
     samples: int = 0,
     metrics: Sequence[str] = tuple(METRICS),
 ) -> list[Result]:
-    """As :func:`fairseq_collab.metrics.significance.paired`, of systems that may be compared.
+    """One result a metric of the system against the baseline.
 
     Raises:
         UserError: the two cannot be compared, or SACREBLEU_SEED is not a seed.
     """
     check_comparable(baseline, system)
-    ours, theirs = system.hypotheses, baseline.hypotheses
-    return significance.paired(theirs, ours, baseline.references, test, samples, metrics)
+    texts = [baseline.hypotheses, system.hypotheses]
+    return significance.paired(texts, baseline.references, test, samples, metrics)[1]
 
 
 def summary(baseline: System, system: System, results: list[Result]) -> str:
     """A table a test, with signatures and what they do not say."""
-    lines = [
-        f"baseline: {baseline.path}",
-        f"system:   {system.path}",
-        f"{different(baseline.hypotheses, system.hypotheses)} of {len(system.hypotheses)} "
-        "sentences translated differently",
-    ]
-    for test in dict.fromkeys(result.test for result in results):
-        chosen = [result for result in results if result.test == test]
-        cells = [
-            [
-                one.metric,
-                f"{one.baseline:.2f} ± {one.baseline_ci:.2f}",
-                f"{one.system:.2f} ± {one.system_ci:.2f}",
-                f"{one.difference:+.2f}",
-                f"{one.p:.4f}",
-            ]
-            for one in chosen
-        ]
-        table = grid(["", "baseline", "system", "difference", "p"], cells)
-        lines += ["", f"paired {test}", "", table]
-        lines += ["", *(f"{result.metric}: {result.signature}" for result in chosen)]
-    return "\n".join([*lines, "", NOTE])
+    number = different(baseline.hypotheses, system.hypotheses)
+    by_test = groupby(results, key=lambda result: result.test)
+    tests = {test: list(group) for test, group in by_test}
+    return render("compare.md.j2", baseline=baseline, system=system, different=number, tests=tests)
 
 
 def as_json(baseline: System, system: System, results: list[Result]) -> str:

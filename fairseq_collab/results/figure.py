@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
 from collections.abc import Sequence
@@ -12,8 +11,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fairseq_collab.metrics.rouge import Interval
-from fairseq_collab.results.figure_style import COLOURS, SHAPES
+from fairseq_collab.results.figure_style import COLOURS, SHAPES, saved
 from fairseq_collab.results.rows import Row, X
+from fairseq_collab.results.tables import deviation, mean
 
 #: Distance of two methods at the same x, in octaves or categories, and of seeds from their mean as
 #: a part of it, so that marks and error bars stay apart.
@@ -25,7 +25,6 @@ SIDE_BY_SIDE = 0.04
 INCHES = (6.4, 4.2)
 #: More methods than this have their legend beside the axes, in a page that is wider (inches).
 INSIDE, WIDER = 4, 10.0
-DOTS_PER_INCH = 200
 
 
 def draw(
@@ -56,8 +55,8 @@ def draw(
         axes.set_ylabel(f"{name}{detail}")
         axes.set_title(f"{title}\n{seeds_text(rows)}", fontsize=10, loc="left")
         return {
-            "figure.png": _saved(page, "png", {"Software": None}),
-            "figure.svg": _saved(page, "svg", {"Date": None}),
+            "figure.png": saved(page, "png"),
+            "figure.svg": saved(page, "svg"),
         }
 
 
@@ -109,7 +108,7 @@ def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
         at = size + step * (equal.index(number) - (len(equal) - 1) / 2)
         scores = _numbers(row, score)
         _marks(axes, [at], [scores], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
-        top = statistics.fmean(scores) + (statistics.stdev(scores) if len(scores) > 1 else 0)
+        top = statistics.fmean(scores) + (deviation(scores) or 0)
         axes.annotate(
             str(number + 1), (at, top), xytext=(0, 5),
             textcoords="offset points", ha="center", fontsize=9,
@@ -129,8 +128,8 @@ def _marks(
     colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
     axes.errorbar(
         at,
-        [statistics.fmean(values) if values else math.nan for values in scores],
-        yerr=[statistics.stdev(values) if len(values) > 1 else math.nan for values in scores],
+        [math.nan if (middle := mean(values)) is None else middle for values in scores],
+        yerr=[math.nan if (sd := deviation(values)) is None else sd for values in scores],
         color=colour,
         marker=shape,
         markersize=6,
@@ -159,9 +158,3 @@ def _style(axes: Any) -> None:
         axes.figure.set_figwidth(WIDER)
     else:
         axes.legend(frameon=False)
-
-
-def _saved(page: Any, form: str, metadata: dict[str, Any]) -> bytes:
-    content = io.BytesIO()
-    page.savefig(content, format=form, dpi=DOTS_PER_INCH, metadata=metadata)
-    return content.getvalue()

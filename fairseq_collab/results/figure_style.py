@@ -1,6 +1,10 @@
-"""What all figures share: colours, marks, and the names of the attention sites."""
+"""What all figures share: colours, marks, the names of the attention sites, and their files."""
 
 from __future__ import annotations
+
+import io
+
+from matplotlib.figure import Figure
 
 #: Okabe and Ito's colours, told apart by readers with any colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -13,3 +17,13 @@ SITE_NAMES = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
+#: Left out of files, which then depend on what is drawn alone: the software's name, the date.
+_METADATA = {"png": ["Software"], "svg": ["Date"], "pdf": ["CreationDate"]}
+
+
+def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
+    """The file of a figure: "png", "svg" or "pdf"."""
+    content = io.BytesIO()
+    metadata = dict.fromkeys(_METADATA[form])
+    figure.savefig(content, format=form, dpi=dots_per_inch, metadata=metadata)
+    return content.getvalue()

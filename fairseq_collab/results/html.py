@@ -1,15 +1,27 @@
 """Pages from the templates in ``templates/``: text is data there, whatever it holds.
 
-A page extends ``base.html.j2``: it is given ``title`` and ``sections`` (pairs of anchor and
+An HTML page extends ``base.html.j2``: it is given ``title`` and ``sections`` (pairs of anchor and
 heading) and fills the blocks ``style``, ``lead``, ``main`` and ``script``.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+
+from fairseq_collab.results.tables import EN_DASH, grid, num
+
+#: Of all templates: an unknown name is an error, and lines of statements leave no blank ones.
+STRICT: dict[str, Any] = {
+    "undefined": StrictUndefined,
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+}
 
 
 def source(name: str) -> Markup:
@@ -22,7 +34,7 @@ def render(name: str, **content: object) -> str:
 
     Args:
         name: file in ``templates/``
-        content: its variables; strings are escaped, except :class:`markupsafe.Markup`
+        content: its variables; in HTML, strings are escaped, except :class:`markupsafe.Markup`
 
     Returns:
         The page, the same for the same content.
@@ -30,15 +42,13 @@ def render(name: str, **content: object) -> str:
     Raises:
         jinja2.UndefinedError: the template asks for a variable that is not given
     """
-    return ENVIRONMENT.get_template(name).render(content)
+    return _ENVIRONMENT.get_template(name).render(content)
 
 
-ENVIRONMENT = Environment(
+_ENVIRONMENT = Environment(
     loader=PackageLoader("fairseq_collab.results"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
+    autoescape=select_autoescape(["html.j2"], default=False),
+    **STRICT,
 )
-ENVIRONMENT.globals["source"] = source
+_ENVIRONMENT.globals |= {"source": source, "grid": grid}
+_ENVIRONMENT.filters["num"] = partial(num, nothing=EN_DASH)

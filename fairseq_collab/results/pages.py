@@ -14,29 +14,24 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
 from __future__ import annotations
 
 import functools
-import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import FileSystemLoader, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_content
-from fairseq_collab.results import against, table
-from fairseq_collab.results.stored import table_of
-from fairseq_collab.results.tables import grid
+from fairseq_collab.results import table
+from fairseq_collab.results.html import STRICT
+from fairseq_collab.results.table_content import table_of
+from fairseq_collab.results.tables import grid, mean, num
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
 #: Templates that pages extend or include.
 TEMPLATES = Path(__file__).with_name("templates")
-
-
-def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
-    """A number in Python's format language; ``nothing`` where there is none."""
-    return nothing if value is None else format(value, spec)
 
 
 def pick(rows: Iterable[Any], **values: Any) -> Any:
@@ -51,11 +46,6 @@ def pick(rows: Iterable[Any], **values: Any) -> Any:
     return found[0]
 
 
-def mean(values: Iterable[float]) -> float:
-    """The mean."""
-    return statistics.fmean(values)
-
-
 def where(rows: Iterable[Any], **values: Any) -> list[Any]:
     """All rows that have these ``values``."""
     return [row for row in rows if all(row.get(key) == value for key, value in values.items())]
@@ -68,21 +58,18 @@ def distinct(rows: Iterable[Any], *keys: str) -> list[dict[str, Any]]:
 
 
 def main_table(content: Json) -> str:
-    """A row a model, of a table of runs that is kept as JSON (``stored.py``)."""
-    return "\n".join(table.main_table(table_of(content)))
+    """A row a model, of a table of runs that is kept as JSON (``table_content.py``)."""
+    return table.main_table(table_of(content))
 
 
 def differences_table(content: Json) -> str:
     """What each model gains over the table's baseline."""
-    found = table_of(content)
-    assert found.baseline is not None
-    lines = against.markdown(found.differences, found.baseline, found.noun)
-    return "\n".join(line for line in lines if line.startswith("|"))
+    return table.differences_table(table_of(content))
 
 
 def runs_table(*contents: Json) -> str:
     """A row a run, of several tables with the same columns."""
-    first, *others = (table.run_table(table_of(content)) for content in contents)
+    first, *others = (table.run_table(table_of(content)).split("\n") for content in contents)
     return "\n".join([*first, *(line for lines in others for line in lines[2:])])
 
 
@@ -90,7 +77,7 @@ def difference(content: Json) -> dict[str, str]:
     """BLEU of a table's one model beside the baseline, what it gains, and p by seed."""
     (one,) = table_of(content).differences
     bleu = table.spread(one.row.values("bleu"))
-    return {"bleu": bleu, "more": num(one.mean, "+.2f"), "p": against.ps(one)}
+    return {"bleu": bleu, "more": num(one.mean, "+.2f"), "p": one.p_text}
 
 
 def environment(root: Path, results: Path) -> SandboxedEnvironment:
@@ -105,13 +92,10 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
 
     env = SandboxedEnvironment(
         loader=FileSystemLoader([root, TEMPLATES]),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
         autoescape=False,  # Markdown, from our own files
+        **STRICT,
     )
-    env.filters |= {"num": num}
+    env.filters["num"] = num
     env.globals |= {"load": load, "grid": grid, "mean": mean}
     env.globals |= {"pick": pick, "where": where, "distinct": distinct}
     env.globals |= {f.__name__: f for f in (main_table, differences_table, runs_table, difference)}
@@ -149,15 +133,24 @@ def pages(root: Path) -> list[tuple[Path, str]]:
     ]
 
 
+def stale(root: Path) -> Iterator[tuple[Path, str]]:
+    """The pages that are not what their templates make, with what they should be.
+
+    Raises:
+        UserError: as :func:`pages`.
+    """
+    for page, text in pages(root):
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            yield page, text
+
+
 def write(root: Path) -> list[Path]:
     """Write the pages that change; their paths.
 
     Raises:
         UserError: as :func:`pages`, or a page cannot be written.
     """
-    changed = []
-    for page, text in pages(root):
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            write_content(page, text.encode())
-            changed.append(page)
-    return changed
+    changed = list(stale(root))
+    for page, text in changed:
+        write_content(page, text.encode())
+    return [page for page, _ in changed]

@@ -13,18 +13,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
-from collab_common.files import read_versioned, write_content, write_file
+from collab_common.files import read_versioned, write_content
 from fairseq_collab.checkpoints.prune.choices import Heads, Measure
 from fairseq_collab.checkpoints.prune.curve import CURVES, Curve, free_heads
 from fairseq_collab.checkpoints.prune.surgery import Kept
-from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES
+from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES, saved
+from fairseq_collab.results.html import render
 
 VERSION = 1
 NAME, TABLE, FIGURE = "curve.json", "table.md", "curve.png"
@@ -110,17 +110,14 @@ class Results:
         }
         write_content(self.path, f"{json.dumps(content, ensure_ascii=False)}\n".encode())
 
-    def curve(self, curve: Curve) -> list[Point]:
-        """The points of one curve, from no heads removed up; empty where there is no other."""
-        own = {point.removed: point for point in self.points if point.curve == curve}
-        whole = self.find(curve, 0)
-        if whole is None or not set(own) - {0}:
-            return []
-        return [whole, *(own[removed] for removed in sorted(own) if removed)]
-
     def curves(self) -> dict[Curve, list[Point]]:
-        """All curves that have points."""
-        return {curve: found for curve in CURVES if (found := self.curve(curve))}
+        """Those that have points with fewer heads: their points, from no heads removed up."""
+        found: dict[Curve, list[Point]] = {}
+        for curve in CURVES:
+            own = [point for point in self.points if point.curve == curve and point.removed]
+            if own and (whole := self.find(curve, 0)):
+                found[curve] = [whole, *sorted(own, key=lambda point: point.removed)]
+        return found
 
 
 def write_report(results: Results) -> str:
@@ -128,36 +125,19 @@ def write_report(results: Results) -> str:
     folder = results.path.parent
     text = table(results.curves(), results.settings)
     write_content(folder / TABLE, text.encode())
-    save = partial(
-        draw(results.curves()).savefig, format="png", dpi=200, metadata={"Software": None}
-    )
-    write_file(folder / FIGURE, save)
+    write_content(folder / FIGURE, saved(draw(results.curves()), "png"))
     return text
 
 
 def table(curves: Mapping[Curve, Sequence[Point]], settings: Mapping[str, Any]) -> str:
     """Markdown: a line for each number of heads removed, for each curve its own numbers."""
-    lines = [
-        f"BLEU on {settings['subset']}, beam {settings['beam']}; heads ordered by "
-        f"{settings['by']} on {settings['importance']}"
-        + (", measured again at every step." if settings["iterative"] else "."),
-        "",
-    ]
-    for curve, points in curves.items():
-        whole, total = points[0].bleu, points[-1].of
-        free = free_heads([(point.removed, point.bleu) for point in points], LOSS)
-        lines += [
-            f"**{CURVE_NAMES[curve]}**, {total} heads; {free} can go within {LOSS} BLEU:",
-            "",
-            "| heads removed | share | BLEU | difference |",
-            "|---:|---:|---:|---:|",
-        ]
-        for point in points:
-            difference = "" if point is points[0] else f"{point.bleu - whole:+.2f}"
-            share = point.removed / total
-            lines.append(f"| {point.removed} | {share:.0%} | {point.bleu:.2f} | {difference} |")
-        lines.append("")
-    return "\n".join(lines)
+    free = {
+        curve: free_heads([(point.removed, point.bleu) for point in points], LOSS)
+        for curve, points in curves.items()
+    }
+    return render(
+        "prune_curve.md.j2", curves=curves, free=free, loss=LOSS, names=CURVE_NAMES, **settings
+    )
 
 
 def draw(curves: Mapping[Curve, Sequence[Point]]) -> Figure:

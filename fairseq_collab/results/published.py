@@ -1,9 +1,20 @@
 """Published scores, to stand beside ours where an experiment has a counterpart: ``published.json``.
 
-``PAPERS`` is what all four papers gain or lose against baselines of their own, ``PRUNED`` the
-fourth's table of pruned models (Voita et al. 2019, arXiv 1905.09418, table 2, WMT
-English-Russian).  Corpora and models are others than ours, so that only differences may stand side
-by side.
+papers    what all four papers gain or lose against baselines of their own.  A paper has a
+          ``title``, a ``caution`` (what has to be known of its figures) and ``claims``.  A claim is
+          a ``system`` and a ``baseline`` beside it: ``where`` they stand, ``score`` and
+          ``baseline_score`` in a ``metric``, million parameters (``size``, ``baseline_size``) where
+          they are printed, and which of our rows stand for the two (``ours``, ``our_baseline``):
+
+              methods      names of the method, "fork_" left out
+              reduction    model dimension / key dimension (d/K), where that has to agree
+              head_ratio   head size / (d/H), likewise
+              variant      what its sweep chose, as in a table, likewise
+pruned    the fourth's table of pruned models (Voita et al. 2019, arXiv 1905.09418, table 2, WMT
+          English-Russian): heads of encoder, decoder and cross-attention, BLEU of the model pruned
+          with gates, and of one of its shape trained from scratch.
+
+Corpora and models are others than ours, so that only differences may stand side by side.
 
 The first paper's key-dimension table (Cordonnier, Loukas, Jaggi, "Multi-Head Attention: Collaborate
 Instead of Concatenate", 2020, arXiv 2006.16362: WMT14 English-German, transformer base, d = 512, 8
@@ -13,11 +24,14 @@ those models (vocabulary of 32,768); the BLEU scores have not been confirmed ind
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
+
+from collab_common.files import read_json
+from fairseq_collab.results.report.significance import DIGITS, difference
 
 MODEL_DIM = 512
 COLUMN = f"paper's BLEU (WMT14, d = {MODEL_DIM}, same d/K)"
@@ -29,92 +43,72 @@ SOURCE = (
     "summary, BLEU not confirmed independently"
 )
 
-
-@dataclass(frozen=True)
-class Side:
-    """Which of our rows stand for a published model.
-
-    Attributes:
-        methods: names of the method, "fork_" left out.
-        reduction: model dimension / key dimension (d/K); None for any.
-        head_ratio: head size / (d/H), in a sweep of head sizes; None for any.
-        variant: what its sweep chose, as in a table; None for anything.
-    """
-
-    methods: list[str]
-    reduction: float | None = None
-    head_ratio: float | None = None
-    variant: str | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A published model against the published baseline beside it.
-
-    Attributes:
-        where: table, corpus and model size.
-        score, baseline_score: in ``metric``.
-        size, baseline_size: million parameters as printed; None where none are.
-        ours, our_baseline: our counterparts.
-    """
-
-    where: str
-    system: str
-    baseline: str
-    metric: str
-    score: float
-    baseline_score: float
-    ours: Side
-    our_baseline: Side
-    size: float | None = None
-    baseline_size: float | None = None
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A paper, what has to be known of its figures, and its claims."""
-
-    title: str
-    caution: str
-    claims: list[Claim]
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """A model pruned with gates on a trained one, and one of its shape trained from scratch.
-
-    Attributes:
-        heads: of encoder, decoder and cross-attention, in all layers.
-        bleu, from_scratch: BLEU of the two.
-    """
-
-    heads: str
-    bleu: float
-    from_scratch: float
-
-
-def _claim(content: dict[str, Any]) -> Claim:
-    sides = {side: Side(**content[side]) for side in ("ours", "our_baseline")}
-    return Claim(**{**content, **sides})
-
-
-_CONTENT = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-PAPERS = [
-    Paper(paper["title"], paper["caution"], [_claim(claim) for claim in paper["claims"]])
-    for paper in _CONTENT["papers"]
-]
-#: The whole model, and what is left of it.
-WHOLE_HEADS, WHOLE_BLEU = _CONTENT["pruned"]["heads"], _CONTENT["pruned"]["bleu"]
-PRUNED = [Pruned(**model) for model in _CONTENT["pruned"]["models"]]
+#: What a report repeats of a claim.
+PRINTED = ("where", "system", "baseline", "metric", "score", "baseline_score")
+Row = Mapping[str, Any]
+PAPERS: list[dict[str, Any]] = read_json(Path(__file__).with_suffix(".json"))["papers"]
 
 
 def counterpart(method: str, reduction: float) -> float | None:
     """BLEU of a method at the ratio ``reduction`` = d/K in the first paper; None if it has none."""
-    for claim in PAPERS[0].claims:
-        for side, bleu in (
-            (claim.ours, claim.score),
-            (claim.our_baseline, claim.baseline_score),
-        ):
-            if side.methods == [method] and math.isclose(side.reduction or 0, reduction):
+    for claim in PAPERS[0]["claims"]:
+        sides = (claim["ours"], claim["score"]), (claim["our_baseline"], claim["baseline_score"])
+        for side, bleu in sides:
+            if side["methods"] == [method] and math.isclose(side["reduction"], reduction):
                 return bleu
     return None
+
+
+def beside(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Every paper with its claims and our counterparts, which may be none.
+
+    Returns:
+        a paper: ``title``, ``caution``, ``claims``; a claim: what is printed, ``difference``,
+        ``size_ratio``, and ``ours``: row, baseline, mean difference in BLEU over shared seeds, and
+        ratio of parameters.
+    """
+    return [{**paper, "claims": [_claim(one, rows) for one in paper["claims"]]} for paper in PAPERS]
+
+
+def _claim(claim: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        **{field: claim[field] for field in PRINTED},
+        "difference": round(claim["score"] - claim["baseline_score"], DIGITS),
+        "size_ratio": _ratio(claim.get("size"), claim.get("baseline_size")),
+        "ours": _ours(claim, rows),
+    }
+
+
+def _ratio(size: float | None, baseline: float | None) -> float | None:
+    return None if size is None or baseline is None else round(size / baseline, DIGITS)
+
+
+def _ours(claim: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Pairs of one experiment whose seeds were trained both ways."""
+    return [
+        {
+            "row": row["number"],
+            "baseline": baseline["number"],
+            "difference": gain,
+            "size_ratio": _ratio(row["parameters"], baseline["parameters"]),
+        }
+        for family in ("", "fork_")  # the authors' own code is compared with itself alone
+        for row, baseline in permutations(rows, 2)
+        if row["experiment"] == baseline["experiment"]
+        and _stands_for(row, claim["ours"], family)
+        and _stands_for(baseline, claim["our_baseline"], family)
+        and (gain := difference(baseline, row)) is not None
+    ]
+
+
+def _stands_for(row: Row, side: Mapping[str, Any], family: str) -> bool:
+    """Whether a row has what :mod:`fairseq_collab.results.published` asks of it."""
+    ratios = {field: side[field] for field in ("reduction", "head_ratio") if field in side}
+    return (
+        row["method"] in [family + method for method in side["methods"]]
+        and side.get("variant") in (None, row["variant"])
+        and all(
+            row[field] is not None and math.isclose(row[field], wanted, rel_tol=1e-4)
+            for field, wanted in ratios.items()
+        )
+    )

@@ -11,7 +11,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from tabulate import tabulate
 
-from collab_common.files import write_content, write_file
+from collab_common.files import write_content
 from fairseq_collab.analysis.rank.measure import Row
-from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION
+from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION, saved
 
 Curve = NDArray[np.float64]
 LINES = {
@@ -41,11 +42,12 @@ def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
     Raises:
         UserError: a file cannot be written.
     """
-    write_content(out / "rank.csv", to_csv(rows).encode())
     figure = rank_figure(rows, title)
-    for kind in ("png", "pdf"):
-        write_file(out / f"rank.{kind}", partial(figure.savefig, format=kind))
-    return ["rank.csv", "rank.png", "rank.pdf"]
+    files = {"rank.csv": to_csv(rows).encode()}
+    files |= {f"rank.{form}": saved(figure, form, dots_per_inch=100) for form in ("png", "pdf")}
+    for name, content in files.items():
+        write_content(out / name, content)
+    return [*files]
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -67,24 +69,27 @@ def _cell(value: Any) -> Any:
 def summary(rows: Sequence[Row]) -> str:
     """Means over layers, heads and sentences, a line for each site and kind; and short heads."""
     columns = ("site", "kind", "bound", "rank", "90 %", "95 %", "99 % of energy", "95 % untrained")
-    lines = ["{:8} {:16} {:>7} {:>7} {:>7} {:>7} {:>15} {:>15}".format(*columns)]
-    for site, kind in ((site, kind) for site in SITE_NAMES for kind in KINDS):
-        chosen = [row for row in rows if (row.site, row.kind) == (site, kind)]
-        trained = [row for row in chosen if row.weights == "trained"]
-        untrained = [row for row in chosen if row.weights == "untrained"]
+    lines = []
+    for site, kind in product(SITE_NAMES, KINDS):
+        trained, untrained = (
+            [row for row in rows if (row.site, row.kind, row.weights) == (site, kind, weights)]
+            for weights in ("trained", "untrained")
+        )
         if trained:
-            means = [_mean_of(trained, name) for name in ("bound", "rank", "dims90", "dims95")]
-            line = f"{site:8} {kind:16}" + "".join(f" {mean:7.1f}" for mean in means)
-            line += f" {_mean_of(trained, 'dims99'):15.1f}"
-            lines.append(line + (f" {_mean_of(untrained, 'dims95'):15.1f}" if untrained else ""))
+            names = ("bound", "rank", "dims90", "dims95", "dims99")
+            means = [mean_of(trained, name) for name in names]
+            means += [mean_of(untrained, "dims95")] if untrained else []
+            lines.append([site, kind, *means])
+    table = tabulate(lines, columns, "plain", floatfmt=".1f")
     # Where a sentence is longer than a head is wide, the head cannot attend at will.
     logits = [row for row in rows if row.kind == "logits"]
     longer, total = (sum(getattr(row, name) for row in logits) for name in ("longer", "sentences"))
-    lines.append(f"sentences longer than the head is wide: {longer} of {total}, all heads counted")
-    return "\n".join(lines)
+    return (
+        f"{table}\nsentences longer than the head is wide: {longer} of {total}, all heads counted"
+    )
 
 
-def _mean_of(rows: Sequence[Row], name: str) -> float:
+def mean_of(rows: Sequence[Row], name: str) -> float:
     """Over all matrices of the rows: those of several sentences count for as many."""
     counts = [row.sentences or 1 for row in rows]
     return float(np.average([getattr(row, name) for row in rows], weights=counts))

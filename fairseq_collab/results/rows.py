@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,8 @@ def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
         else:
             finished.append(Finished(run.folder, record, run.subset))
     if not finished:
-        raise UserError(
-            f"no finished run; {unfinished[0]}" if unfinished else "no runs",
-            todo=todo,
-        )
+        problem = f"no finished run; {unfinished[0]}" if unfinished else "no runs"
+        raise UserError(problem, todo=todo)
     return finished, unfinished
 
 
@@ -199,10 +198,9 @@ def _variants(placed: Sequence[tuple[Finished, X]]) -> Callable[[Finished], str]
     """Names a run by the choices in which runs of one method and ``x`` differ, seeds apart."""
     keys: set[str] = set()
     for group in _grouped(placed, lambda run, value: (run.record.method, value)).values():
-        choices = [run.record.overrides for run in group]
-        for key in {key for choice in choices for key in choice} - {"common.seed"}:
-            if len({choice.get(key) for choice in choices}) > 1:
-                keys.add(key)
+        choices = [run.record.overrides.items() for run in group]
+        differing = set().union(*choices).difference(set(choices[0]).intersection(*choices))
+        keys |= {key for key, _ in differing} - {"common.seed"}
 
     def variant(run: Finished) -> str:
         chosen = run.record.overrides
@@ -223,19 +221,17 @@ def _grouped(
 
 def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
     """The runs by seed, each seed once."""
-    if not runs:
-        return ()
-    check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
-    by_seed: dict[int, Finished] = {}
-    for run in runs:
-        twin = by_seed.setdefault(run.record.seed, run)
-        if twin is not run:
+    if runs:
+        check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
+    ordered = sorted(runs, key=lambda run: run.record.seed)
+    for run, twin in pairwise(ordered):
+        if run.record.seed == twin.record.seed:
             raise UserError(
-                f"{twin.folder} and {run.folder} are the same model with the same seed "
+                f"{run.folder} and {twin.folder} are the same model with the same seed "
                 f"({run.record.seed})",
                 todo="leave one out",
             )
-    return tuple(by_seed[seed] for seed in sorted(by_seed))
+    return tuple(ordered)
 
 
 def _natural(model: tuple[str, str]) -> list[list[str | float]]:
@@ -253,13 +249,12 @@ def _descending(value: X) -> tuple[bool, float, str]:
 def warnings(runs: Sequence[Finished]) -> list[str]:
     """What makes a comparison unfair, or its figures doubtful, without forbidding the table."""
     found = []
-    fewest = min(runs, key=lambda run: run.record.train_updates)
-    most = max(runs, key=lambda run: run.record.train_updates)
-    few, many = fewest.record.train_updates, most.record.train_updates
+    updates = {run.record.train_updates: run.name for run in runs}
+    few, many = min(updates), max(updates)
     if many > few * (1 + BUDGET_TOLERANCE):
         found.append(
             f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
-            f"{few:,} updates ({fewest.name}) to {many:,} ({most.name})"
+            f"{few:,} updates ({updates[few]}) to {many:,} ({updates[many]})"
         )
     decoding = distinct(runs, lambda record: f"beam {record.beam}, lenpen {record.lenpen}")
     if len(decoding) > 1:

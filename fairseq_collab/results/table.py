@@ -2,6 +2,7 @@
 
 Columns are fields of the runs' records, ``rouge.R1`` inside one, or choices of a sweep.  Scores and
 speeds are means over seeds, with their standard deviation; what a model costs is the same for all.
+The words around the tables stand in ``templates/table.md.j2``.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.rouge import Interval
+from fairseq_collab.metrics.significance import seed
 from fairseq_collab.results import against, published
+from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Row, distinct, warnings
-from fairseq_collab.results.table_content import Table, deviation, mean, paper_bleu
-from fairseq_collab.results.tables import grid
+from fairseq_collab.results.table_content import Table, paper_bleu
+from fairseq_collab.results.tables import deviation, grid, mean, num
 from fairseq_collab.runs.record import Record
 
-NOTHING = "-"
 PAPER = "paper"
 COSTS = ("parameters", "key_bytes_per_target_token", "multiply_adds", "train_tokens_per_second")
 #: The columns that a table has where none are chosen, after what the task is measured by.
@@ -48,7 +50,7 @@ def columns_of(table: Table) -> tuple[str, ...]:
         UserError: no run has such a field, nor such a choice.
     """
     if not table.columns:
-        there = dict.fromkeys((table.score, *COLUMNS[table.finished[0].record.task]))
+        there = dict.fromkeys((table.score, *COLUMNS[table.first.task]))
         has_paper = any(paper_bleu(table, row) is not None for row in table.rows)
         return tuple(name for name in there if name != PAPER or has_paper)
     for name in table.columns:
@@ -61,7 +63,7 @@ def columns_of(table: Table) -> tuple[str, ...]:
 def heading(table: Table, name: str) -> str:
     """What a column is called."""
     if name == "multiply_adds":
-        length = table.finished[0].record.multiply_adds_length
+        length = table.first.multiply_adds_length
         return f"multiply-adds ({length} source, {length} target tokens)"
     return HEADINGS.get(name) or name.removeprefix("rouge.").replace("_", " ").replace(".", ", ")
 
@@ -69,20 +71,20 @@ def heading(table: Table, name: str) -> str:
 def cell(table: Table, row: Row, name: str) -> str:
     """What a column says of a row."""
     if name == PAPER:
-        return decimals(paper_bleu(table, row))
+        return num(paper_bleu(table, row), ".2f")
     return text_of(row.values(name))
 
 
 def text_of(values: Sequence[Any]) -> str:
     """Values of the seeds in one cell."""
     if not values:
-        return NOTHING
+        return num(None)
     if isinstance(values[0], Interval):
         return str(values[0]) if len(values) == 1 else spread([value.mean for value in values])
     if isinstance(values[0], float):
         return spread(values)
     if isinstance(values[0], int):
-        return whole(mean(values))
+        return num(mean(values), ",.0f")
     return "; ".join(sorted(set(map(_plain, values))))
 
 
@@ -94,105 +96,28 @@ def _plain(value: Any) -> str:
 
 def spread(values: Sequence[float]) -> str:
     """Mean ± standard deviation; for one seed its value alone."""
-    text = decimals(mean(values))
     sd = deviation(values)
-    return text if sd is None else f"{text} ± {sd:.2f}"
-
-
-def decimals(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
-
-
-def whole(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}"
+    return num(mean(values), ".2f") + ("" if sd is None else f" ± {sd:.2f}")
 
 
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
-    note = NOTES[table.finished[0].record.task]
-    lines = [f"# {table.title}", "", *main_table(table), "", note, ""]
-    lines += _section("Warnings", warnings(table.finished))
-    lines += _section("Not in the table", left_out(table))
-    if table.baseline:
-        lines += against.markdown(table.differences, table.baseline, table.noun)
-    lines += ["## Runs", "", *run_table(table), ""]
-    lines += _section("Sources", sources(table))
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-_COSTS = (
-    "±: standard deviation over seeds (n - 1). Multiply-adds: one full forward pass of a sentence "
-    "pair. Caches: single precision, one target token of one sentence."
-)
-NOTES = {
-    "translation": f"BLEU, chrF: sacreBLEU on detokenised, cased text; {_COSTS}",
-    "summarization": "R1, R2, RL: ROUGE, F-measures, mean over summaries; in brackets the 95 % "
-    f"interval of a bootstrap over summaries. {_COSTS}",
-    "language_modeling": f"Perplexity a word, ends of lines counted as words. {_COSTS}",
-}
-
-
-def main_table(table: Table) -> list[str]:
-    """One line a row."""
-    shown = columns_of(table)
-    x = [table.noun] if table.noun else []
-    lines = []
-    for row in table.rows:
-        cells = [cell(table, row, name) for name in shown]
-        if not row.runs:  # said once, in the place of the score
-            cells[0] = table.empty
-        lines.append([row.label, *([str(row.x)] if x else []), str(len(row.runs)), *cells])
-    heads = ["method", *x, "seeds", *(heading(table, name) for name in shown)]
-    return grid(heads, lines).split("\n")
-
-
-def run_table(table: Table) -> list[str]:
-    """One line a run."""
-    x = [table.noun] if table.noun else []
-    score = heading(table, table.score)
-    heads = ["run", "method", *x, "seed", score, "valid. loss", "updates", "epochs"]
-    lines = []
-    for row in table.rows:
-        for seed, run in enumerate(row.runs):
-            record = run.record
-            values = row.values(table.score)
-            lines.append(
-                [
-                    *(run.name, row.label, *([str(row.x)] if x else []), record.seed),
-                    *(text_of(values[seed : seed + 1]), f"{record.valid_loss:.3f}"),
-                    *(whole(record.train_updates), record.epochs, record.date),
-                    record.trained_at_commit or record.commit,
-                ]
-            )
-    heads += ["date", "commit"]
-    return grid(heads, lines, left=(0, 1, len(heads) - 2, len(heads) - 1)).split("\n")
-
-
-def left_out(table: Table) -> list[str]:
-    """Runs that are not finished, and runs without ``x``, by name."""
-    return [*table.unfinished, *(f"{run.name}: has no {table.x}" for run in table.without_x)]
-
-
-def sources(table: Table) -> list[str]:
-    """Where every number comes from."""
-    first = table.finished[0].record
-    files = ", ".join(f"`{name}`" for name in table.score_files)
-    found = [f"command: `{table.command}`, from the runs' {files}"]
-    for name, signature in (
-        ("BLEU", first.bleu_signature),
-        ("chrF", first.chrf_signature),
-        ("tokenised compound-split BLEU", first.compound_split_signature),
-        ("ROUGE", first.rouge_signature),
-    ):
-        found += [f"{name}: `{signature}`"] if signature else []
-    found.append(f"data: {first.data}, SHA-256 {first.data_sha256}")
-    for name, value in (
-        ("translated with", _decoding),
-        ("versions", lambda record: ", ".join(f"{k} {v}" for k, v in record.versions.items())),
-        ("hardware", lambda record: record.hardware),
-    ):
-        found.append(f"{name}: {'; '.join(distinct(table.finished, value))}")
-    return found + ([f"paper: {published.SOURCE}"] if PAPER in columns_of(table) else [])
+    text = render(
+        "table.md.j2",
+        table=table,
+        rows=main_table(table),
+        warnings=warnings(table.finished),
+        left_out=[*table.unfinished, *(f"{run.name}: has no {table.x}" for run in table.without_x)],
+        differences=differences_table(table),
+        samples=against.SAMPLES,
+        seed=seed(),
+        runs=run_table(table),
+        decoding=distinct(table.finished, _decoding),
+        versions=distinct(table.finished, _versions),
+        hardware=distinct(table.finished, lambda record: record.hardware),
+        paper=published.SOURCE if PAPER in columns_of(table) else None,
+    )
+    return text.rstrip("\n") + "\n"
 
 
 def _decoding(record: Record) -> str:
@@ -200,5 +125,59 @@ def _decoding(record: Record) -> str:
     return f"{beam}{len(record.averaged)} checkpoints averaged"
 
 
-def _section(title: str, items: Sequence[str]) -> list[str]:
-    return [f"## {title}", "", *(f"- {item}" for item in items), ""] if items else []
+def _versions(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record.versions.items())
+
+
+def main_table(table: Table) -> str:
+    """One line a row."""
+    shown = columns_of(table)
+    lines = []
+    for row in table.rows:
+        cells = [cell(table, row, name) for name in shown]
+        if not row.runs:  # said once, in the place of the score
+            cells[0] = table.empty
+        lines.append([row.label, *_x(table, row.x), len(row.runs), *cells])
+    heads = ["method", *_x(table, table.noun), "seeds", *(heading(table, name) for name in shown)]
+    return grid(heads, lines)
+
+
+def run_table(table: Table) -> str:
+    """One line a run."""
+    heads = ["run", "method", *_x(table, table.noun), "seed", heading(table, table.score)]
+    heads += ["valid. loss", "updates", "epochs", "date", "commit"]
+    lines = []
+    for row in table.rows:
+        scores = row.values(table.score)
+        for number, run in enumerate(row.runs):
+            record, score = run.record, text_of(scores[number : number + 1])
+            numbers = [score, f"{record.valid_loss:.3f}", f"{record.train_updates:,}"]
+            made = [record.epochs, record.date, record.trained_at_commit or record.commit]
+            lines.append([run.name, row.label, *_x(table, row.x), record.seed, *numbers, *made])
+    return grid(heads, lines, left=(0, 1, len(heads) - 2, len(heads) - 1))
+
+
+def differences_table(table: Table) -> str:
+    """What each row but the baseline's gains over it; empty where nothing is tested."""
+    if not table.differences:
+        return ""
+    gain = f"BLEU more than {table.baseline}"
+    heads = ["method", *_x(table, table.noun), "seeds in both", gain, "95 % interval over seeds"]
+    lines = [
+        [
+            *(found.row.label, *_x(table, found.row.x), len(found.p)),
+            *(num(found.mean, "+.2f"), interval_text(found), found.reason or found.p_text),
+        ]
+        for found in table.differences
+    ]
+    return grid([*heads, "p of each seed"], lines, left=(0, len(heads)))
+
+
+def interval_text(found: against.Difference) -> str:
+    """The interval of a mean difference."""
+    return " to ".join(f"{end:+.2f}" for end in found.interval or ()) or num(None)
+
+
+def _x(table: Table, value: Any) -> list[Any]:
+    """A cell where rows have an ``x``, else none."""
+    return [value] if table.noun else []

@@ -1,11 +1,14 @@
-"""What a table holds: runs grouped to rows, tested against a baseline, and as CSV."""
+"""What a table holds: runs grouped to rows, tested against a baseline; as CSV, and as JSON.
+
+The JSON stands beside a page of results, which is rendered from it without the runs: it has the
+runs' facts and the p of their tests; all else is computed again.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import shlex
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +16,16 @@ from typing import Any
 
 from fairseq_collab.results import against, published
 from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, rows
+from fairseq_collab.results.tables import deviation, mean
+from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, find_runs
 
 NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
 #: What each task is measured by: a field of the record, and its name.
-SCORE_FIELDS = {
-    "translation": "bleu",
-    "summarization": "rouge.R1",
-    "language_modeling": "perplexity.{subset}",
-}
-SCORE_NAMES = {
-    "translation": "BLEU",
-    "summarization": "ROUGE-1",
-    "language_modeling": "Perplexity",
+MEASURED = {
+    "translation": ("bleu", "BLEU"),
+    "summarization": ("rouge.R1", "ROUGE-1"),
+    "language_modeling": ("perplexity.{subset}", "Perplexity"),
 }
 #: With a mean and a standard deviation over seeds each.
 SCORES = ("bleu", "chrf", "compound_split_bleu", "train_tokens_per_second")
@@ -34,30 +34,40 @@ COSTS = (
     "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
 )  # fmt: skip
+#: Of a run's facts, left out of the JSON: commands and paths say nothing that a table shows.
+LEFT_OUT = ("command", "reference", "hypotheses")
 
 
 @dataclass(frozen=True)
 class Table:
-    """All that is printed; ``facts`` are what the runs share, ``x`` what the table varies.
+    """All that is printed of runs.
 
-    With ``x`` = ``none`` it has a row a method and its choices, and no column for ``x``.
+    Attributes:
+        x: what the table varies; with :data:`NO_X` it has a row a method and its choices.
+        finished: the runs in ``rows``.
+        without_x: finished runs in none; ``unfinished``: a line for each of the others.
+        columns: those that were chosen; none for those of the task.
     """
 
     x: str
     rows: list[Row]
-    finished: list[Finished]  # those in rows
-    unfinished: list[str]
+    finished: list[Finished]
     without_x: list[Finished]
     baseline: str | None
     differences: list[against.Difference]
-    command: str
-    columns: tuple[str, ...] = ()  # those of the task, where none are chosen
+    unfinished: Sequence[str] = ()
+    command: str = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Record:
+        """For what all runs share."""
+        return self.finished[0].record
 
     @property
     def score(self) -> str:
         """The field that the task is measured by."""
-        first = self.finished[0].record
-        return SCORE_FIELDS[first.task].format(subset=first.subset)
+        return MEASURED[self.first.task][0].format(subset=self.first.subset)
 
     @property
     def score_files(self) -> list[str]:
@@ -77,10 +87,10 @@ class Table:
 
     @property
     def title(self) -> str:
-        first = self.finished[0].record
+        first = self.first
         sentences = "" if first.sentences is None else f" ({first.sentences:,} sentences)"
         return (
-            f"{SCORE_NAMES[first.task]} against {self.noun or 'parameters'}: "
+            f"{MEASURED[first.task][1]} against {self.noun or 'parameters'}: "
             f"{first.data}, {first.subset}{sentences}"
         )
 
@@ -105,24 +115,54 @@ def read_table(
         UserError: there are no finished runs, or they cannot stand in one table.
     """
     finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
-    found, without_x = rows(finished, x)
-    translates = finished[0].record.bleu is not None
-    chosen = against.choose_baseline(found, baseline) if translates or baseline else None
     arguments = sorted(str(folder) for folder in folders)
     options = ["--x", x] + (["--against", baseline] if baseline else [])
     options += ["--gen-subset", subset] if subset else []
     options += ["--columns", ",".join(columns)] if columns else []
-    return Table(
-        x=x,
-        rows=found,
-        finished=[run for run in finished if run not in without_x],
-        unfinished=unfinished,
-        without_x=without_x,
-        baseline=chosen,
-        differences=against.differences(found, chosen) if chosen else [],
-        command=shlex.join(["fairseq-collab", "table", *arguments, *options]),
-        columns=columns,
-    )
+    command = shlex.join(["fairseq-collab", "table", *arguments, *options])
+    kept = {"unfinished": unfinished, "command": command, "columns": columns}
+    return _table(finished, x, baseline, against.bootstrap, **kept)
+
+
+def table_of(content: dict[str, Any], command: str = "") -> Table:
+    """The table that :func:`content_of` has kept; only its p values are taken over."""
+    finished = [  # earlier files do not say that they are of version 1
+        Finished(
+            Path(name), Record.of({"version": 1, **facts}, Path(name)), content.get("gen_subset")
+        )
+        for name, facts in content["runs"].items()
+    ]
+    baseline, p = content["baseline"] or against.NO_TEST, content["p"]
+    return _table(finished, content["x"], baseline, lambda _, run: p[run.name], command=command)
+
+
+def _table(
+    finished: list[Finished], x: str, wanted: str | None, p: against.P, **kept: Any
+) -> Table:
+    found, without_x = rows(finished, x)
+    translates = finished[0].record.bleu is not None
+    baseline = against.choose_baseline(found, wanted) if translates or wanted else None
+    tested = against.differences(found, baseline, p) if baseline else []
+    placed = [run for run in finished if run not in without_x]
+    return Table(x, found, placed, without_x, baseline, tested, **kept)
+
+
+def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
+    """A table as it stands in the JSON; ``subset`` as of :func:`read_table`."""
+    return {
+        "x": table.x,
+        **({"gen_subset": subset} if subset else {}),
+        "baseline": table.baseline,
+        "runs": {
+            run.name: {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT}
+            for run in table.finished
+        },
+        "p": {
+            run.name: dict(found.p)[run.record.seed]
+            for found in table.differences
+            for run in found.row.runs
+        },
+    }
 
 
 def paper_bleu(table: Table, row: Row) -> float | None:
@@ -139,16 +179,6 @@ def paper_bleu(table: Table, row: Row) -> float | None:
     return published.counterpart(row.method.removeprefix("fork_"), reduction)
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """The mean, None of nothing."""
-    return statistics.fmean(values) if values else None
-
-
-def deviation(values: Sequence[float]) -> float | None:
-    """The sample standard deviation, None of fewer than two values."""
-    return statistics.stdev(values) if len(values) > 1 else None
-
-
 def as_csv(table: Table) -> str:
     """One line a row, unrounded; empty where there is nothing."""
     tested = {id(found.row): found for found in table.differences}
@@ -162,7 +192,6 @@ def as_csv(table: Table) -> str:
 
 def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[str, Any]:
     low, high = (tested and tested.interval) or (None, None)
-    first = table.finished[0].record
     spreads: dict[str, float | None] = {}
     chosen = (name for name in table.columns if name not in (*SCORES, *COSTS))
     for field in (*SCORES, *filter(lambda name: _is_number(table, name), chosen)):
@@ -176,16 +205,16 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
         "seeds": " ".join(str(run.record.seed) for run in row.runs),
         **spreads,
         **{field: row.fact(field) for field in COSTS},
-        "multiply_adds_length": first.multiply_adds_length,
+        "multiply_adds_length": table.first.multiply_adds_length,
         "wmt14_paper_bleu_same_ratio": paper_bleu(table, row),
         "baseline": table.baseline if tested else None,
         "bleu_difference": tested.mean if tested else None,
         "bleu_difference_low": low,
         "bleu_difference_high": high,
-        "p_of_seeds": against.ps(tested) if tested else None,
-        "data": first.data,
-        "subset": first.subset,
-        "bleu_signature": first.bleu_signature,
+        "p_of_seeds": tested.p_text if tested else None,
+        "data": table.first.data,
+        "subset": table.first.subset,
+        "bleu_signature": table.first.bleu_signature,
     }
 
 

@@ -1,12 +1,21 @@
-"""Tables in Markdown, as all pages and commands print them."""
+"""Tables in Markdown and numbers in them, as all pages and commands print them."""
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tabulate import tabulate
+
+#: Stands on HTML pages where there is no number.
+EN_DASH = "\N{EN DASH}"
+
+
+def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
+    """A number in Python's format language; ``nothing`` where there is none."""
+    return nothing if value is None else format(value, spec)
 
 
 def grid(
@@ -25,3 +34,14 @@ def grid(
     cells = [[str(cell) for cell in row] for row in rows]
     table = tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
     return table if padded else re.sub(r"-{3,}", "---", re.sub(" +", " ", table))
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """The mean, None of nothing."""
+    found = list(values)
+    return statistics.fmean(found) if found else None
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The sample standard deviation, None of fewer than two values."""
+    return statistics.stdev(values) if len(values) > 1 else None

@@ -23,6 +23,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
-from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, score
+from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, moses_tokens, score
 from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import (
@@ -170,7 +171,7 @@ def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> 
 
 
 def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[str, Any]) -> Facts:
-    """All scores of translations; where Moses made the tokens, of these, too."""
+    """All scores of translations; where Moses made the data's tokens, of these, too."""
     language, told = task["target_lang"], manifest(data)
     form, options = told.get("form"), told.get("options", {})
     reference = f"raw/{subset}.{language}"
@@ -180,17 +181,20 @@ def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[
         "reference": reference,  # in the data folder
         "hypotheses": generation.name,
         **asdict(score(text, references)),
-        **compound_split_bleu(text, references, language),
     }
-    if form is None:
-        return found
-    found |= {key: options.get(key) for key in ("corpus", "variant", "languages", "note")}
-    found["lowercased"] = form["lowercased"]
-    if form["moses"]:
-        theirs = read_side(generation, "T")
-        bleu, signature = bleu_of_tokens(tokens, [theirs[number] for number in sorted(theirs)])
+    if form is not None:
+        found |= {key: options.get(key) for key in ("corpus", "variant", "languages", "note")}
+        found["lowercased"] = form["lowercased"]
+    if form is not None and form["moses"]:
+        sides = read_side(generation, "T")
+        theirs = [sides[number] for number in sorted(sides)]
+        bleu, signature = bleu_of_tokens(tokens, theirs)
         found |= {"tokenised_bleu": bleu, "tokenised_signature": signature}
-    return found
+        ours = read_hypotheses(generation, "H")
+        return found | compound_split_bleu(ours, theirs, "moses:data")
+    maker = f"moses:{language}|sacremoses:{version('sacremoses')}"
+    ours, theirs = (moses_tokens(side, language) for side in (text, references))
+    return found | compound_split_bleu(ours, theirs, maker)
 
 
 def summarization(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:

@@ -3,7 +3,8 @@
 ``fairseq-generate``, of each sentence (``--remove-bpe`` has joined subwords):
 
     S-17<tab>source          T-17<tab>reference, in fairseq's tokens
-    D-17<tab>-0.31<tab>hypothesis; the first of a sentence is the best
+    H-17<tab>-0.31<tab>hypothesis, in fairseq's tokens; the first of a sentence is the best
+    D-17<tab>-0.31<tab>the same without what --tokenizer and --bpe can undo
 
 and its own clock at the end, which leaves out how long it takes to start and to load the model.
 ``fairseq-train`` and ``fairseq-validate`` with ``--log-format json``: ``... | train | {...}``.
@@ -19,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 
 from collab_common.errors import UserError
 
-_HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 _CLOCK = re.compile(
     r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in .*\(([\d.]+) sentences/s, "
 )
@@ -29,20 +29,21 @@ _PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
 _ENTRY = re.compile(r"\| (train|valid) \| (\{[^{}]*\})$", re.MULTILINE)
 
 
-def read_hypotheses(path: Path) -> list[str]:
+def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
     """The best hypothesis of every sentence, in the order of the corpus.
 
     Raises:
         UserError: the file has no hypotheses, or lacks some.
     """
     found: dict[int, str] = {}
+    pattern = re.compile(rf"{kind}-(\d+)\t[^\t]*\t?(.*)")
     for line in read_lines(path):
-        match = _HYPOTHESIS.fullmatch(line)
+        match = pattern.fullmatch(line)
         if match:
             found.setdefault(int(match[1]), match[2])
     if not found:
         raise UserError(
-            "no hypotheses (lines that start with D-) in it",
+            f"no hypotheses (lines that start with {kind}-) in it",
             where=path,
             todo="give the output of fairseq-generate, run without --quiet",
         )

@@ -16,13 +16,14 @@ from fairseq_collab.analysis.heads import content as file
 from fairseq_collab.results.heads import figures, page
 from fairseq_collab.results.heads.shown import (
     MEASURES,
-    NOTHING,
     PALETTE,
     SHADES,
-    Scale,
     confident,
     labels,
+    scale_of,
+    shade,
 )
+from fairseq_collab.results.tables import EN_DASH
 
 RESULTS = Path(__file__).parents[2] / "results"
 STORED = sorted(path.name for path in RESULTS.glob("heads_*.json") if "kept" not in path.name)
@@ -182,7 +183,7 @@ def test_numbers_are_those_of_the_file() -> None:
     alone = {**EMPTY, "measures": {"confidence": full()["measures"]["confidence"]}}
     tables = Page(page.report(alone)).tables
     assert tables == {
-        SITES["encoder"]: [["layer \\ head", "0", "1"], ["0", "0.50", "0.12"], ["1", NOTHING, ""]],
+        SITES["encoder"]: [["layer \\ head", "0", "1"], ["0", "0.50", "0.12"], ["1", EN_DASH, ""]],
         SITES["decoder"]: [["layer \\ head", "0"], ["0", "1.00"]],
     }
     alone["measures"] = {"some_other": full()["measures"]["some_other"]}
@@ -193,16 +194,16 @@ def test_relations_name_the_best_head_beside_the_baseline(whole: Page) -> None:
     assert whole.tables["Relations"][1:] == [
         ["nsubj dependent→head", "1,234", "0.1", "0.50", "0.40", "+1", "+25%", "yes"],
         ["nsubj head→dependent", "1,234", "1.0", "0.41", "0.40", "-1", "+2%", "no"],
-        ["obj dependent→head", "0", *[NOTHING] * 6],
+        ["obj dependent→head", "0", *[EN_DASH] * 6],
     ]
     assert "50 sentences of trees.conllu; 2 more are too long." in whole.words
 
 
 def test_positions_roles_and_circumstances(whole: Page) -> None:
     best = whole.tables["encoder self-attention: best position"]
-    assert best[1:] == [["0", "0", "-1"], ["1", NOTHING, ""]]
+    assert best[1:] == [["0", "0", "-1"], ["1", EN_DASH, ""]]
     shares = whole.tables["Shares of all positions, encoder self-attention"]
-    assert shares[2:] == [["0.1", "0.75", "0.50", NOTHING], ["1.0", *[NOTHING] * 3]]
+    assert shares[2:] == [["0.1", "0.75", "0.50", EN_DASH], ["1.0", *[EN_DASH] * 3]]
     assert "3 of 6 heads have a role. None in decoder self-attention, cross-attention." in (
         whole.words
     )
@@ -305,6 +306,6 @@ def test_letters_can_be_read_on_every_shade() -> None:
 
 
 def test_scale() -> None:
-    scale = Scale(-1, 1)
-    assert [scale.shade(value) for value in (-2, -1, 0, 1, 2)] == [0, 0, 50, 100, 100]
-    assert Scale(0, 0).shade(0) == 0
+    scale = scale_of([-1, 1])
+    assert [shade(scale, value) for value in (-2, -1, 0, 1, 2)] == [0, 0, 50, 100, 100]
+    assert shade(scale_of([0]), 0) == 0

@@ -11,8 +11,7 @@ from commands import REPOSITORY
 from collab_common.errors import UserError
 from fairseq_collab.commands import pages as command
 from fairseq_collab.results import pages
-from fairseq_collab.results.stored import table_of
-from fairseq_collab.results.table_content import as_csv
+from fairseq_collab.results.table_content import as_csv, table_of
 
 
 @pytest.fixture

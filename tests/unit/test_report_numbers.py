@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from run_folders import start_run, write_generation
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.significance import paired
-from fairseq_collab.results import against
-from fairseq_collab.results.published import PAPERS
-from fairseq_collab.results.report import budget, charts, content, find, papers, significance
+from fairseq_collab.metrics.significance import Result, paired
+from fairseq_collab.results import against, published
+from fairseq_collab.results.report import budget, charts, content, find, significance
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
@@ -30,35 +30,37 @@ def system(wrong: int, start: int = 0) -> System:
     return System(Path("system"), lines, SENTENCES)
 
 
-def test_p_and_intervals_are_those_of_compare() -> None:
-    """One call for many runs gives, to the last digit, what a test of each two gives."""
+def found(*systems: System) -> list[list[Result]]:
+    """One call for all of them."""
+    texts = [system.hypotheses for system in systems]
+    return paired(texts, SENTENCES, "bootstrap", against.SAMPLES)
+
+
+def test_many_systems_have_the_p_and_intervals_of_each_two() -> None:
+    """One call gives, to the last digit, what a call for each of them gives."""
     best, *others = [system(2), system(12, start=1), system(3, start=1), system(5, start=1)]
-    found = significance.test([best, *others])
-    assert found[0].p == 1.0
-    for other, tested in zip(others, found[1:], strict=True):
-        bleu, chrf = paired(
-            best.hypotheses, other.hypotheses, SENTENCES, "bootstrap", against.SAMPLES
-        )
-        assert tested.p == bleu.p
-        assert tested.half == {"BLEU": bleu.system_ci, "chrF": chrf.system_ci}
-        assert found[0].half == {"BLEU": bleu.baseline_ci, "chrF": chrf.baseline_ci}
+    first, *tested = found(best, *others)
+    assert [one.p for one in first] == [1.0, 1.0]
+    for other, results in zip(others, tested, strict=True):
+        assert results == found(best, other)[1]
+        assert [one.baseline_ci for one in results] == [one.system_ci for one in first]
 
 
 def test_few_different_sentences_are_no_evidence() -> None:
     one, other = system(1), system(0)
-    assert significance.test([one, other])[1].p == 1.0  # 2 of 2 exchanges of one sentence
-    assert significance.test([one, one])[1].p == 1.0
+    assert found(one, other)[1][0].p == 1.0  # 2 of 2 exchanges of one sentence
+    assert found(one, one)[1][0].p == 1.0
 
 
 def test_tests_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = [system(5), system(9, start=1)]
-    found = significance.test(pair)
-    assert significance.test(pair) == found
+    pair = system(5), system(9, start=1)
+    before = found(*pair)
+    assert found(*pair) == before
     monkeypatch.setenv("SACREBLEU_SEED", "7")
-    assert significance.test(pair) != found
+    assert found(*pair) != before
     monkeypatch.setenv("SACREBLEU_SEED", "0")
     with pytest.raises(UserError, match="'0' is no seed"):
-        significance.test(pair)
+        found(*pair)
 
 
 def row(number: int, bleu: list[float], seeds: list[int] | None = None, **facts: Any) -> dict:
@@ -88,18 +90,18 @@ def test_rows_are_tested_against_the_best_seed_by_seed() -> None:
         made["chrf"] = dict(made["bleu"])
     wrong = {(2, 1): 9, (2, 2): 9, (3, 1): 2, (3, 2): 8, (4, 9): 5}
     systems = {of: system(number, start=of[0]) for of, number in wrong.items()}
-    found = significance.against_best({"rows": [2, 3, 4], "best": [3]}, rows, systems)
-    assert [(test["row"], test["against"], test["difference"]) for test in found] == [
+    tests = significance.against_best({"rows": [2, 3, 4], "best": [3]}, rows, systems)
+    assert [(test["row"], test["against"], test["difference"]) for test in tests] == [
         (2, 3, -2.0),
         (4, 3, None),
     ]
-    tested = {of: significance.test([systems[3, of], systems[2, of]])[1] for of in (1, 2)}
-    assert found[0]["seeds"] == [
+    tested = {of: found(systems[3, of], systems[2, of])[1][0] for of in (1, 2)}
+    assert tests[0]["seeds"] == [
         {"seed": 1, "difference": -2.0, "p": round(tested[1].p, 6)},
         {"seed": 2, "difference": -2.0, "p": round(tested[2].p, 6)},
     ]
-    assert found[1]["verdict"] == "untested"
-    half = (tested[1].half["BLEU"] + tested[2].half["BLEU"]) / 2
+    assert tests[1]["verdict"] == "untested"
+    half = (tested[1].system_ci + tested[2].system_ci) / 2
     assert rows[1]["bleu"]["high"] == pytest.approx(30.5 + half, abs=1e-6)
     assert rows[1]["bleu"]["low"] == pytest.approx(30.5 - half, abs=1e-6)
     assert rows[3]["bleu"]["low"] < 20 < rows[3]["bleu"]["high"]
@@ -135,19 +137,26 @@ def test_front() -> None:
     assert budget.best(rows[2:5]) == [3, 4, 5]
 
 
-def test_labels_stand_inside_the_axes_beside_their_points() -> None:
-    figure, axes = charts._axes("cost", "BLEU")
-    points = {1: (0.0, 0.0), 2: (0.4, 0.5), 3: (1.0, 1.0)}
-    axes.plot(*zip(*points.values(), strict=True), "o")
-    names = {1: "1 left", 2: "2 a name nearly as long as the figure", 3: "3 right"}
-    charts._label(figure, axes, names, points, [1, 2, 3])
-    figure.canvas.draw()
-    at = {n: axes.transData.transform(point) for n, point in points.items()}
-    for text, (x, y) in zip(axes.texts, at.values(), strict=True):
-        box = text.get_window_extent()
-        assert box.x0 >= axes.bbox.x0 - 1 and box.x1 <= axes.bbox.x1 + 1  # noqa: PT018
-        assert box.x0 - 20 < x < box.x1 + 20
-        assert box.y0 - 20 < y < box.y1 + 20
+def test_numbers_stand_where_no_point_is() -> None:
+    """Above a front's points to the left; below, where one would cover the number before it."""
+    front = [row(1, [30.0], parameters=10e6), row(2, [30.1], parameters=10.1e6)]
+    front.append(row(3, [34.0], parameters=20e6))
+    others = [row(4, [31.0], parameters=20e6, method="concatenated")]
+    for one in (*front, *others):
+        one |= {"label": one["method"]}
+        one["bleu"] |= {"low": one["bleu"]["mean"] - 1, "high": one["bleu"]["mean"] + 1}
+    axes = Figure().add_subplot()
+    charts.draw_answer(
+        axes,
+        {
+            "cost": "parameters", "best": front[2], "pick": front[0], "front": front,
+            "rows": [*front, *others], "far_below": [],
+        },
+    )  # fmt: skip
+    placed = {text.get_text(): text.get_va() for text in axes.texts}
+    assert placed == {"1": "bottom", "2": "top", "3": "bottom", "4": "top"}
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["1 collab", "3 collab"]
 
 
 def test_budgets_are_told_apart() -> None:
@@ -268,7 +277,7 @@ def test_decoding_speed_is_fairseqs_clock(tmp_path: Path) -> None:
 
 def test_papers_are_carried_over() -> None:
     """The figures of the papers' tables, paper by paper: difference, and change of parameters."""
-    found = papers.beside([])
+    found = published.beside([])
     assert [paper["title"].rsplit(" ", 1)[1] for paper in found] == [
         "2006.16362",
         "2002.07028",
@@ -284,7 +293,7 @@ def test_papers_are_carried_over() -> None:
     ]
     assert found[2]["claims"][2]["size_ratio"] == round(30 / 44, 6)
     assert not any(claim["ours"] for paper in found for claim in paper["claims"])
-    assert all(paper.caution for paper in PAPERS)
+    assert all(paper["caution"] for paper in published.PAPERS)
 
 
 def test_ours_stand_beside_the_same_ratio() -> None:
@@ -300,7 +309,7 @@ def test_ours_stand_beside_the_same_ratio() -> None:
         row(8, [30.0], method="gated", variant="gate_penalty=0"),
         row(9, [29.0], method="gated", variant="gate_penalty=0.1"),
     ]
-    first, sizes, grouped, gated = (paper["claims"] for paper in papers.beside(rows))
+    first, sizes, grouped, gated = (paper["claims"] for paper in published.beside(rows))
     quarter = next(claim for claim in first if claim["system"] == "collab, K = d/4")
     assert quarter["ours"] == [{"row": 1, "baseline": 2, "difference": 0.5, "size_ratio": 0.5}]
     whole = [claim["ours"] for claim in first if claim["baseline"] == "concatenated, K = d"]

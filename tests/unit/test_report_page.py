@@ -19,7 +19,8 @@ from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.content import Content, collect
-from fairseq_collab.results.report.words import NOTHING, share, signed
+from fairseq_collab.results.report.words import share, signed
+from fairseq_collab.results.tables import EN_DASH
 from fairseq_collab.runs.translations import read_system
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
@@ -141,7 +142,7 @@ def test_rows_are_means_over_seeds(content: Content, runs: Path) -> None:
     seeds = [read_system(runs / "sweep" / f"collab_32_{seed}") for seed in (1, 2)]
     best = [read_system(runs / "sweep" / f"concatenated_128_{seed}") for seed in (1, 2)]
     found = [
-        paired(a.hypotheses, b.hypotheses, a.references, "bootstrap", metrics=["BLEU"])[0]
+        paired([a.hypotheses, b.hypotheses], a.references, "bootstrap")[1][0]
         for a, b in zip(best, seeds, strict=True)
     ]
     bleu = rows[1]["bleu"]
@@ -176,7 +177,7 @@ def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> Non
             )
         ]  # fmt: skip
         speed = row["sentences_per_second"]
-        assert cells[12] == (NOTHING if speed is None else f"{speed:,.1f}")
+        assert cells[12] == (EN_DASH if speed is None else f"{speed:,.1f}")
         assert speed == (7.5 if row["method"] == "collab" else None)
         test = next((test for test in section["tests"] if test["row"] == row["number"]), None)
         if test is None:

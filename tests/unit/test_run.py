@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from commands import succeed
 from omegaconf import OmegaConf
 from run_folders import some_record
 
@@ -207,6 +208,41 @@ def test_data_in_moses_tokens_have_a_further_score(tmp_path: Path) -> None:
     assert found["bleu"] == found["tokenised_bleu"] == pytest.approx(100)
     assert "tok:none" in found["tokenised_signature"]
     assert (found["corpus"], found["lowercased"], found["note"]) == ("iwslt14", False, None)
+
+
+SCRIPT = r"""
+grep ^H {gen} | cut -f3- | sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g' > {gen}.sys
+grep ^T {gen} | cut -f2- | sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g' > {gen}.ref
+"""
+
+
+def test_compound_split_bleu_is_that_of_fairseqs_script(tmp_path: Path) -> None:
+    """scripts/compound_split_bleu.sh, sed for perl, on tokens that do not survive a way back."""
+    pairs = [
+        (
+            "Ein rot-weiß-blaues Haus am See , 10 - 12 m .",
+            "Ein rot-weißes Haus am See , 10 - 12 m .",
+        ),
+        ("Der E-Mail-Dienst des Hauses ist &quot; neu &quot; .",) * 2,
+        ("Sie kam um 8 : 30 Uhr , sagt er .", "Sie kam um 8 : 30 Uhr an , sagt <<unk>> ."),
+    ]
+    gen = tmp_path / "generation.txt"
+    lines = [
+        f"T-{i}\t{theirs}\nH-{i}\t-1\t{ours}\nD-{i}\t-1\t{ours}\n"
+        for i, (ours, theirs) in enumerate(pairs)
+    ]
+    gen.write_text("".join(reversed(lines)))  # in no order, as fairseq-generate prints them
+    (tmp_path / "raw").mkdir()
+    references = "Ein rot-weißes Haus.\nDer E-Mail-Dienst.\nSie kam um 8:30 Uhr.\n"
+    (tmp_path / "raw" / "test.de").write_text(references)
+    form = {"moses": True, "hyphens": None, "lowercased": False}
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
+    found = translation_scores(gen, tmp_path, "test", {"target_lang": "de"})
+    subprocess.run(["sh", "-ec", SCRIPT.format(gen=gen)], check=True)
+    printed = succeed("fairseq-score", "--sys", f"{gen}.sys", "--ref", f"{gen}.ref")
+    assert f"BLEU4 = {found['compound_split_bleu']:.2f}," in printed
+    assert 20 < found["compound_split_bleu"] < 99
+    assert found["compound_split_signature"].startswith("moses:data|compounds:split|")
 
 
 def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:

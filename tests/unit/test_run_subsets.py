@@ -16,8 +16,7 @@ from fairseq_collab.commands import compare, score
 from fairseq_collab.commands import table as table_command
 from fairseq_collab.metrics import bleu
 from fairseq_collab.results import table
-from fairseq_collab.results.stored import content_of, table_of
-from fairseq_collab.results.table_content import read_table
+from fairseq_collab.results.table_content import content_of, read_table, table_of
 from fairseq_collab.runs.evaluate import check_test_set
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run

@@ -35,7 +35,7 @@ def read(folder: Path, x: str = "key_dim") -> Table:
 
 
 def cells(table: Table) -> list[list[str]]:
-    return split(main_table(table))[2:]
+    return split(main_table(table).split("\n"))[2:]
 
 
 def split(lines: Iterable[str]) -> list[list[str]]:
@@ -213,7 +213,7 @@ def test_other_x(tmp_path: Path) -> None:
     assert "- concatenated_32_2: has no head_size\n" in markdown(table)
     assert [row.x for row in read(tmp_path, "model.head_size").rows] == [16, 4]
     by_heads = read(tmp_path / "concatenated_32_2", "heads")
-    assert split(main_table(by_heads))[0][:3] == ["method", "heads", "seeds"]
+    assert split(main_table(by_heads).split("\n"))[0][:3] == ["method", "heads", "seeds"]
     with pytest.raises(UserError, match=r"--x: no run has 'depth'; give a field of score\.json"):
         read(tmp_path, "depth")
     with pytest.raises(UserError, match="--x: 'averaged' is no single value"):
@@ -225,7 +225,7 @@ def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
         choices = {"model": "collab", "fit": "root", "common.seed": str(seed)}
         write_run(tmp_path, "collab", 64, seed, valid_loss=loss, overrides=choices)
     table = read_table([tmp_path], columns=("valid_loss", "parameters", "fit", "averaged"))
-    head, _, row = split(main_table(table))
+    head, _, row = split(main_table(table).split("\n"))
     assert head[3:] == ["valid. loss", "parameters", "fit", "averaged"]
     assert row[3:] == ["4.50 ± 0.71", "1,064", "root", "checkpoint15.pt, checkpoint16.pt"]
     assert csv_rows(table)[0]["valid_loss_mean"] == "4.5"
@@ -309,7 +309,7 @@ def test_the_paper_stands_beside_the_same_ratio(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 48)  # no ratio of the paper's
     write_run(tmp_path, "fork_collab", 64)
     table = read(tmp_path)
-    assert "paper's BLEU (WMT14, d = 512, same d/K)" in main_table(table)[0]
+    assert "paper's BLEU (WMT14, d = 512, same d/K)" in main_table(table).split("\n")[0]
     found = {(row[0], row[1]): row[-1] for row in cells(table)}
     ours = [found["concatenated", str(key_dim)] for key_dim in KEY_DIMS]
     assert ours == ["27.40", "27.10", "26.89", "26.77"]

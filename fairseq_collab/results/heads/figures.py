@@ -8,20 +8,19 @@ heads_attention.png     the first sentence: of each site the head that is most c
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
-from fairseq_collab.results.figure_style import BLUE, SITE_NAMES, VERMILION
+from fairseq_collab.results.figure_style import BLUE, SITE_NAMES, VERMILION, saved
 from fairseq_collab.results.heads import shown
+from fairseq_collab.results.tables import num
 
 DOTS_PER_INCH = 120
 #: Inches of a cell, and of what stands around a panel.
@@ -43,14 +42,7 @@ def draw(content: shown.Content) -> dict[str, bytes]:
         pages["heads_syntax.png"] = syntax_figure(relations)
     if examples := content.get("examples"):
         pages["heads_attention.png"] = attention_figure(examples[0])
-    return {name: _png(page) for name, page in pages.items()}
-
-
-def _png(page: Figure) -> bytes:
-    content = io.BytesIO()
-    # Without the software's name a figure depends on its content alone.
-    page.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-    return content.getvalue()
+    return {name: saved(page, "png", DOTS_PER_INCH) for name, page in pages.items()}
 
 
 def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[Figure, list[Axes]]:
@@ -75,25 +67,26 @@ def measure_figure(about: shown.About, found: Mapping[str, Any]) -> Figure:
     """Heat maps of one measure."""
     page, panels = _panels(found, about.title)
     scale = shown.scale_of(found, about.bounded)
-    show = shown.number if about.small else shown.decimals
     for panel, layers in zip(panels, found.values(), strict=True):
-        panel.imshow(_filled(layers), cmap=shown.COLOURS, vmin=scale.low, vmax=scale.high)
+        panel.imshow(
+            np.array(list(zip_longest(*layers)), dtype=float).T, cmap=shown.COLOURS, norm=scale
+        )
         for i, layer in enumerate(layers):
             for j, value in enumerate(layer):
                 if value is not None:
-                    letters = shown.PALETTE[scale.shade(value)][1]
-                    panel.text(j, i, show(value), color=letters, ha="center", va="center", size=7)
-    colours = ScalarMappable(Normalize(scale.low, scale.high), shown.COLOURS)
+                    letters = shown.PALETTE[shown.shade(scale, value)][1]
+                    panel.text(
+                        j,
+                        i,
+                        num(value, about.spec),
+                        color=letters,
+                        ha="center",
+                        va="center",
+                        size=7,
+                    )
+    colours = ScalarMappable(scale, shown.COLOURS)
     page.colorbar(colours, ax=panels, shrink=0.8)
     return page
-
-
-def _filled(layers: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
-    """``(layers, heads)``, with NaN, which is left white, where there is no number."""
-    filled = np.full((len(layers), max(map(len, layers))), np.nan)
-    for i, layer in enumerate(layers):
-        filled[i, : len(layer)] = [np.nan if value is None else value for value in layer]
-    return filled
 
 
 def role_figure(found: Mapping[str, Sequence[Sequence[Sequence[str]]]]) -> Figure:

@@ -13,27 +13,13 @@ from typing import Any
 from jinja2.utils import htmlsafe_json_dumps
 
 from collab_common.files import make_folder, write_content
-from fairseq_collab.results import html
 from fairseq_collab.results.figure_style import SITE_NAMES
 from fairseq_collab.results.heads import figures, shown
-from fairseq_collab.results.heads.shown import NOTHING, Content, Number, sites_in
+from fairseq_collab.results.heads.shown import DECIMALS, Content, Number, sites_in
+from fairseq_collab.results.html import render
+from fairseq_collab.results.tables import EN_DASH, mean, num
 
 NAME = "report.html"
-#: Anchor and heading of each section, in the order of the page.
-SECTIONS = {
-    "roles": "Roles",
-    "measures": "Measures",
-    "positions": "Positions",
-    "syntax": "Syntax",
-    "similarity": "Similarity",
-    "attention": "Attention on single sentences",
-    "circumstances": "Circumstances",
-}
-#: Shown in sections of their own; all else that is one value is listed as it is.
-PARTS = {
-    "version", "heads", "measures", "offsets", "rare", "syntax", "similarity", "roles", "examples",
-    "versions",
-}  # fmt: skip
 
 
 def write(content: Content, out: Path) -> None:
@@ -55,24 +41,18 @@ def write(content: Content, out: Path) -> None:
 def report(content: Content) -> str:
     """The whole page; the same content gives the same page."""
     similarity = (content.get("similarity") or {}).items()
-    parts: dict[str, Any] = {
-        "roles": sites_in(content.get("roles")),
-        "measures": list(shown.measured(content)),
-        "positions": _positions(content.get("offsets") or {}),
-        "syntax": list(_relations(content)),
-        "similarity": {kind: found for kind, part in similarity if (found := sites_in(part))},
-        "attention": _attention(content.get("examples") or []),
-        "circumstances": list(_circumstances(content)),
-    }
-    return html.render(
+    return render(
         "heads.html.j2",
         title=f"What the heads of {content['checkpoint']} do",
-        sections=[(anchor, name) for anchor, name in SECTIONS.items() if parts[anchor]],
-        headings=SECTIONS,
         site_names=SITE_NAMES,
         content=content,
         shown=shown,
-        **parts,
+        roles=sites_in(content.get("roles")),
+        measures=list(shown.measured(content)),
+        positions=_positions(content.get("offsets") or {}),
+        syntax=list(_relations(content)),
+        similarity={kind: found for kind, part in similarity if (found := sites_in(part))},
+        attention=_attention(content.get("examples") or []),
     )
 
 
@@ -85,29 +65,25 @@ def _positions(offsets: Content) -> dict[str, Any] | None:
 
     def best(shares: Sequence[Number] | None) -> tuple[Number, str]:
         most = max(shown.numbers_of(shares), default=None)
-        return most, NOTHING if shares is None or most is None else names[shares.index(most)]
+        return most, EN_DASH if shares is None or most is None else names[shares.index(most)]
 
     found = {site: [list(map(best, layer)) for layer in sites[site]] for site in sites}
     return {"names": names, "best": found, "shares": sites}
 
 
-def _relations(content: Content) -> Iterator[tuple[str, list[str], list[list[Number]]]]:
-    """Of each relation and direction the name, the best head beside the baseline, and all heads."""
+def _relations(content: Content) -> Iterator[dict[str, Any]]:
+    """Of each relation and direction: its name, pairs, best head, baseline, and all heads."""
     for relation, directions in ((content.get("syntax") or {}).get("relations") or {}).items():
         for direction, result in directions.items():
-            best, baseline = shown.best_head(result), result.get("baseline")
-            cells = [f"{result['pairs']:,}", *[NOTHING] * 6]
-            if best and baseline:
-                accuracy, site, layer, head = best
-                base = baseline["accuracy"]
-                role = f"syntactic {relation} {direction}" in content["roles"][site][layer][head]
-                cells[1:] = [
-                    f"{layer}.{head}", shown.decimals(accuracy), shown.decimals(base),
-                    shown.signed(baseline["offset"]),
-                    f"{(accuracy - base) / base:+.0%}" if base else NOTHING,
-                    "yes" if role else "no",
-                ]  # fmt: skip
-            yield f"{relation} {shown.arrows(direction)}", cells, result.get("encoder") or []
+            best, role = shown.best_head(result), f"syntactic {relation} {direction}"
+            yield {
+                "name": f"{relation} {shown.arrows(direction)}",
+                "pairs": result["pairs"],
+                "best": best,
+                "baseline": result.get("baseline"),
+                "role": best and role in content["roles"][best[1]][best[2]][best[3]],
+                "heads": result.get("encoder") or [],
+            }
 
 
 def _attention(examples: Sequence[Content]) -> dict[str, Any] | None:
@@ -140,16 +116,6 @@ def _thousandths(weights: Any) -> Any:
     return [*map(_thousandths, weights)] if isinstance(weights, list) else round(weights * 1000)
 
 
-def _circumstances(content: Content) -> Iterator[tuple[str, str]]:
-    """Where, when and with what the numbers were made."""
-    for name, value in content.items():
-        if name not in PARTS and value is not None and not isinstance(value, (dict, list)):
-            text = f"{value:,}" if isinstance(value, int) else str(value)
-            yield name.replace("_", " "), text
-    versions = content.get("versions") or {}
-    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
 def summary(found: Content) -> str:
     """A line a layer, with the means of its heads and their roles; and a line a relation."""
     form = "{:8} {:>5} {:>10} {:>10} {:>8}  {}"
@@ -158,18 +124,14 @@ def summary(found: Content) -> str:
     for site in SITE_NAMES:
         for layer, named in enumerate(found["roles"][site]):
             measures = [found["measures"][name][site] for name in names]
-            means = [_mean(layers[layer]) if layers else "-" for layers in measures]
+            numbers = [shown.numbers_of(layers and layers[layer]) for layers in measures]
+            means = [num(mean(of_heads), DECIMALS) for of_heads in numbers]
             roles = [f"{head}: {', '.join(names)}" for head, names in enumerate(named) if names]
             lines.append(form.format(site, layer, *means, "; ".join(roles) or "-"))
     for relation, directions in (found["syntax"] or {}).get("relations", {}).items():
         for direction, scores in directions.items():
             lines.append(f"{relation} {direction}: {_best(scores)}")
     return "\n".join(lines)
-
-
-def _mean(heads: Sequence[Number]) -> str:
-    values = shown.numbers_of(heads)
-    return f"{sum(values) / len(values):.2f}" if values else "-"
 
 
 def _best(scores: Content) -> str:

@@ -5,21 +5,19 @@ What belongs to heads is ``[[x per head] per layer]``; layers may have different
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import to_hex
+from matplotlib.colors import Normalize, to_hex
 
 from fairseq_collab.results.figure_style import SITE_NAMES
 
 Content = Mapping[str, Any]
-#: A number, or none where a measure does not apply; and what a cell then shows.
+#: A number, or none where a measure does not apply.
 Number = float | None
-NOTHING = "\N{EN DASH}"
 EOS = "</s>"
 #: The kinds of roles that have a colour of their own: a role's first word.
 KINDS = ("positional", "syntactic", "rare")
@@ -33,6 +31,8 @@ PALETTE = [
     (to_hex(colormaps[COLOURS](i / (SHADES - 1))), "#000000" if i >= BRIGHT else "#ffffff")
     for i in range(SHADES)
 ]
+#: How numbers are written: two decimals, or three digits that count where two may be all 0.
+DECIMALS, DIGITS = ".2f", ".3g"
 
 
 class About(NamedTuple):
@@ -40,12 +40,11 @@ class About(NamedTuple):
 
     Attributes:
         bounded: it lies between 0 and 1
-        small: it may be so small that two decimals do not tell it from 0
     """
 
     title: str
     bounded: bool = False
-    small: bool = False
+    spec: str = DECIMALS
 
 
 MEASURES = {
@@ -58,45 +57,23 @@ MEASURES = {
     "importance_token_normalised": About(
         "Gradient importance, per token, normalised", bounded=True
     ),
-    "importance_token": About("Gradient importance, per token", small=True),
-    "importance_sample": About("Gradient importance, per sentence", small=True),
+    "importance_token": About("Gradient importance, per token", spec=DIGITS),
+    "importance_sample": About("Gradient importance, per sentence", spec=DIGITS),
 }
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Numbers from ``low`` to ``high`` on the palette; those beyond have its ends."""
-
-    low: float
-    high: float
-
-    def shade(self, value: float) -> int:
-        """Which shade of the palette."""
-        if self.high <= self.low:
-            return 0
-        part = (value - self.low) / (self.high - self.low)
-        return round(min(max(part, 0.0), 1.0) * (SHADES - 1))
-
-
 #: Of shares.
-WHOLE = Scale(0.0, 1.0)
+WHOLE = Normalize(0, 1, clip=True)
 
 
-def scale_of(nested: Any, bounded: bool = False) -> Scale:
+def scale_of(nested: Any, bounded: bool = False) -> Normalize:
     """From 0 (or below, where numbers are) to 1 if ``bounded``, else to the highest number."""
-    finite = [number for number in numbers_of(nested) if math.isfinite(number)]
-    low = min(finite, default=0.0)
-    return Scale(min(low, 0.0), 1.0 if bounded else max(finite, default=1.0))
+    finite = [number for number in numbers_of(nested) if np.isfinite(number)]
+    low, high = min(finite, default=0.0), 1.0 if bounded else max(finite, default=1.0)
+    return Normalize(min(low, 0.0), high, clip=True)
 
 
-def number(value: Number) -> str:
-    """Three digits that count: 0.857, 12.3, 0.00123."""
-    return NOTHING if value is None else f"{value:.3g}"
-
-
-def decimals(value: Number) -> str:
-    """Two decimals."""
-    return NOTHING if value is None else f"{value:.2f}"
+def shade(scale: Normalize, value: float) -> int:
+    """Which shade of the palette; numbers beyond the scale have its ends."""
+    return round(float(scale(value)) * (SHADES - 1))
 
 
 def signed(offset: int) -> str:
@@ -147,7 +124,7 @@ def measured(content: Content) -> Iterator[tuple[str, About, dict[str, Any]]]:
         sites = sites_in(measures.get(name))
         found = {site: layers for site, layers in sites.items() if numbers_of(layers)}
         if found:
-            yield name, MEASURES.get(name, About(name.replace("_", " "), small=True)), found
+            yield name, MEASURES.get(name, About(name.replace("_", " "), spec=DIGITS)), found
 
 
 def best_head(result: Content) -> tuple[float, str, int, int] | None:

@@ -28,7 +28,7 @@ def answers(section: Content) -> list[dict[str, Any]]:
         pick, kind: the cheapest row with p >= 0.05 for every seed that it shares with the best
             ("level"), else the cheapest whose BLEU is inside the interval of the best ("inside"),
             else the best of the cheaper rows ("cheaper"), else the second best ("second"), else
-            None
+            None ("only")
         unsure: some cheaper row shares no seed with the best
         tests: every row against ``best``, by number
         saved: (ratio, of what) of ``pick``
@@ -41,24 +41,23 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
     known = {row["number"]: row for row in section["rows"] if row["number"] in budget["rows"]}
     rows = sorted(known.values(), key=lambda row: -row["bleu"]["mean"])
     best, *as_good = (known[number] for number in budget["best"])
+    others = [row for row in rows if row is not best]
+    tests = {row["number"]: against(section, row, best) for row in others}
     spread = {cost: sorted(row[cost] for row in rows) for cost in budget["fronts"]}
     cost = next((cost for cost, of in spread.items() if of[0] < of[-1] * (1 - SAME)), None)
     front = [known[number] for number in budget["fronts"][cost]] if cost else [best]
     lowest = min(row["bleu"]["low"] for row in front)
     floor = lowest - (best["bleu"]["high"] - lowest)
-    cheaper = [row for row in rows if cost and row[cost] < best[cost] * (1 - SAME)]
-    others = [row for row in rows if row is not best]
-    tests = {row["number"]: against(section, row, best) for row in others}
-    level = [row for row in cheaper if tests[row["number"]]["verdict"] == "none"]
-    inside = [row for row in cheaper if row["bleu"]["mean"] >= best["bleu"]["low"]]
-    if level:
-        kind, pick = "level", min(level, key=lambda row: row[cost])
-    elif inside:
-        kind, pick = "inside", min(inside, key=lambda row: row[cost])
-    elif cheaper:
-        kind, pick = "cheaper", cheaper[0]
-    else:
-        kind, pick = ("second", others[0]) if others else ("only", None)
+    cheaper = [row for row in others if cost and row[cost] < best[cost] * (1 - SAME)]
+    by_cost = sorted(cheaper, key=lambda row: row[cost])
+    candidates = {
+        "level": [row for row in by_cost if tests[row["number"]]["verdict"] == "none"],
+        "inside": [row for row in by_cost if row["bleu"]["mean"] >= best["bleu"]["low"]],
+        "cheaper": cheaper,
+        "second": others,
+        "only": [None],
+    }
+    kind, pick = next((kind, found[0]) for kind, found in candidates.items() if found)
     return {
         "budget": budget,
         "rows": rows,

@@ -38,12 +38,9 @@ def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """
     found: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: (*_start(row), row["updates"], row["number"])):
-        first = found[-1][0] if found else None
-        if (
-            first is not None
-            and _start(row) == _start(first)
-            and row["updates"][1] <= first["updates"][0] * (1 + BUDGET_TOLERANCE)
-        ):
+        first = found[-1][0] if found else row
+        alike = row["updates"][1] <= first["updates"][0] * (1 + BUDGET_TOLERANCE)
+        if found and alike and _start(row) == _start(first):
             found[-1].append(row)
         else:
             found.append([row])

@@ -1,61 +1,71 @@
-"""The figures of a budget: quality against cost with its Pareto front, and learning curves."""
+"""The figures of a budget: quality against cost with its Pareto front, and learning curves.
+
+They are drawn with matplotlib and stand inside the page: text stays text, colours are those of its
+style sheet, light or dark.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from io import StringIO
 from typing import Any
 
-import numpy as np
-from markupsafe import Markup
+import matplotlib
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 
 from fairseq_collab.results.report.words import row_text
-from fairseq_collab.results.svg import BAND, FAINT, LINE, LINK, TEXT, inline
 
 Row = Mapping[str, Any]
-Box = tuple[float, float, float, float]  # left, low, right, high, in points
+Point = tuple[float, float]
 COSTS = {
     "parameters": "million parameters",
     "multiply_adds": "million multiply-adds a sentence pair",
 }
 SIZE = (5.0, 3.9)  # inches: 360 points wide, each about a pixel on a phone
 FONT = 11.5
-LABEL = FontProperties(size=FONT)
-#: Where a label may stand beside its point, in points, the best place first.
-PLACES = [
-    (x * near, y * near)
-    for near in (1, 1.5)
-    for x, y in ((0, 7), (0, -7), (8, 0), (-8, 0), (6, 6), (-6, 6), (6, -6), (-6, -6))
-]
+#: Colours to draw in; the page shows the variables of ``style.css`` in their place.
+TEXT, FAINT, LINE, BAND, LINK = "#010101", "#020202", "#030303", "#040404", "#050505"
+_VARIABLES = {TEXT: "text", FAINT: "faint", LINE: "line", BAND: "band", LINK: "link"}
+_STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)  # of the whole page
+_NAME = re.compile(r'(\bid="|xlink:href="#|url\(#)')
+_FONTS = re.compile(r"""'DejaVu Sans'[^;"]*""")
 
 
 def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup:
-    """BLEU against a cost: two rows by name, the front (with intervals) and controls by number."""
-    cost, best = answer["cost"], answer["best"]["bleu"]
-    front = [row["number"] for row in answer["front"]]
-    rows = {row["number"]: row for row in answer["rows"] if row not in answer["far_below"]}
-    at = {number: (row[cost] / 1e6, row["bleu"]["mean"]) for number, row in rows.items()}
-    figure, axes = _axes(COSTS[cost], "BLEU")
+    """The figure of an answer: BLEU against what models cost."""
+    figure, axes = _axes(COSTS[answer["cost"]], "BLEU")
+    draw_answer(axes, answer)
+    return inline(figure, identity, f"BLEU against {answer['cost'].replace('_', '-')}: {title}")
+
+
+def draw_answer(axes: Axes, answer: Mapping[str, Any]) -> None:
+    """BLEU against a cost: the front (with intervals) and controls by number, two rows by name."""
+    cost, best, front = answer["cost"], answer["best"]["bleu"], answer["front"]
+    rows = [row for row in answer["rows"] if row not in answer["far_below"]]
+    at = {row["number"]: (row[cost] / 1e6, row["bleu"]["mean"]) for row in rows}
     axes.axhspan(best["low"], best["high"], color=BAND, zorder=0)
-    axes.plot(*zip(*(at[number] for number in front), strict=True), "--", color=LINK, linewidth=1)
-    for number, point in at.items():
-        bleu, colour, size = rows[number]["bleu"], FAINT, 5.0
-        if number in front:
-            colour, size = LINK, 7.5
-            axes.vlines(point[0], bleu["low"], bleu["high"], color=LINK, linewidth=1, alpha=0.6)
-        axes.plot(*point, "o", color=colour, markersize=size)
+    line = [at[row["number"]] for row in front]
+    axes.plot(*zip(*line, strict=True), "--", color=LINK, linewidth=1)
+    for row in rows:
+        (x, y), bleu, on_front = at[row["number"]], row["bleu"], row in front
+        if on_front:
+            axes.vlines(x, bleu["low"], bleu["high"], color=LINK, linewidth=1, alpha=0.6)
+        colour, size = (LINK, 7.5) if on_front else (FAINT, 5.0)
+        label = row_text(row) if row in (answer["best"], answer["pick"]) else None
+        axes.plot(x, y, "o", color=colour, markersize=size, label=label)
+        if on_front or label or _control(row):
+            # Nothing is both cheaper and better than the front: there is room above, to the left.
+            above = on_front and not _close_behind((x, y), line)
+            axes.annotate(
+                str(row["number"]), (x, y), (-4, 4) if above else (4, -4),
+                textcoords="offset points", ha="right" if above else "left",
+                va="bottom" if above else "top", fontsize=FONT, color=TEXT,
+            )  # fmt: skip
     axes.set(xmargin=0.1, ymargin=0.1)
-    named = [row["number"] for row in (answer["best"], answer["pick"]) if row in rows.values()]
-    names = {number: row_text(rows[number]) for number in named}
-    named += [number for number in front if number not in named]
-    named += [number for number in at if _control(rows[number]) and number not in named]
-    names |= {number: str(number) for number in named if number not in names}
-    _label(figure, axes, names, at, front)
-    return inline(figure, identity, f"BLEU against {cost.replace('_', '-')}: {title}")
+    axes.legend(frameon=False, fontsize=FONT, labelcolor=TEXT, handlelength=1)
 
 
 def learning_curves(
@@ -97,50 +107,32 @@ def _control(row: Row) -> bool:
     return row["method"] in ("concatenated", "all-0") and not row["variant"]
 
 
-def _label(
-    figure: Figure,
-    axes: Axes,
-    names: Mapping[int, str],
-    points: Mapping[int, tuple[float, float]],
-    front: Sequence[int],
-) -> None:
-    """Write the names beside their points, inside the axes, where they cover least."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    scale = figure.dpi / 72
-    axes.autoscale_view()  # settles where points are
-    at = {number: axes.transData.transform(point) / scale for number, point in points.items()}
-    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in at.values()]
-    taken += [(at[n][0] - 1, at[n][1] - 50, at[n][0] + 1, at[n][1] + 50) for n in front]
-    for one, other in pairwise(front):
-        steps = np.linspace(at[one], at[other], 40)
-        taken += [(x - 1, y - 1, x + 1, y + 1) for x, y in steps]
-    box = axes.bbox
-    room = (box.x0 / scale, box.y0 / scale, box.x1 / scale, box.y1 / scale)
-    for number, name in names.items():
-        x, y = at[number]
-        width, height, _ = renderer.get_text_width_height_descent(name, LABEL, False)
-        found: list[tuple[float, int, Box]] = []
-        for place, (aside, up) in enumerate(PLACES):
-            left = x + aside - width / scale * (1 - _sign(aside)) / 2
-            low = y + up - height / scale * (1 - _sign(up)) / 2
-            left = max(room[0], min(left, room[2] - width / scale))
-            low = max(room[1], min(low, room[3] - height / scale))
-            here = (left, low, left + width / scale, low + height / scale)
-            covered = sum(_shared(here, other) for other in taken)
-            found.append((covered + abs(aside) + abs(up), place, here))
-        _, _, best = min(found)
-        axes.annotate(
-            name, (0, 0), best[:2], xycoords="figure points", textcoords="figure points",
-            fontproperties=LABEL, color=TEXT, va="bottom",
-        )  # fmt: skip
-        taken.append(best)
+def _close_behind(point: Point, line: Sequence[Point]) -> bool:
+    """Whether a point's label would cover that of the one before it: within 10 % of both axes."""
+    near_x, near_y = (0.1 * (max(axis) - min(axis)) for axis in zip(*line, strict=True))
+    return any(0 < point[0] - x < near_x and abs(point[1] - y) < near_y for x, y in line)
 
 
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
+def inline(figure: Figure, identity: str, title: str) -> Markup:
+    """The figure as an ``svg`` element.
 
-
-def _shared(one: Box, other: Box) -> float:
-    """The area that two boxes share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    return max(0.0, width) * max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
+    Args:
+        figure: drawn in the colours of this module
+        identity: unique in the page; all names inside the drawing start with it
+        title: read out in place of the drawing, whose values belong in a table
+    """
+    file = StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": identity}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    inside = file.getvalue().partition("<svg")[2].partition(">")[2]
+    inside = _FONTS.sub("system-ui, sans-serif", _STYLE.sub("", inside, count=1))
+    inside = _NAME.sub(rf"\g<1>{identity}-", inside)
+    for colour, variable in _VARIABLES.items():
+        inside = inside.replace(colour, f"var(--{variable})")
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    return Markup(
+        f'<svg class="chart" role="img" aria-labelledby="{identity}-title" '
+        f'viewBox="0 0 {width:g} {height:g}"><title id="{identity}-title">{escape(title)}</title>'
+        f"{inside.strip()}"
+    )

@@ -22,16 +22,18 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 
 from collab_common.progress import bar
 from collab_common.provenance import PACKAGES, commit, versions
 from fairseq_collab.metrics.significance import METRICS, seed
+from fairseq_collab.results import published
 from fairseq_collab.results.against import SAMPLES
-from fairseq_collab.results.report import budget, papers
+from fairseq_collab.results.report import budget
 from fairseq_collab.results.report.find import Place, command_text, find, names, portable
 from fairseq_collab.results.report.significance import DIGITS, against_best
 from fairseq_collab.results.rows import (
@@ -43,6 +45,7 @@ from fairseq_collab.results.rows import (
     rows,
     warnings,
 )
+from fairseq_collab.results.tables import deviation
 from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.fairseq_output import entries as log_entries
 from fairseq_collab.runs.run import Run
@@ -61,17 +64,12 @@ LOSS = "valid_nll_loss"
 Content = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Entry:
+@dataclass(frozen=True, kw_only=True)
+class Entry(Finished):
     """A finished run with its translations and its name."""
 
     place: Place
-    finished: Finished
     system: System
-
-    @property
-    def facts(self) -> Content:
-        return self.finished.facts
 
     @property
     def reference_sha256(self) -> str:
@@ -91,11 +89,10 @@ def collect(folders: Sequence[Path], out: str) -> Content:
     places, strays = find(folders)
     named = {place.run.folder: place for place in places}
     finished, _ = finished_runs([place.run for place in places])
-    entries = [
-        Entry(named[run.folder], run, read_system(run.folder)) for run in bar("reading", finished)
-    ]
     groups: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
+    for run in bar("reading", finished):
+        place, system = named[run.folder], read_system(run.folder)
+        entry = Entry(run.folder, run.record, place=place, system=system)
         key = (*(str(entry.facts[field]) for field in SAME_IN_TABLE), entry.reference_sha256)
         groups.setdefault(key, []).append(entry)
     waiting = [place for place in places if place.run.verdict() != "finished"]
@@ -118,25 +115,19 @@ def _unfinished(place: Place) -> str:
 
 def section(entries: Sequence[Entry]) -> Content:
     """All that is said of one data set: of the same data, subset and reference, scored alike."""
-    by_run = {entry.finished.folder: entry for entry in entries}
-    experiments: dict[str, list[Finished]] = {}
-    for entry in entries:
-        experiments.setdefault(entry.place.experiment, []).append(entry.finished)
-    found = [
-        (experiment, row) for experiment, runs in experiments.items() for row in rows(runs, NO_X)[0]
-    ]
-    numbered = [
-        (number, [by_run[run.folder] for run in row.runs])
-        for number, (_, row) in enumerate(found, 1)
-    ]
-    made = [
-        {"number": number, "experiment": experiment, **_row(row, seeds)}
-        for (experiment, row), (number, seeds) in zip(found, numbered, strict=True)
-    ]
+    made: list[Content] = []
+    numbered: list[tuple[int, Entry]] = []  # every run with the number of its row
+    for experiment, runs in groupby(entries, key=lambda entry: entry.place.experiment):
+        for row in rows([*runs], NO_X)[0]:
+            number, seeds = len(made) + 1, cast(tuple[Entry, ...], row.runs)
+            made.append({"number": number, "experiment": experiment, **_row(row, seeds)})
+            numbered += [(number, entry) for entry in seeds]
     budgets = budget.budgets(made)
-    systems = {
-        (number, entry.facts["seed"]): entry.system for number, seeds in numbered for entry in seeds
-    }
+    systems = {(number, entry.facts["seed"]): entry.system for number, entry in numbered}
+    curves: dict[int, list[Content]] = {}
+    for number, entry in numbered:
+        points = curve(entry.place.run)
+        curves.setdefault(number, []).append({"seed": entry.facts["seed"], "points": points})
     first = entries[0]
     return {
         **{field: first.facts[field] for field in SAME_IN_TABLE},
@@ -144,23 +135,14 @@ def section(entries: Sequence[Entry]) -> Content:
         "seeds": sorted({entry.facts["seed"] for entry in entries}),
         "rows": made,
         "budgets": budgets,
-        "curves": [
-            {
-                "row": number,
-                "runs": [
-                    {"seed": entry.facts["seed"], "points": curve(entry.place.run)}
-                    for entry in seeds
-                ],
-            }
-            for number, seeds in numbered
-        ],
+        "curves": [{"row": number, "runs": runs} for number, runs in curves.items()],
         "tests": [
             pair for group in bar("testing", budgets) for pair in against_best(group, made, systems)
         ],
-        "papers": papers.beside(made),
-        "runs": [_run(number, entry) for number, seeds in numbered for entry in seeds],
+        "papers": published.beside(made),
+        "runs": [_run(number, entry) for number, entry in numbered],
         "commands": _commands(entries),
-        "warnings": warnings([entry.finished for entry in entries]),
+        "warnings": warnings(entries),
     }
 
 
@@ -180,7 +162,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         **shared,
         # d/K: values are d wide in every method, so it is the ratio of value to key cache.
         "reduction": round(shared["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
-        "head_ratio": _head_ratio(seeds[0].finished),
+        "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
         "sentences_per_second": _mean(speeds),
         "epochs": [of(row.values("epochs")) for of in (min, max)],
@@ -191,20 +173,25 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
 
 def _score(values: Sequence[float]) -> Content:
     """The mean over seeds; its interval comes from the tests."""
-    sd = round(statistics.stdev(values), DIGITS) if len(values) > 1 else None
-    rounded = [round(value, DIGITS) for value in values]
-    return {"mean": _mean(values), "low": None, "high": None, "sd": sd, "values": rounded}
+    sd = deviation(values)
+    return {
+        "mean": _mean(values),
+        "low": None,
+        "high": None,
+        "sd": None if sd is None else round(sd, DIGITS),
+        "values": [round(value, DIGITS) for value in values],
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """Of all seeds; None unless every one has a value."""
     known = [value for value in values if value is not None]
-    return round(statistics.fmean(known), DIGITS) if known and len(known) == len(values) else None
+    return round(statistics.fmean(known), DIGITS) if values and known == [*values] else None
 
 
-def _head_ratio(run: Finished) -> float | None:
+def _head_ratio(run: Entry) -> float | None:
     """Head size / (d/H), where the sweep varied head sizes; keys are H * head size wide."""
-    width = OmegaConf.select(Run(run.folder).config(), "model.decoder_embed_dim")
+    width = OmegaConf.select(run.place.run.config(), "model.decoder_embed_dim")
     key_dim = run.facts["key_dim"]
     if run.overridden("head_size") is None or not width or not key_dim:
         return None
@@ -215,7 +202,7 @@ def _decoding_speed(entry: Entry) -> float | None:
     """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
     if entry.facts["sentences_per_second"] is not None:
         return entry.facts["sentences_per_second"]
-    file = entry.finished.folder / entry.facts["hypotheses"]
+    file = entry.folder / entry.facts["hypotheses"]
     return decoding_speed(file.read_text(encoding="utf-8"))
 
 

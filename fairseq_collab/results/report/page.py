@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fairseq_collab.results.html import render
@@ -11,14 +12,6 @@ from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.significance import LEVEL
 
 Content = Mapping[str, Any]
-#: Columns of the table that are left out where no row has a value.
-COLUMNS = {
-    "multiply_adds": "multiply-adds",
-    "key_bytes_per_target_token": "key cache, self",
-    "key_bytes_per_source_token": "key cache, cross",
-    "train_tokens_per_second": "training tokens/s",
-    "sentences_per_second": "decoding sentences/s",
-}
 QUESTION = "How many heads, how wide, shared how, and which can go?"
 
 
@@ -42,6 +35,11 @@ def report(content: Content) -> str:
     )
 
 
+def summary(content: Content, out: Path) -> str:
+    """For a terminal: the models of each data set as Markdown, as on the page; what was written."""
+    return render("report.md.j2", content=content, words=words, out=out)
+
+
 def _data(section: Content, number: int, of: int) -> dict[str, Any]:
     """What the page shows of a data set: its name, its answers with figures, what notes count."""
     rows, identity = section["rows"], f"data{number}"
@@ -49,9 +47,9 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
     found = answers(section)
     methods = list(dict.fromkeys(words.method_text(row["method"]) for row in rows))
     settings = [part.partition("=")[0] for row in rows for part in row["variant"].split(", ")]
-    curves = {
-        one["row"]: [run["points"] for run in one["runs"] if len(run["points"]) > 1]
-        for one in section["curves"]
+    curves = {one["row"]: [run["points"] for run in one["runs"]] for one in section["curves"]}
+    validated = {
+        row: [points for points in of_row if len(points) > 1] for row, of_row in curves.items()
     }
     for answer in found:
         budget, best, pick = answer["budget"], answer["best"], answer["pick"]
@@ -59,33 +57,22 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
         title = f"{name}, trained for {words.budget_text(budget)}"
         answer["figure"] = answer["cost"] and charts.against_cost(answer, names, title)
         shown = [row["number"] for row in (best, pick) if row]
-        lines = [(row, points) for row in answer["rows"] for points in curves[row["number"]]]
+        lines = [(row, points) for row in answer["rows"] for points in validated[row["number"]]]
         answer["curves"] = lines and charts.learning_curves(lines, shown, f"{names}-curves", title)
     return {
         "id": identity,
         "name": name,
         "section": section,
         "rows": {row["number"]: row for row in rows},
-        "models": len(rows),
-        "runs": len(section["runs"]),
         "methods": len(methods),
         "names": [*methods, *dict.fromkeys(settings)],
-        "columns": {
-            field: head
-            for field, head in COLUMNS.items()
-            if any(row[field] is not None for row in rows)
-        },
-        "heads": sorted({row["heads"] for row in rows} - {None}),
-        "key_dims": sorted({row["key_dim"] for row in rows} - {None}),
         "versions": sorted({words.versions(run["versions"]) for run in section["runs"]}),
         "answers": found,
         "tested": sum(len(test["seeds"]) for one in found for test in one["tests"].values()),
-        "falling": [_falling(run["points"]) for one in section["curves"] for run in one["runs"]],
+        # Of every training: whether its last validation was the best.
+        "falling": [
+            points[-1][1] <= min(loss for _, loss in points)
+            for of_row in validated.values()
+            for points in of_row
+        ],
     }
-
-
-def _falling(points: list[list[float]]) -> bool | None:
-    """Whether the last validation was the best one; None for fewer than two."""
-    if len(points) < 2:
-        return None
-    return points[-1][1] <= min(loss for _, loss in points)

@@ -1,4 +1,4 @@
-"""How the page and the Markdown table write numbers and names."""
+"""How the report writes numbers and names."""
 
 from __future__ import annotations
 
@@ -8,45 +8,28 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-NOTHING = "\N{EN DASH}"
+from fairseq_collab.results.tables import EN_DASH
+
 MINUS = "\N{MINUS SIGN}"
 Content = Mapping[str, Any]
-
-
-def whole(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}"
-
-
-def tenths(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1f}"
-
-
-def decimals(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
 
 
 def signed(value: float | None) -> str:
     """A difference, with a real minus sign."""
     if value is None:
-        return NOTHING
+        return EN_DASH
     text = f"{value:+.2f}"
     return "0.00" if float(text) == 0 else text.replace("-", MINUS)
 
 
 def share(value: float | None) -> str:
     """A ratio of sizes as a change: +0.3 %, -25.4 %, with a real minus sign."""
-    return NOTHING if value is None else f"{100 * (value - 1):+.1f} %".replace("-", MINUS)
+    return EN_DASH if value is None else f"{100 * (value - 1):+.1f} %".replace("-", MINUS)
 
 
 def between(ends: Sequence[float]) -> str:
     """``6``, or ``5 to 7``."""
-    low, high = min(ends), max(ends)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def interval_text(score: Content) -> str:
-    """``33.53 (32.02 to 34.96)``."""
-    return f"{score['mean']:.2f} ({score['low']:.2f} to {score['high']:.2f})"
+    return " to ".join(f"{end:,}" for end in sorted({min(ends), max(ends)}))
 
 
 def row_text(row: Content) -> str:
