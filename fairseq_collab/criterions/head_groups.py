@@ -124,7 +124,8 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Con
         parts = (*groups.similarity(gram, membership), *moved, *clear)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
-    return Constraint(*means.unbind(), attentions=len(attentions))
+    within, between, changed, shift, silhouette, dunn = means.unbind()
+    return Constraint(within, between, changed, shift, silhouette, dunn, len(attentions))
 
 
 def regroup(

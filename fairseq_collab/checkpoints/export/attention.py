@@ -89,7 +89,7 @@ def _zeros(attention: HeadAttention, width: int) -> dict[str, Tensor]:
     bias = attention.out_proj.bias.detach()
     weights = {"out_proj.weight": bias.new_zeros(len(bias), width), "out_proj.bias": bias}
     for name in ("q_proj", "k_proj", "v_proj"):
-        inputs = attention.get_submodule(name).in_features
+        inputs: int = getattr(attention, name).in_features
         weights[f"{name}.weight"] = bias.new_zeros(width, inputs)
         weights[f"{name}.bias"] = bias.new_zeros(width)
     return weights
