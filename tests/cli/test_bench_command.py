@@ -15,6 +15,8 @@ from fairseq_collab.bench.run import run as whole_run
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.commands import bench
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 TINY = ("--presets", "tiny", "--quick", "--threads", 1)
 
 

@@ -30,7 +30,7 @@ if not is_warm or at_start != settings["at_start"]:
     os.execv(program, [program, *arguments])
 
 plugin = name == "fairseq-collab" or module.startswith("fairseq_collab")
-plugin = plugin or settings["user_dir"] in arguments
+plugin = plugin or settings["user_dir"] in arguments or "--config-name" in arguments
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(os.path.join(folder, "plugin" if plugin else "fairseq"))
 request = {"command": command, "folder": os.getcwd(), "environment": dict(os.environ)}

@@ -31,6 +31,9 @@ from typing import Any, NoReturn
 
 #: The last that fairseq's commands import, and what torch's optimisers import when one is made.
 LATE = ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece", "torch._dynamo")
+#: The same of the commands of this plug-in.
+PLUGIN_LATE = ("joblib", "matplotlib.figure", "sacrebleu", "sacremoses", "torch.profiler")
+PLUGIN_LATE += ("fairseq_collab.runs.evaluate", "fairseq_collab.runs.sweep")
 
 
 def main(folder: Path, user_dir: str) -> None:
@@ -49,7 +52,8 @@ def main(folder: Path, user_dir: str) -> None:
     if second == 0:
         utils = importlib.import_module("fairseq.utils")
         utils.import_user_module(Namespace(user_dir=user_dir))
-        importlib.import_module("matplotlib.figure")
+        for module in PLUGIN_LATE:
+            importlib.import_module(module)
     serve(listening[second == 0])
     with contextlib.suppress(ChildProcessError):
         os.waitpid(second, 0)
