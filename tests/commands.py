@@ -26,7 +26,7 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 #: Names the folder of a server that runs already: workers of one run of the tests share it.
 WARM = "TESTS_WARM_FOLDER"
 #: What takes seconds to start in a new interpreter, nearly all for importing torch and fairseq.
-SLOW_TO_START = sorted(path.name for path in BIN.glob("fairseq-*")) + ["python", "torchrun"]
+SLOW_TO_START = {path.name for path in BIN.glob("fairseq-*")} | {"python", "torchrun"}
 CLIENT = Path(__file__).with_name("warm") / "client.py"
 #: Read when an interpreter starts or torch is imported: what has others starts on its own.
 AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FORCE")

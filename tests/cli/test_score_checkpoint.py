@@ -18,6 +18,8 @@ from fairseq_collab.commands.score import main
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 LM = [
     "--task=language_modeling", "--arch=transformer_lm_headsize_n", "--decoder-layers=1",
     "--decoder-embed-dim=16", "--decoder-ffn-embed-dim=16", "--decoder-attention-heads=2",

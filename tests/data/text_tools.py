@@ -21,9 +21,9 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
 
 
-def run(module: str, *arguments: object, timeout: float = 600) -> Completed:
+def run(module: str, *arguments: object, **options: Any) -> Completed:
     """One of our commands, as a user starts it."""
-    return run_command("python", "-m", f"data_prep.{module}", *arguments, timeout=timeout)
+    return run_command("python", "-m", f"data_prep.{module}", *arguments, **options)
 
 
 def error_line(done: Completed, module: str, status: int = 1) -> str:
