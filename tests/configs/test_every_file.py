@@ -68,7 +68,7 @@ def chosen(group: str) -> set[str]:
     found = {sweep_of(config).get(group, "") for config in PRIMARY}
     for config in PRIMARY:
         defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text())["defaults"]
-        found |= {default.get(f"/{group}", "") for default in defaults if default != "_self_"}
+        found |= {part.get(f"/{group}", "") for part in defaults if isinstance(part, dict)}
     return {choice for choices in found for choice in choices.split(",")}
 
 
