@@ -20,6 +20,15 @@ activate --dev
 
 ruff check .
 ruff format --check .
-mypy
-# One worker a core: the tests run the commands on one thread each.
-exec pytest --numprocesses auto --dist loadfile "${chosen[@]}" "$@"
+unset PYTHONDONTWRITEBYTECODE   # each file is compiled once, not by each of hundreds of commands
+# Types are checked beside the tests, which leave a core idle where they wait.
+types=$(mktemp)
+mypy >"$types" 2>&1 &
+mypy=$!
+trap 'kill $mypy 2>/dev/null || true; rm -f "$types"' EXIT
+# One worker a core: the tests run the commands on one thread each. The order is tests/conftest.py's.
+status=0
+pytest --numprocesses auto --dist loadfile --no-loadscope-reorder "${chosen[@]}" "$@" || status=$?
+wait $mypy || status=$?
+cat "$types"
+exit $status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,10 @@ USER_DIR = ("--user-dir", REPOSITORY / "fairseq_collab")
 
 
 SETTINGS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+#: Names the folder of a server that runs already: workers of one run of the tests share it.
+WARM = "TESTS_WARM_FOLDER"
 #: What takes seconds to start in a new interpreter, nearly all for importing torch and fairseq.
-SLOW_TO_START = ("fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train")
-SLOW_TO_START += ("fairseq-interactive", "fairseq-preprocess", "fairseq-train")
-SLOW_TO_START += ("python", "torchrun")
+SLOW_TO_START = {path.name for path in BIN.glob("fairseq-*")} | {"python", "torchrun"}
 CLIENT = Path(__file__).with_name("warm") / "client.py"
 #: Read when an interpreter starts or torch is imported: what has others starts on its own.
 AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FORCE")
@@ -32,10 +34,31 @@ AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FO
 
 @functools.cache
 def warm() -> Path:
-    """Folder of commands that start at once: see ``warm/server.py``, which runs with this process.
+    """Folder of commands that start at once: see ``warm/server.py``.
 
-    Their children are real processes of the same kind. Not for tests that kill one of several.
+    Their children are real processes of the same kind.
     """
+    folder = Path(os.environ[WARM]) if WARM in os.environ else start_server()
+    end = time.monotonic() + 600
+    while not (folder / "plugin").exists():  # it imports only then
+        assert folder.exists(), "the server has ended"
+        assert time.monotonic() < end, (folder / "log").read_text()
+        time.sleep(0.01)
+    return folder
+
+
+@contextlib.contextmanager
+def warm_children() -> Iterator[None]:
+    """Code that starts its own interpreter, or a command beside it, starts a warm one."""
+    executable, sys.executable = sys.executable, str(warm() / "python")
+    try:
+        yield
+    finally:
+        sys.executable = executable
+
+
+def start_server() -> Path:
+    """Start what :func:`warm` waits for, which ends, and its folder with it, when we end."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     environment = {**os.environ, **SETTINGS}
     at_start = {name: environment[name] for name in environment if name.startswith(AT_START)}
@@ -49,8 +72,7 @@ def warm() -> Path:
     for name in SLOW_TO_START:
         (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
         (folder / name).chmod(0o755)
-    log = folder / "log"
-    with log.open("w") as output:
+    with (folder / "log").open("w") as output:
         server = subprocess.Popen(
             [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
             stdin=subprocess.PIPE,
@@ -64,9 +86,6 @@ def warm() -> Path:
         shutil.rmtree(folder)
 
     atexit.register(stop)
-    while not (folder / "plugin").exists():  # it imports only then
-        assert server.poll() is None, log.read_text()
-        time.sleep(0.01)
     return folder
 
 

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import commands
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 
+# There is a worker a core. Before torch is imported, which reads it then.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers share one server of warm commands."""
+    if config.getoption("numprocesses", None) and commands.WARM not in os.environ:
+        os.environ[commands.WARM] = str(commands.start_server())
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: at the end a worker would wait for the other's last file."""
+    """Files with slow tests first: at the end a worker would wait for the other's last file.
+
+    It needs ``--no-loadscope-reorder``: otherwise the files with the most tests come first.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it after every other test."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def warm_children() -> Iterator[None]:
+    """What the code under test starts from this process starts at once, too."""
+    with commands.warm_children():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from commands import BIN, REPOSITORY, warm
 from omegaconf import DictConfig
+from warm.composing import compose_faster
 
 from fairseq_collab.runs import sweep
 
@@ -91,6 +92,7 @@ def jobs(
     commands: list[Command], folder: str, out: Path = Path("/out")
 ) -> Iterator[tuple[str, DictConfig]]:
     """Name and configuration of every run that goes to OUT/FOLDER, as the sweeps compose them."""
+    compose_faster()
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*")

@@ -23,6 +23,11 @@ OPTIMISER = [
     "--clip-norm=1", "--dropout=0", "--criterion=label_smoothed_cross_entropy", "--seed=1",
     "--cpu", "--num-workers=0", "--log-format=json", "--log-interval=1",
 ]  # fmt: skip
+#: Enough that the end of a translation is learnt, which is hundreds of words long before.
+ENDING = [
+    *OPTIMISER, "--lr=0.01", "--warmup-updates=20", "--max-tokens=500", "--max-update=60",
+    "--disable-validation", "--no-epoch-checkpoints",
+]  # fmt: skip
 SHORT = [*OPTIMISER, "--max-tokens=200", "--max-update=3", "--disable-validation"]
 
 
@@ -49,4 +54,12 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after three updates: enough for tests that only load it."""
     folder = tmp_path_factory.mktemp("trained")
     succeed("fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def ending(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint for tests that translate."""
+    folder = tmp_path_factory.mktemp("ending")
+    succeed("fairseq-train", data, *USER_DIR, *MODEL, *ENDING, "--save-dir", folder)
     return folder / "checkpoint_last.pt"

@@ -15,6 +15,8 @@ from fairseq_collab.bench.run import run as whole_run
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.commands import bench
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 TINY = ("--presets", "tiny", "--quick", "--threads", 1)
 
 
@@ -66,9 +68,9 @@ def test_report_of_two_runs(finished: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_generate_with_trained_models(data: Path, trained: Path) -> None:
+def test_generate_with_trained_models(data: Path, ending: Path) -> None:
     """Natural lengths, both in memory and by the real fairseq-generate; no random models."""
-    checkpoint = {"data": str(data), "collab_checkpoint": str(trained)}
+    checkpoint = {"data": str(data), "collab_checkpoint": str(ending)}
     settings = Settings(presets=(), quick=True, threads=1, **checkpoint)
     records = whole_run(settings, ["generate"], "bench")["records"]
     assert {r["case"] for r in records} == {

@@ -14,16 +14,17 @@ from fairseq_collab.commands import decoding_speed
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_children")
 def test_a_model_is_timed(
     data: Path,
-    trained: Path,
+    ending: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """By the former spelling, which becomes ``fairseq-collab bench --decoding``."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(trained, "model.pt")
+    shutil.copy(ending, "model.pt")
     options = "--models model.pt --names one --rounds 1 --threads 1 --cpu --out results/speed.json"
     assert decoding_speed.main([str(data), *options.split()]) == 0
     content = json.loads((tmp_path / "results" / "speed.json").read_text())

@@ -52,6 +52,7 @@ def run(out: Path, *arguments: object) -> dict[str, Any]:
     return json.loads((out / "heads.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_collaborative_model(
     trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -120,6 +121,7 @@ def test_a_stock_model_and_other_sentences(data: Path, tmp_path: Path) -> None:
             assert layer == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_refusals(
     trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import SHORT, SIZES
+from cli.conftest import ENDING, SIZES
 from commands import succeed
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.commands import prune_curve as command_curve
+
+pytestmark = pytest.mark.slow
 
 HALF = ["--steps=0.5", "--most=0.5", "--subset=valid", "--cpu"]
 RESULTS = {"curve.json", "table.md", "curve.png"}
@@ -20,10 +22,10 @@ RESULTS = {"curve.json", "table.md", "curve.png"}
 
 @pytest.fixture(scope="module")
 def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """fairseq's own transformer after three updates: 4 heads in each of 3 attentions."""
+    """fairseq's own transformer, little trained: 4 heads in each of 3 attentions."""
     folder = tmp_path_factory.mktemp("stock")
     model = ["--arch=transformer", *SIZES, "--share-all-embeddings"]
-    succeed("fairseq-train", data, *model, *SHORT, "--save-dir", folder)
+    succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from recipe_recorder import Command, Recorded, jobs, options, record
 
+pytestmark = pytest.mark.slow
+
 RECIPE = "grouped_lm.sh"
 ORDINARY = "method-ordinary_seed-7"
 

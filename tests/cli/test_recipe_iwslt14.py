@@ -134,7 +134,7 @@ def kill_training(out: Path) -> None:
     """SIGKILL to the whole recipe when the first checkpoint is there."""
     process = subprocess.Popen(
         arguments("iwslt14", out, "--stage", 5, "--stop-stage", 5),
-        env=environment(fresh=True),
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -13,6 +13,8 @@ from recipe_recorder import Command, jobs, options, record
 from data_prep import dialogsum
 from fairseq_collab.models.layers import SITES
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_wants_the_text_of_dialogsum(tmp_path: Path) -> None:
     """In an environment that is there it makes none."""

@@ -13,6 +13,8 @@ from data.corpus_archives import google, served, wmt14
 from data.loopback import serving
 from data.recipe_runs import environment, hypotheses, refuse, succeed
 
+pytestmark = pytest.mark.slow
+
 
 def test_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
     """Five archives, a collaborative model; the second connection is cut."""

@@ -128,6 +128,7 @@ def test_an_error_budget(stock: Path, tmp_path: Path) -> None:
     assert all(a < b for a, b in zip(*dims, strict=True))
 
 
+@pytest.mark.slow
 def test_a_bleu_budget(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = run(stock, "--max-bleu-drop=1", "--calibration=200", "--out", tmp_path / "out.pt")
     lines = capsys.readouterr().err

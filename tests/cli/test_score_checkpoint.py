@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import USER_DIR, succeed
+from commands import USER_DIR, succeed, warm_children
 from conftest import SHORT
 from unit.test_table import split
 
@@ -17,6 +17,8 @@ from fairseq_collab.commands import compare, table
 from fairseq_collab.commands.score import main
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
+
+pytestmark = pytest.mark.slow
 
 LM = [
     "--task=language_modeling", "--arch=transformer_lm_headsize_n", "--decoder-layers=1",
@@ -27,6 +29,7 @@ LM = [
 
 #: The task is more than a translation, so that this is tested, too.
 SAID = [
+    *("--set", "generation.max_len_b=10"),  # it has not learnt to end
     *("--set", "method=pruned", "--set", "share=half"),
     *("--set", "scoring._name=rouge", "--set", "generation.beam=2"),
 ]
@@ -34,7 +37,8 @@ SAID = [
 
 def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
     """The command, which starts fairseq's in processes of their own."""
-    main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
+    with warm_children():
+        main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
 
 
 def refused(*arguments: Any) -> str:
@@ -103,9 +107,9 @@ def test_another_checkpoint_or_choice_is_refused(
     shutil.copy(trained, other)
     line = refused(other, corpus, made, *SAID)
     assert "was started with checkpoint.finetune_from_model=" in line
-    line = refused(trained, corpus, made, *SAID[2:])
+    line = refused(trained, corpus, made, *SAID[:2], *SAID[4:])
     assert "pruned: is of " in line
-    line = refused(trained, corpus, made, *SAID[:4], *SAID[6:])
+    line = refused(trained, corpus, made, *SAID[:6], *SAID[8:])
     assert "was started with scoring._name=rouge, now bleu is asked for" in line
     line = refused(trained, corpus, made, *SAID[:-1], "generation.beam=3")
     assert "was started with generation.beam=2, now 3 is asked for" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -14,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import BIN, REPOSITORY, refuse, run_command, succeed
+from commands import (
+    REPOSITORY,
+    SETTINGS,
+    preprocess,
+    refuse,
+    run_command,
+    succeed,
+    warm,
+    write_copy_task,
+)
 from unit.test_table import split
 
 from fairseq_collab.results.table_content import as_csv, read_table
@@ -39,9 +49,9 @@ model:
   decoder_layers: 1
 task: {source_lang: en, target_lang: de}
 optimization: {lr: [0.005], max_epoch: 3}
-dataset: {max_tokens: 800, num_workers: 0, gen_subset: test}
+dataset: {max_tokens: 400, num_workers: 0, gen_subset: test}
 checkpoint: {keep_last_epochs: 2}
-generation: {beam: 2}
+generation: {beam: 2, max_len_b: 10}
 common: {cpu: true}
 hydra:
   sweeper:
@@ -63,13 +73,14 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def corpus(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The copy task with its untouched references."""
-    folder = tmp_path_factory.mktemp("corpus") / "copy"
-    shutil.copytree(data, folder)
-    (folder / "raw").mkdir()
-    shutil.copy(data.parent / "text" / "test.de", folder / "raw")
-    return folder
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small copy task with its untouched references."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_copy_task(folder / "text", train=300)
+    preprocess(folder / "text", folder / "copy")
+    (folder / "copy" / "raw").mkdir()
+    shutil.copy(folder / "text" / "test.de", folder / "copy" / "raw")
+    return folder / "copy"
 
 
 def sweep(configs: Path, corpus: Path, out: Path, *options: object) -> list[object]:
@@ -149,7 +160,7 @@ def test_killed_twice_it_ends_with_the_same_scores(
     start(sweep(configs, corpus, out), until=lambda: (first / "checkpoints").exists()).kill()
     time.sleep(1)  # the orphan goes on
     process = start(sweep(configs, corpus, out), until=(second / "checkpoints").exists)
-    kill_all(process)
+    kill_all(process, out)
     assert not (second / "score.json").exists()
     report = succeed(*sweep(configs, corpus, out))
     assert "2 of 2 runs are finished" in report
@@ -230,15 +241,15 @@ def start(command: list[object], until: Any) -> subprocess.Popen:
     """Start a command and wait until something is true."""
     name, *rest = map(str, command)
     process = subprocess.Popen(
-        [str(BIN / name), *rest],
+        [str(warm() / name), *rest],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, **SETTINGS},
         # A shell starts what it runs in the background, such as these tests, deaf to Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    for _ in range(3600):
+    for _ in range(12_000):
         if until():
             return process
         assert process.poll() is None, process.communicate()[0]
@@ -247,11 +258,11 @@ def start(command: list[object], until: Any) -> subprocess.Popen:
     raise AssertionError("it never came so far")
 
 
-def kill_all(process: subprocess.Popen) -> None:
-    """SIGKILL for a process and its children, whichever sessions they are in."""
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True
-    )
-    for pid in [process.pid, *map(int, listed.stdout.split())]:
-        os.kill(pid, signal.SIGKILL)
+def kill_all(process: subprocess.Popen, out: Path) -> None:
+    """SIGKILL for a sweep and what it has started, each in the folder of its run."""
+    process.kill()
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):  # not ours, or ended
+            if place.readlink().is_relative_to(out):
+                os.kill(int(place.parent.name), signal.SIGKILL)
     process.wait()

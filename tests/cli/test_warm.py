@@ -12,14 +12,13 @@ from commands import SETTINGS, run_command, warm
 from data.processes import is_running, wait_for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
         ("fairseq-train", "nowhere", "--arch=transformer", "--max-tokens=1"),
-        ("fairseq-train", "nowhere", "--arch=transformer_collab", "--max-tokens=1"),
         ("python", "-m", "fairseq_cli.train", "nowhere", "--arch=nothing"),
         ("fairseq-collab", "score"),
-        ("python", "-m", "fairseq_collab.nothing"),
     ],
     ids=" ".join,
 )

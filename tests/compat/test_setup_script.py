@@ -71,6 +71,7 @@ def test_changed_constraints_bring_the_environment_up_to_date(setup, finished):
     assert "another" in finished.read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_set_up_starts_over(setup, tmp_path):
     done = setup()
     assert done.returncode == 1

@@ -63,10 +63,21 @@ def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_p
     assert trained_jobs(log) == len(params.get("model", "one").split(","))
 
 
+def chosen(group: str) -> set[str]:
+    """The choices of a group that the primary configurations train with."""
+    found = {sweep_of(config).get(group, "") for config in PRIMARY}
+    for config in PRIMARY:
+        defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text())["defaults"]
+        found |= {part.get(f"/{group}", "") for part in defaults if isinstance(part, dict)}
+    return {choice for choices in found for choice in choices.split(",")}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
-    choices = [name for name in options(group) if not name.startswith("lm_")]
+def test_every_other_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
+    choices = sorted(set(options(group)) - chosen(group))
+    assert not any(choice.startswith("lm_") for choice in choices)
     sweep = f"{group}={','.join(choices)}"
-    log = succeed(*tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True), cwd=tmp_path)
+    command = tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True)
+    log = succeed(*command, cwd=tmp_path) if choices else ""
     assert trained_jobs(log) == len(choices)

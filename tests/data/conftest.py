@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import warm_children
 from loopback import Server, serving
 from text_tools import config, write_corpus
 
@@ -34,7 +35,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus as `prepare` makes it, undisturbed. Not to be changed by a test."""
-    return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
+    with warm_children():
+        return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
 
 
 @pytest.fixture

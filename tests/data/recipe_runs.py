@@ -44,15 +44,9 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-def environment(fresh: bool = False, **more: str) -> dict[str, str]:
-    """As in an activated environment, whose commands are warm, on one thread, without a GPU.
-
-    Args:
-        fresh: a new interpreter for every command: for recipes killed with all that they started.
-    """
-    places = [str(BIN), os.environ["PATH"]]
-    if not fresh:
-        places.insert(0, str(warm()))
+def environment(**more: str) -> dict[str, str]:
+    """As in an activated environment, whose commands are warm, on one thread, without a GPU."""
+    places = [str(warm()), str(BIN), os.environ["PATH"]]
     path = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix}
     return {**os.environ, **SETTINGS, **path, **more}
 
@@ -93,7 +87,7 @@ def killed(folder: Path, name: str, out: Path, *options: object, at: str) -> Non
     stand_in = folder / "killing" / "python"
     stand_in.parent.mkdir(exist_ok=True)
     (folder / "killing" / "killer.py").write_text(_KILLER)
-    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in.parent}/killer.py "$@"\n')
+    stand_in.write_text(f'#!/bin/sh\nexec {warm()}/python {stand_in.parent}/killer.py "$@"\n')
     stand_in.chmod(0o755)
     settings = environment(KILL_AT=at)
     settings["PATH"] = f"{stand_in.parent}{os.pathsep}{settings['PATH']}"

@@ -43,6 +43,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     """SIGKILL early, SIGKILL while fairseq works, then a run that makes the same files."""
     out = tmp_path / "bin"

@@ -42,12 +42,13 @@ def measured(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "scratch").mkdir()
     out = folder / "results" / "speed.json"
     where = ("--data", corpora, "--out", out, "--scratch", folder / "scratch")
-    done = run("measure", *where, "--jobs", 1, "--pairs", PAIRS, timeout=240)  # nine processes
+    done = run("measure", *where, "--jobs", 1, "--pairs", PAIRS, fresh=True)  # nine processes
     assert done.returncode == 0, done.stderr
     assert not list((folder / "scratch").iterdir()), "nothing is left there"
     return out
 
 
+@pytest.mark.slow
 def test_every_stage_is_told(measured: Path) -> None:
     told: dict[str, Any] = json.loads(measured.read_text())
     assert told["pairs"] == 3 * PAIRS
@@ -99,7 +100,7 @@ def test_memory_by_different_words(corpora: Path, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     where = ("--data", corpora, "--out", out, "--scratch", tmp_path / "scratch")
     size = ("--every", 1, 4, "--pairs", PAIRS, "--stress-types", 2000)
-    done = run("measure_memory", *where, *size, timeout=240)  # four processes
+    done = run("measure_memory", *where, *size, fresh=True)  # four processes
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "scratch").iterdir()), "nothing is left there"
     told: dict[str, Any] = json.loads(out.read_text())

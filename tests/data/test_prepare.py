@@ -328,6 +328,7 @@ DICTIONARY = "d16f9d9da19d2adf361a8d5b7155f0b8dd10ac5876af4daba005f85cff1f4977"
 TRAIN_DE = "c58f5e09040b8e1e531dd07708aa310c8963f55c1990fffd0dc810e854753d28"
 
 
+@pytest.mark.slow
 def test_multi30k_from_a_folder(shared_data: Path, tmp_path: Path) -> None:
     """End to end through the command."""
     out = tmp_path / "bin"

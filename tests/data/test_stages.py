@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import is_running, wait_for
+from processes import is_running, program, wait_for
 from text_tools import Completed, command, error_line, manifest, names, run
 
 from collab_common.errors import UserError
@@ -120,8 +120,14 @@ def test_command_does_not_outlive_us(tmp_path: Path) -> None:
     words = command(MODULE, "--out", tmp_path, "--name", "one", "--", "sleep", "60")
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    assert wait_for(lambda: listed.read_text().split())
-    child = int(listed.read_text().split()[0])
+
+    def sleeping() -> list[int]:
+        """Its children that have become what was asked for; others come and go before."""
+        found = [int(pid) for pid in listed.read_text().split()]
+        return [pid for pid in found if program(pid) == "sleep"]
+
+    assert wait_for(sleeping)
+    (child,) = sleeping()
     process.kill()
     process.wait()
     assert wait_for(lambda: not is_running(child))

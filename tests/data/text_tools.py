@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from commands import run_command
+
 from collab_common.folder import MANIFEST
 from data_prep.prepare import PrepareConfig
 
@@ -19,11 +21,9 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
 
 
-def run(module: str, *arguments: object, timeout: float = 600) -> Completed:
+def run(module: str, *arguments: object, **options: Any) -> Completed:
     """One of our commands, as a user starts it."""
-    return subprocess.run(
-        command(module, *arguments), capture_output=True, text=True, timeout=timeout, check=False
-    )
+    return run_command("python", "-m", f"data_prep.{module}", *arguments, **options)
 
 
 def error_line(done: Completed, module: str, status: int = 1) -> str:

@@ -169,6 +169,7 @@ cli_main()
 """
 
 
+@pytest.mark.slow
 def test_training_on_a_full_disk(
     run: Run, train_args: list[str], trained: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-PACKAGES = ("fairseq_collab", "fairseq_cli", "data_prep", "collab_common")
+PACKAGES = ("fairseq_collab", "fairseq_cli", "data_prep", "collab_common", "submitit")
 
 folder, name = os.path.split(os.path.abspath(__file__))
 with open(os.path.join(folder, "settings.json")) as file:
@@ -20,8 +20,8 @@ program = os.path.join(settings["bin"], name)
 command = [program, *arguments]
 module, is_warm = "", True
 if name == "python":
-    command = arguments
-    first, second, *_ = [*arguments, "", ""]
+    command = arguments[arguments[:1] == ["-u"] :]
+    first, second, *_ = [*command, "", ""]
     module = second if first == "-m" else ""
     is_warm = module.split(".")[0] in PACKAGES or first.endswith(".py")
 variables = tuple(settings["variables"])
@@ -29,8 +29,8 @@ at_start = {key: value for key, value in os.environ.items() if key.startswith(va
 if not is_warm or at_start != settings["at_start"]:
     os.execv(program, [program, *arguments])
 
-plugin = name == "fairseq-collab" or module.startswith("fairseq_collab")
-plugin = plugin or settings["user_dir"] in arguments
+plugin = name == "fairseq-collab" or module.startswith(("fairseq_collab", "submitit"))
+plugin = plugin or settings["user_dir"] in arguments or "--config-name" in arguments
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(os.path.join(folder, "plugin" if plugin else "fairseq"))
 request = {"command": command, "folder": os.getcwd(), "environment": dict(os.environ)}
@@ -39,7 +39,7 @@ sent = socket.send_fds(connection, [content], [0, 1, 2])
 connection.sendall(content[sent:])
 with connection.makefile() as answers:
     pid = int(answers.readline())
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: os.kill(pid, number))
     status = os.waitstatus_to_exitcode(int(answers.readline()))
