@@ -183,7 +183,7 @@ all_stages() {
 # train CORPUS: the run, in OUT/runs. Given again, it goes on.
 train() {
     if [ -e "$out/train" ] || [ -e "$out/.train.unfinished" ]; then
-        former_training
+        former_training "configs/data/$1.yaml"
         return
     fi
     [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/$run"
@@ -192,10 +192,16 @@ train() {
         ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${own_overrides[@]}" "${extra[@]}"
 }
 
-# A training of version 0.1.0, in OUT/train and OUT/average, is not done again: it becomes a run.
+# former_training FILE: of version 0.1.0, in OUT/train and OUT/average: it is not done again but becomes a
+# run, translated as FILE says.
 former_training() {
     local average=$out/average/average.pt
     [ -e "$average" ] || fail "$out/train: a training of version 0.1.0 that is not averaged; finish" \
         "it with that version, or give another --out"
-    call fairseq-collab score "$average" --run "$out/runs/former" --data "$out/data" "${cpu[@]}"
+    local name chosen=()
+    for name in beam lenpen; do
+        chosen+=($(sed -n "s/^  $name: \([0-9.]*\).*/--set generation.$name=\1/p" "$1"))
+    done
+    call fairseq-collab score "$average" --run "$out/runs/former" --data "$out/data" "${chosen[@]}" \
+        "${cpu[@]}"
 }

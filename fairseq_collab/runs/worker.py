@@ -6,13 +6,14 @@ leaves them running, and whoever comes next waits for them (they hold their run'
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,10 +21,11 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from collab_common import files
+from collab_common.files import Busy
 from collab_common.provenance import commit, today
 from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
-from fairseq_collab.runs.run import Busy, Run
+from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.sweep import Job
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
@@ -59,7 +61,9 @@ class Worker:
                 return
             self.current.add(run)
             try:
-                self._start(run, job)
+                self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
+                run.failed_file.unlink(missing_ok=True)
+                run.start(Started(job.overrides, self.command, commit(), today()), job.config)
                 if not run.trained_file.exists():  # fairseq would add an update to a finished one
                     self._child(run, train_command(run), lock)
                     run.trained_file.touch()
@@ -75,11 +79,6 @@ class Worker:
                 self.say(f"{run.name}: stopped")
             finally:
                 self.current.discard(run)
-
-    def _start(self, run: Run, job: Job) -> None:
-        self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
-        run.failed_file.unlink(missing_ok=True)
-        run.start(Started(job.overrides, self.command, commit(), today()), job.config)
 
     def _child(self, run: Run, command: list[str], lock: int) -> None:
         """Run a command, its output appended to the log.
@@ -221,17 +220,18 @@ def _pass(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any, wait: bo
     busy: list[Run] = []
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         futures = {pool.submit(worker.do, run, job, wait): run for run, job in runs.items()}
+        left = set(futures)
         try:
-            while futures:
-                for future in [future for future in futures if future.done()]:
-                    run = futures.pop(future)
+            while left:
+                bar.set_postfix_str(worker.progress())
+                ended, left = concurrent.futures.wait(left, _POLL, FIRST_COMPLETED)
+                for future in ended:
+                    run = futures[future]
                     if isinstance(future.exception(), Busy):
                         busy.append(run)
-                        continue
-                    future.result()
-                    bar.update(run.verdict() == "finished")
-                bar.set_postfix_str(worker.progress())
-                worker.stopping.wait(_POLL if futures else 0)
+                    else:
+                        future.result()
+                        bar.update(run.verdict() == "finished")
         except BaseException:
             worker.stop()
             pool.shutdown(cancel_futures=True)
