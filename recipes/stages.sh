@@ -200,6 +200,7 @@ former_training() {
         "it with that version, or give another --out"
     local name chosen=()
     for name in beam lenpen; do
+        # shellcheck disable=SC2207  # an option and its value
         chosen+=($(sed -n "s/^  $name: \([0-9.]*\).*/--set generation.$name=\1/p" "$1"))
     done
     call fairseq-collab score "$average" --run "$out/runs/former" --data "$out/data" "${chosen[@]}" \

@@ -36,10 +36,6 @@ OURS = ("method",)
 _POLL = 2.0  # seconds between looks at the logs
 
 
-class Stopped(Exception):
-    """The sweep was interrupted: no run failed."""
-
-
 class Worker:
     """Does runs, and can be told to stop."""
 
@@ -60,33 +56,30 @@ class Worker:
             if self.stopping.is_set() or run.verdict() == "finished":
                 return
             self.current.add(run)
-            try:
-                self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
-                run.failed_file.unlink(missing_ok=True)
-                run.start(Started(job.overrides, self.command, commit(), today()), job.config)
-                if not run.trained_file.exists():  # fairseq would add an update to a finished one
-                    self._child(run, train_command(run), lock)
-                    run.trained_file.touch()
-                module = "fairseq_collab.runs.evaluate"
-                self._child(run, [sys.executable, "-m", module, str(run.folder)], lock)
-                record = run.score()
-                assert record is not None
-                self.say(f"{run.name}: {in_short(record)}")
-            except Failed as error:
-                run.fail(error.failure)
-                self.say(f"{run.name}: {error} (log: {run.log})")
-            except Stopped:
+            self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
+            run.failed_file.unlink(missing_ok=True)
+            run.start(Started(job.overrides, self.command, commit(), today()), job.config)
+            failure = self._train_and_evaluate(run, lock)
+            self.current.discard(run)
+            if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
-            finally:
-                self.current.discard(run)
+            elif failure:
+                run.fail(failure)
+                self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
+            else:
+                self.say(f"{run.name}: {in_short(Record.read(run.score_file))}")
 
-    def _child(self, run: Run, command: list[str], lock: int) -> None:
-        """Run a command, its output appended to the log.
+    def _train_and_evaluate(self, run: Run, lock: int) -> Failure | None:
+        if not run.trained_file.exists():  # fairseq would add an update to a finished one
+            failure = self._child(run, train_command(run), lock)
+            if failure:
+                return failure
+            run.trained_file.touch()
+        evaluate = [sys.executable, "-m", "fairseq_collab.runs.evaluate", str(run.folder)]
+        return self._child(run, evaluate, lock)
 
-        Raises:
-            Failed: it ended badly, of itself.
-            Stopped: it was made to end.
-        """
+    def _child(self, run: Run, command: list[str], lock: int) -> Failure | None:
+        """Run a command, its output appended to the log; why it ended badly, if it did."""
         with run.log.open("a") as log:
             start = log.tell()
             # In a session of its own: Ctrl-C in a terminal reaches us alone, and we end the child.
@@ -103,10 +96,7 @@ class Worker:
                 child.terminate()
             status = child.wait()
             self.children.discard(child)
-        if self.stopping.is_set():
-            raise Stopped
-        if status:
-            raise Failed(why(run.log, start, status))
+        return why(run.log, start, status) if status else None
 
     def stop(self) -> None:
         """End what is running; nothing new starts."""
@@ -118,14 +108,6 @@ class Worker:
         """``NAME: epoch N``, for the runs that are being trained."""
         runs = sorted(self.current, key=lambda run: run.name)
         return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
-
-
-class Failed(Exception):
-    """A run failed."""
-
-    def __init__(self, failure: Failure):
-        super().__init__(f"{failure.verdict}: {failure.reason}")
-        self.failure = failure
 
 
 def in_short(record: Record) -> str:
