@@ -72,8 +72,8 @@ def _translated(run: Run) -> Record:
     if record is None:
         todo = f"give a run that has a {run.score_file.name}, or an output of fairseq-generate"
         raise UserError(f"not a finished run: {run.state()}", run.folder, todo)
-    missing = [name for name in ("bleu", "hypotheses", "reference") if not getattr(record, name)]
-    if record.bleu is None or missing:
+    needed = ("bleu", "hypotheses", "reference")
+    if missing := [name for name in needed if getattr(record, name) is None]:
         what = f"lacks {', '.join(missing)}"
         raise UserError(what, run.score_file, "give a run that translates")
     return record
