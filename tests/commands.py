@@ -22,14 +22,8 @@ USER_DIR = ("--user-dir", REPOSITORY / "fairseq_collab")
 
 SETTINGS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 #: What takes seconds to start in a new interpreter, nearly all for importing torch and fairseq.
-SLOW_TO_START = (
-    "fairseq-collab",
-    "fairseq-validate",
-    "fairseq-eval-lm",
-    "fairseq-generate",
-    "fairseq-hydra-train",
-)
-SLOW_TO_START += ("fairseq-interactive", "fairseq-preprocess", "fairseq-train")
+SLOW_TO_START = ("fairseq-collab", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train")
+SLOW_TO_START += ("fairseq-interactive", "fairseq-preprocess", "fairseq-train", "fairseq-validate")
 SLOW_TO_START += ("python", "torchrun")
 CLIENT = Path(__file__).with_name("warm") / "client.py"
 #: Read when an interpreter starts or torch is imported: what has others starts on its own.
