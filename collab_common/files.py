@@ -44,16 +44,9 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
 
 
 def _open(path: Path) -> BufferedReader:
-    if _is_gzip(path):
-        return BufferedReader(gzip.GzipFile(path))
-    return path.open("rb")
-
-
-def _is_gzip(path: Path) -> bool:
-    if path.suffix == ".gz":
-        return True
     with path.open("rb") as stream:
-        return stream.read(2) == GZIP  # never the start of UTF-8 text
+        zipped = path.suffix == ".gz" or stream.read(2) == GZIP  # never the start of UTF-8 text
+    return BufferedReader(gzip.GzipFile(path)) if zipped else path.open("rb")
 
 
 def count_lines(path: Path) -> int:
@@ -162,34 +155,44 @@ def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, 
     return content
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file with our pid in it; a second process is refused, not made to wait.
+class Busy(UserError):
+    """Another process has the lock."""
 
-    The kernel's lock decides, not the file's presence: it ends with the process that holds
-    it, however that process ends, so a stale lock file never has to be removed by hand.
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = False, keep: bool = False) -> Iterator[int]:
+    """Holds a lock file with our pid in it; yields its descriptor, for children to inherit.
+
+    The kernel's lock decides, not the file's presence: it ends with the last process that has the
+    descriptor, however that ends. So a stale lock file never has to be removed by hand, and a child
+    that outlives its killed parent still holds the lock.
+
+    Args:
+        wait: for the process that has it
+        keep: the file, afterwards: for locks that a child may hold longer than we do
+
+    Raises:
+        Busy: another process has it, and `wait` is false
     """
-    handle = _take_lock(path)
+    handle = _take_lock(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     try:
-        yield
+        yield handle
     finally:
-        path.unlink(missing_ok=True)
+        if not keep:
+            path.unlink(missing_ok=True)
         os.close(handle)
 
 
-def _take_lock(path: Path) -> int:
+def _take_lock(path: Path, kind: int) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, kind)
         except BlockingIOError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            raise UserError(
-                f"another process (pid {holder}) is at work here",
-                path,
-                "wait for it to end, or choose another --out",
-            ) from None
+            what = f"another process (pid {holder}) is at work here"
+            raise Busy(what, path, "wait for it to end, or choose another folder") from None
         if _is_same_file(handle, path):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode("ascii"))

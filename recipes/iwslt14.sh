@@ -5,8 +5,9 @@
 #   bash recipes/iwslt14.sh --pair en-de --method collab --key-dim 128
 #   bash recipes/iwslt14.sh --variant cased --out runs/iwslt14_cased
 #
-# Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise, 5 train, 6 average,
-# 7 translate, 8 score. Each is done whole or not at all; what is done is not done again.
+# Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise; 5 train, average, translate
+# and score: a run in OUT/runs, of configs/iwslt14.yaml; 6 to 8 the scores again. Each is done whole
+# or not at all; what is done is not done again, and `fairseq-collab table OUT/runs` shows the runs.
 #
 #   --pair S-T        de-en (default), en-de, it-en, en-it, en-fr
 #   --variant V       fairseq (default): as fairseq's script; cased: ordinary cased text;
@@ -22,8 +23,9 @@
 #   --average N       checkpoints to average (default: 5)
 #   --force           do the stages again, even where they are done
 #   --dry-run         print the commands of the stages, run none
-#   -- ...            whatever follows goes to fairseq-train (the smaller model of fairseq's own
-#                     recipe: -- --arch transformer_iwslt_de_en)
+#   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
+#                     (the smaller model of fairseq's own recipe: model.encoder_attention_heads=4
+#                     model.encoder_ffn_embed_dim=1024)
 #
 # The paper states early stopping, beam 5 and no length penalty. Ours: 10 epochs of patience, 100 at
 # most, the last 5 averaged.
@@ -37,9 +39,6 @@ method=vanilla
 parse_options "$@"
 set_up
 
-batches
-configured iwslt14
-model wmt_en_de fork_   # 8 heads, 2,048 wide feed-forward: base, unlike transformer_iwslt_de_en
-[ "$variant" != cased ] || subwords=sentencepiece
-
-all_stages iwslt14 "clean, tokenise, segment"
+choose_model fork_collab fork_concatenated vanilla   # base, unlike transformer_iwslt_de_en
+[ "$variant" != cased ] || own_overrides=(common_eval.post_process=sentencepiece)
+all_stages iwslt14 iwslt14 "clean, tokenise, segment"

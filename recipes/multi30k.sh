@@ -4,8 +4,9 @@
 #   bash recipes/multi30k.sh --dry-run                   every command, none of them run
 #   bash recipes/multi30k.sh --gpus 0 --method collab --key-dim 64
 #
-# Stages: 1 fetch, 2 extract, 3 check and segment, 4 binarise, 5 train, 6 average, 7 translate,
-# 8 score. Each is done whole or not at all; what is done is not done again.
+# Stages: 1 fetch, 2 extract, 3 check and segment, 4 binarise; 5 train, average, translate and
+# score: a run in OUT/runs, of configs/multi30k.yaml; 6 to 8 the scores again. Each is done whole or
+# not at all; what is done is not done again, and `fairseq-collab table OUT/runs` shows the runs.
 #
 #   --pair S-T        en-de (default), de-en, en-fr, fr-en
 #   --variant V       test2016 (default), test2017: the test set
@@ -20,7 +21,7 @@
 #   --average N       checkpoints to average (default: 5)
 #   --force           do the stages again, even where they are done
 #   --dry-run         print the commands of the stages, run none
-#   -- ...            whatever follows goes to fairseq-train
+#   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
 #
 # No paper: sizes and training are those of results/multi30k.md.
 set -euo pipefail
@@ -32,8 +33,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 parse_options "$@"
 set_up
 
-batches
-configured multi30k
-model multi30k
-
-all_stages multi30k_recipe "check, segment"
+choose_model collab concatenated
+all_stages multi30k multi30k_recipe "check, segment"

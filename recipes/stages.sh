@@ -1,12 +1,12 @@
 # What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
 #
-# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@", set_up,
-# batches, configured NAME and model, and then all_stages. What is trained and translated with stands
-# in configs/ alone.
+# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@", set_up and
+# choose_model, and then all_stages: four make the data, the fifth is a run, as of any sweep. What is
+# trained and translated with stands in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
-dry_run=no force=() source_options=() own=() extra=()
+dry_run=no force=() source_options=() own=() own_overrides=() extra=() cpu=()
 here=$PWD
 
 fail() {
@@ -61,6 +61,11 @@ parse_options() {
     whole_number --gpus "$gpus"
     [ -z "$averaged" ] || whole_number --average "$averaged"
     [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
+    local word
+    for word in "${extra[@]}"; do
+        [[ $word != -* ]] ||
+            fail "$word: what follows -- is overrides of configs/, such as optimization.max_update=5"
+    done
     [ "$stage" -ge 1 ] && [ "$stop_stage" -le 8 ] && [ "$stage" -le "$stop_stage" ] ||
         fail "--stage $stage --stop-stage $stop_stage: stages are 1 to 8"
 }
@@ -122,122 +127,82 @@ details() {
     "$python" "$@" --dry-run | sed 's/^/#   /'
 }
 
-# made NAME OPTIONS... -- COMMAND...: a stage that a command makes, whole or not at all.
-made() {
-    local name=$1
-    shift
-    call python -m data_prep.stages --out "$out" --name "$name" "${force[@]}" "$@"
+# choose_model CHOICES...: of configs/model/, the one that is called as --method, less its prefix; then
+# the run of stage 5, by the name that its sweep gives it, and its overrides.
+choose_model() {
+    local choice names=""
+    for choice in "$@"; do
+        [ "${choice#fork_}" = "$method" ] && break
+        names+="${names:+, }${choice#fork_}"
+        choice=""
+    done
+    [ -n "$choice" ] || fail "--method $method: one of $names"
+    run=model-$choice
+    overrides=("model=choice($choice)")
+    if [ "$method" != vanilla ]; then
+        key_dim=${key_dim:-$usual_key_dim}
+        run+=_key_dim-$key_dim
+        overrides+=("model.key_dim=choice($key_dim)")
+    elif [ -n "$key_dim" ]; then
+        fail "--key-dim: fairseq's own transformer has none"
+    fi
+    hardware
 }
 
-# Batches of so many GPUs in a paper, on $gpus of them: --update-freq makes up for the rest.
-batches() {
+# Batches of so many GPUs in a paper, on $gpus of them: update_freq makes up for the rest.
+hardware() {
     local ours=$((gpus > 0 ? gpus : 1))
     [ $((papers_batches % ours)) -eq 0 ] ||
         fail "--gpus $gpus: an update is $papers_batches batches; give a divisor of that"
-    hardware=(--update-freq $((papers_batches / ours)))
+    overrides+=("optimization.update_freq=[$((papers_batches / ours))]")
     if [ "$gpus" -eq 0 ]; then
-        hardware+=(--cpu --num-workers 0)
+        cpu=(--cpu)
+        overrides+=(common.cpu=true common.fp16=false dataset.num_workers=0)   # no fp16 on a CPU
     else
-        hardware+=(--distributed-world-size "$gpus")
+        overrides+=("distributed_training.distributed_world_size=$gpus")
     fi
 }
 
-# settings SECTIONS FILE...: what files of configs/ say in these sections, as options of fairseq's
-# commands, a word a line. Without Python: a dry run needs no environment. What depends on the machine
-# or stands elsewhere (SKIPPED) is left out.
-settings() {
-    awk -v wanted=" $1 " -v skipped=" _name keep_last_epochs save_dir update_freq user_dir " '
-        { sub(/[ \t]*#.*/, "") }
-        /^[a-z0-9_]+:$/ { section = substr($0, 1, length($0) - 1) }
-        { chosen = section == "defaults" && sub(/^  - /, "  ") }
-        /^(  )?[a-z0-9_]+: / {
-            key = substr($1, 1, length($1) - 1)
-            value = substr($0, index($0, ": ") + 2)
-            place = /^[a-z_]/ ? "model" : chosen ? key : section   # configs/model/: no sections
-            gsub(/[][]/, "", value)   # a list of one
-            if (!index(wanted, " " place " ") || index(skipped, " " key " ")) next
-            if (value == "null" || value == "false") next
-            gsub(/_/, "-", key)
-            print "--" key
-            if (value != "true") print value
-        }' "${@:2}"
+# all_stages CORPUS MODULE WHAT: of configs/CORPUS.yaml and data_prep.MODULE; WHAT its third stage does.
+all_stages() {
+    if begin 1 "fetch"; then data "$2" fetch; fi
+    if begin 2 "extract"; then data "$2" extract; fi
+    if begin 3 "$3"; then data "$2" text; fi
+    if begin 4 "binarise"; then data "$2" binarise; fi
+    if begin 5 "train, average, translate, score"; then train "$1"; fi
+    [ "$stop_stage" -gt 5 ] || return 0
+    [ "$dry_run" = yes ] || [ -d "$out/runs" ] || fail "$out/runs: is not there yet; do stage 5 first"
+    printf '\n== stages 6 to 8: the scores\n'
+    if [ "$stage" -gt 5 ] && [ "${#force[@]}" -gt 0 ]; then
+        call fairseq-collab score "$out/runs/$run"   # again
+    else
+        call fairseq-collab score "$out/runs"   # where they are missing
+    fi
 }
 
-# configured NAME: `training` and `generation` of configs/data/NAME.yaml and configs/train/NAME.yaml,
-# the subwords that are joined, and how many checkpoints are averaged.
-configured() {
-    local files=(configs/base.yaml "configs/data/$1.yaml" "configs/train/$1.yaml") word
-    local sections="common criterion optimizer lr_scheduler model optimization dataset checkpoint"
-    training=()
-    while IFS= read -r word; do
-        [ "$word" = --gen-subset ] && { IFS= read -r word; continue; }
-        [ "$word" = --fp16 ] && [ "$gpus" -eq 0 ] && continue   # fairseq has none on a CPU
-        training+=("$word")
-    done < <(settings "$sections" "${files[@]}")
-    mapfile -t generation < <(settings generation "${files[@]}")
-    generation+=(--max-tokens "$(value max_tokens "${files[@]}")")
-    subwords=$(value post_process "${files[@]}")
-    averaged=${averaged:-$(value keep_last_epochs "${files[@]}")}
-}
-
-# value KEY FILE...: the last that files of configs/ say of it.
-value() {
-    sed -n "s/^ *$1: *\([^ #]*\).*/\1/p" "${@:2}" | tail -n 1
-}
-
-# model SIZE [fork_]: --method and --key-dim as fairseq's options, those of configs/model/; with fork_
-# the choices of the papers' code, and fairseq's own transformer (vanilla) beside them.
-model() {
-    local size=$1 file=configs/model/${2:-}$method.yaml options
-    if [ "$method" = vanilla ] && [ -n "${2:-}" ]; then
-        [ -z "$key_dim" ] || fail "--key-dim: fairseq's own transformer has none"
-        architecture=(--arch "transformer_$size")
+# train CORPUS: the run, in OUT/runs. Given again, it goes on.
+train() {
+    if [ -e "$out/train" ] || [ -e "$out/.train.unfinished" ]; then
+        former_training "configs/data/$1.yaml"
         return
     fi
-    case $method in
-        collab | concatenated) ;;
-        *) fail "--method $method: ${2:+vanilla, }collab or concatenated" ;;
-    esac
-    mapfile -t options < <(settings model "$file")
-    architecture=(
-        --arch "$(value _name "$file")_$size" --key-dim "${key_dim:-$usual_key_dim}" "${options[@]}"
-    )
+    [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/$run"
+    call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${overrides[@]}" \
+        "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
+        ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${own_overrides[@]}" "${extra[@]}"
 }
 
-# all_stages MODULE WHAT: of the corpus of data_prep.MODULE; WHAT its third stage does to the text.
-all_stages() {
-    if begin 1 "fetch"; then data "$1" fetch; fi
-    if begin 2 "extract"; then data "$1" extract; fi
-    if begin 3 "$2"; then data "$1" text; fi
-    if begin 4 "binarise"; then data "$1" binarise; fi
-    train_to_score
-}
-
-# Stages 5 to 8, the same everywhere, with architecture, training, generation and subwords as
-# `model` and `configured` have set them.
-train_to_score() {
-    local cpu=()
-    [ "$gpus" -gt 0 ] || cpu=(--cpu --num-workers 0)
-    if begin 5 "train"; then
-        made train --after data --resume -- \
-            fairseq-train "$out/data" --user-dir fairseq_collab --save-dir '{}' \
-            "${architecture[@]}" "${training[@]}" "${hardware[@]}" \
-            --keep-last-epochs "$averaged" --log-format simple --log-file '{}/train.log' \
-            "${extra[@]}"
-    fi
-    if begin 6 "average the last $averaged epochs"; then
-        made average --after train -- \
-            fairseq-collab average --last "$averaged" "$out/train" --output '{}/average.pt'
-    fi
-    if begin 7 "translate the test set"; then
-        made translation --after data --after average --stdout generation.txt -- \
-            fairseq-generate "$out/data" --user-dir fairseq_collab \
-            --path "$out/average/average.pt" --gen-subset test \
-            "${generation[@]}" --remove-bpe "$subwords" "${cpu[@]}"
-    fi
-    if begin 8 "score"; then
-        made score --after data --after translation -- \
-            python -m fairseq_collab.runs.recipe_score "$out/translation/generation.txt" \
-            --data "$out/data" --json '{}/score.json'
-    fi
+# former_training FILE: of version 0.1.0, in OUT/train and OUT/average: it is not done again but becomes a
+# run, translated as FILE says.
+former_training() {
+    local average=$out/average/average.pt
+    [ -e "$average" ] || fail "$out/train: a training of version 0.1.0 that is not averaged; finish" \
+        "it with that version, or give another --out"
+    local name chosen=()
+    for name in beam lenpen; do
+        # shellcheck disable=SC2207  # an option and its value
+        chosen+=($(sed -n "s/^  $name: \([0-9.]*\).*/--set generation.$name=\1/p" "$1"))
+    done
+    call fairseq-collab score "$average" --run "$out/runs/former" --data "$out/data" "${chosen[@]}" \
+        "${cpu[@]}"
 }

@@ -4,8 +4,9 @@
 #   bash recipes/tatoeba.sh --dry-run                    every command, none of them run
 #   bash recipes/tatoeba.sh --variant split --from DIR   train, valid, test (.en.gz, .de.gz) in DIR
 #
-# Stages: 1 fetch, 2 extract, 3 check, split and segment, 4 binarise, 5 train, 6 average,
-# 7 translate, 8 score. Each is done whole or not at all; what is done is not done again.
+# Stages: 1 fetch, 2 extract, 3 check, split and segment, 4 binarise; 5 train, average, translate
+# and score: a run in OUT/runs, of configs/tatoeba.yaml; 6 to 8 the scores again. Each is done whole
+# or not at all; what is done is not done again, and `fairseq-collab table OUT/runs` shows the runs.
 #
 #   --pair S-T        en-de (default), de-en
 #   --variant V       opus (default): OPUS' release of 2023-04-12, split here; split: your own sets
@@ -19,7 +20,7 @@
 #   --average N       checkpoints to average (default: 5)
 #   --force           do the stages again, even where they are done
 #   --dry-run         print the commands of the stages, run none
-#   -- ...            whatever follows goes to fairseq-train
+#   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
 #
 # No paper: the training is that of configs/train/tatoeba.yaml, which is not tuned.
 set -euo pipefail
@@ -31,8 +32,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 parse_options "$@"
 set_up
 
-batches
-configured tatoeba
-model multi30k
-
-all_stages tatoeba "check, split, segment"
+choose_model collab concatenated
+all_stages tatoeba tatoeba "check, split, segment"

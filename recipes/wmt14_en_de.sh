@@ -5,8 +5,9 @@
 #   bash recipes/wmt14_en_de.sh --variant google --from DIR --method collab --key-dim 128
 #   bash recipes/wmt14_en_de.sh --stop-stage 4           the data only
 #
-# Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise, 5 train, 6 average,
-# 7 translate, 8 score. Each is done whole or not at all; what is done is not done again.
+# Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise; 5 train, average, translate
+# and score: a run in OUT/runs, of configs/wmt14.yaml; 6 to 8 the scores again. Each is done whole
+# or not at all; what is done is not done again, and `fairseq-collab table OUT/runs` shows the runs.
 #
 #   --variant V       wmt14 (default): newstest2013 validates; fairseq: what fairseq's script makes
 #                     with --icml17; google: Google's ready-made wmt16_en_de, which the paper uses
@@ -22,7 +23,7 @@
 #   --average N       checkpoints to average (default: 5)
 #   --force           do the stages again, even where they are done
 #   --dry-run         print the commands of the stages, run none
-#   -- ...            whatever follows goes to fairseq-train
+#   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
 #
 # The paper's code does not state the number of updates, averaging, beam and length penalty:
 # 100,000, the last 5 epochs, 4 and 0.6 are ours.
@@ -35,8 +36,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 parse_options "$@"
 set_up
 
-batches
-configured wmt14
-model wmt_en_de fork_
-
-all_stages wmt14 "clean, tokenise, segment"
+choose_model fork_collab fork_concatenated vanilla
+all_stages wmt14 wmt14 "clean, tokenise, segment"

@@ -292,7 +292,7 @@ MUTANTS = [
     ),
     Mutant(
         "one process a run",
-        RUN,
+        "collab_common/files.py",
         "fcntl.LOCK_EX | (0 if wait",
         "fcntl.LOCK_SH | (0 if wait",
         (RUNS, "-k", "kept_off"),

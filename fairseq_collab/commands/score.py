@@ -25,7 +25,6 @@ from fairseq_collab.metrics.bleu import Score, score, summary
 from fairseq_collab.runs.evaluate import check_test_set, evaluate
 from fairseq_collab.runs.existing import make_run
 from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
-from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, find_runs
 from fairseq_collab.runs.translations import System, examples, read_system
 
@@ -93,7 +92,10 @@ def main(argv: list[str]) -> int:
         found = find_runs(path.resolve() for path in args.what)
         runs = [run.for_subset(args.gen_subset) for run in found]
         alone = len(args.what) == 1 and Run(args.what[0]).config_file.exists()
-        return score_alone(runs[0], args) if alone else score_runs(runs, args)
+        if not alone:
+            return score_runs(runs, args)
+        score_run(runs[0], args, again=True)
+        return 0
     if len(args.what) > 1:
         parser.error("give one output of fairseq-generate, or runs")
     if args.gen_subset:
@@ -129,16 +131,6 @@ def score_checkpoint(
     with run.locked():
         make_run(run, args.what[0], args.data, chosen, args.cpu, command)
     score_run(run, args, again=False)
-    return 0
-
-
-def score_alone(run: Run, args: argparse.Namespace) -> int:
-    """Score one run, again if it has scores.
-
-    Raises:
-        UserError: it cannot be scored.
-    """
-    score_run(run, args, again=True)
     return 0
 
 
@@ -178,14 +170,8 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         show({"perplexity": record.perplexity}, "\n".join(lines), None, None, args, name)
         return
     system = read_system(run.folder, subset=run.subset)
-    result = score_of(record)
+    result = Score(**{field.name: system.facts[field.name] for field in fields(Score)})
     show(asdict(result), summary(result), system, run.generation, args, name)
-
-
-def score_of(record: Record) -> Score:
-    """The part of a record that is printed of a translation."""
-    values = asdict(record)
-    return Score(**{field.name: values[field.name] for field in fields(Score)})
 
 
 def show(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from collab_common.errors import UserError
+from collab_common.folder import MANIFEST, read_finished
+from fairseq_collab.runs.evaluate import manifest_hash
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.sweep import plan
 from fairseq_collab.runs.worker import work_off
@@ -38,6 +42,26 @@ def main(argv: list[str]) -> int:
         for run in runs:
             print(f"{run.verdict():10} {run.folder}")
         return 0
+    check_data({run: Path(job.config.task.data) for run, job in runs.items()})
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
+
+
+def check_data(folders: Mapping[Run, Path]) -> None:
+    """Train on what made a data folder has put there, and take no scores for those on other data.
+
+    Raises:
+        UserError: a folder is not there, is no longer what its manifest says, or was made again
+            since a run was scored on it.
+    """
+    for data in set(folders.values()):
+        if not data.is_dir():
+            raise UserError("there is no such folder", data, "give task.data=FOLDER")
+        if (data / MANIFEST).exists():
+            read_finished(data)
+    for run, data in folders.items():
+        score = run.score()
+        if score and score.data_sha256 not in (None, manifest_hash(data)):
+            todo = "give another folder, or remove this one"
+            raise UserError(f"was scored on other text than that of {data} now", run.folder, todo)

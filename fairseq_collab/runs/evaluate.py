@@ -64,11 +64,16 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
     """
     config = run.config()
     task, subset = task_of(config), check_test_set(run)
-    data = Path(config.task.data)
+    data, started, arch = Path(config.task.data), run.started(), config.model["_name"]
     found: Facts = {
         "task": task,
         "run": run.name,
-        **identity(run, config),
+        "method": started.overrides.get("method") or started.overrides.get("model", arch),
+        "arch": arch,
+        "seed": config.common.seed,
+        "overrides": started.overrides,
+        "command": started.command,
+        "trained_at_commit": started.commit,
         "data": data.name,
         "data_sha256": manifest_hash(data),
         "subset": subset,
@@ -123,35 +128,13 @@ def check_test_set(run: Run) -> str:
     raw = data / "raw"
     if not (raw / f"{subset}.{target}").is_file():
         there = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
-        raise UserError(
-            f"there is no raw/{subset}.{target}",
-            where=data,
-            todo=f"give a test set that is there ({there})" if there else "prepare the data again",
-        )
+        todo = f"give a test set that is there ({there})" if there else "prepare the data again"
+        raise UserError(f"there is no raw/{subset}.{target}", data, todo)
     pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
     if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
-        raise UserError(
-            f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}",
-            where=data,
-            todo="prepare the data again, with this test set",
-        )
+        what = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
+        raise UserError(what, data, "prepare the data again, with this test set")
     return subset
-
-
-def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> float | None:
-    """Run ``fairseq-generate``.
-
-    Returns:
-        Sentences a second by its own clock.
-    """
-    task, generation, subwords = config.task, config.generation, config.common_eval.post_process
-    words = [
-        *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
-        *("--path", run.average, "--gen-subset", subset),
-        *("--beam", generation.beam, "--lenpen", generation.lenpen),
-        *(["--remove-bpe", subwords] if subwords else []),
-    ]
-    return decoding_speed(fairseq("generate", run, config, lock, run.generation, words))
 
 
 # ---- evaluation by task --------------------------------------------------------------------------
@@ -159,12 +142,17 @@ def translate(run: Run, config: DictConfig, subset: str, lock: int | None) -> fl
 
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
-    speed = translate(run, config, subset, lock)
-    found = translation_scores(run.generation, Path(config.task.data), subset, config.task)
-    generation = config.generation
+    task, generation, subwords = config.task, config.generation, config.common_eval.post_process
+    words = [
+        *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
+        *("--path", run.average, "--gen-subset", subset),
+        *("--beam", generation.beam, "--lenpen", generation.lenpen),
+        *(["--remove-bpe", subwords] if subwords else []),
+    ]
+    log = fairseq("generate", run, config, lock, run.generation, words)
     return {
-        **found,
-        "sentences_per_second": speed,
+        **translation_scores(run.generation, Path(task.data), subset, task),
+        "sentences_per_second": decoding_speed(log),
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
     }
@@ -230,24 +218,6 @@ EVALUATORS: dict[Task, Callable[[Run, DictConfig, str, int | None], Facts]] = {
     "summarization": summarization,
     "language_modeling": language_modeling,
 }
-
-
-# ---- what a run is -------------------------------------------------------------------------------
-
-
-def identity(run: Run, config: DictConfig) -> Facts:
-    """What the run is, in a table's terms."""
-    started = run.started()
-    arch = config.model["_name"]
-    chosen = started.overrides
-    return {
-        "method": chosen.get("method") or chosen.get("model", arch),
-        "arch": arch,
-        "seed": config.common.seed,
-        "overrides": chosen,
-        "command": started.command,
-        "trained_at_commit": started.commit,
-    }
 
 
 def manifest_hash(data: Path) -> str | None:

@@ -42,19 +42,13 @@ def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
         if match:
             found.setdefault(int(match[1]), match[2])
     if not found:
-        raise UserError(
-            f"no hypotheses (lines that start with {kind}-) in it",
-            where=path,
-            todo="give the output of fairseq-generate, run without --quiet",
-        )
+        what = f"no hypotheses (lines that start with {kind}-) in it"
+        raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
     missing = set(range(max(found) + 1)) - found.keys()
     if missing:
-        raise UserError(
-            f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})",
-            where=path,
-            todo="generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
-            "drops sentences)",
-        )
+        what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})"
+        todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
+        raise UserError(what, path, f"{todo}drops sentences)")
     return [found[i] for i in range(len(found))]
 
 

@@ -45,10 +45,8 @@ def reparametrized(folder: Path) -> list[Facts]:
     """
     found = []
     for path in sorted(folder.glob("*/score.json")):
-        named, losses = (
-            _FOLDER.fullmatch(path.parent.name),
-            entries(path.parent / "valid.log", "valid"),
-        )
+        named = _FOLDER.fullmatch(path.parent.name)
+        losses = entries(path.parent / "valid.log", "valid")
         if not named:
             continue
         if not losses:
@@ -83,29 +81,33 @@ def language_model(folder: Path) -> Facts:
     counts = str(options.get("heads_in_decoder") or options["decoder_attention_heads"]).split(",")
     if len(counts) == 1:
         counts *= options["decoder_layers"]
-    logs = {subset: folder / f"{subset}.log" for subset in ("valid", "test")}
-    texts = {subset: "\n".join(read_lines(log)) for subset, log in logs.items()}
-    perplexities = {subset: perplexity(text) for subset, text in texts.items()}
-    commands = {subset: _COMMAND.search(text) for subset, text in texts.items()}
-    sizes = {subset: _PARAMETERS.search(text) for subset, text in texts.items()}
-    for subset, log in logs.items():
-        if not (perplexities[subset] and commands[subset] and sizes[subset]):
-            todo = "remove it and measure again"
-            raise UserError("no result of fairseq-eval-lm in it", log, todo)
-    parameters = sizes["test"]
-    assert parameters
+    model = folder / "model.pt"
+    logs = {subset: measured(folder / f"{subset}.log", model) for subset in ("valid", "test")}
     return {
         "method": folder.name,
         "heads_by_site": {"decoder": [int(count) for count in counts]},
-        "parameters": int(parameters[1].replace(",", "")),
-        "perplexity": perplexities,
+        "parameters": logs["test"]["parameters"],
+        "perplexity": {subset: log["perplexity"] for subset, log in logs.items()},
         "seed": state["common"]["seed"],
         "command": "\n".join(read_lines(folder / "command")).strip(),
-        "measured": {
-            subset: without_model(found[1], folder / "model.pt")
-            for subset, found in commands.items()
-            if found
-        },
+        "measured": {subset: log["command"] for subset, log in logs.items()},
+    }
+
+
+def measured(log: Path, model: Path) -> Facts:
+    """What a log of ``fairseq-eval-lm`` says, below the command that the recipe wrote there.
+
+    Raises:
+        UserError: it cannot be read, or there is no result in it.
+    """
+    text = "\n".join(read_lines(log))
+    found, command, size = perplexity(text), _COMMAND.search(text), _PARAMETERS.search(text)
+    if not (found and command and size):
+        raise UserError("no result of fairseq-eval-lm in it", log, "remove it and measure again")
+    return {
+        "perplexity": found,
+        "command": without_model(command[1], model),
+        "parameters": int(size[1].replace(",", "")),
     }
 
 

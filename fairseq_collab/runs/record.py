@@ -1,8 +1,7 @@
 """What a run's files say, typed: ``score.json``, ``started.json`` and ``failed.json``.
 
 A record is flat JSON with the names of its fields.  A file is checked when it is read: what is
-missing or of another type is named.  Records of version 1, which were all of translations, are read
-through :func:`_converted`.
+missing or of another type is named.  Records of version 1 are read, too (:meth:`Record.of`).
 """
 
 from __future__ import annotations
@@ -155,8 +154,9 @@ class Record:
             UserError: it is not a whole record.
         """
         version = content.get("version") if isinstance(content, dict) else None
-        if version == 1:
-            content = _converted(content, where.parent.name)
+        if version == 1:  # all were of translations; the fields have kept their names
+            content = {"run": where.parent.name, **content, "task": "translation"}
+            content["version"] = SCORE_VERSION
         elif version != SCORE_VERSION:
             raise UserError(f"version {version}, not {SCORE_VERSION}", where, AGAIN)
         return parse(cls, content, where, AGAIN)
@@ -164,11 +164,6 @@ class Record:
     def write(self, path: Path) -> None:
         """Write the record, whole or not at all."""
         files.write_json(path, dataclasses.asdict(self))
-
-
-def _converted(content: dict[str, Any], run: str) -> dict[str, Any]:
-    """Version 1 as version 2: its fields have kept their names."""
-    return {"run": run, **content, "version": SCORE_VERSION, "task": "translation"}
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,9 @@ sets of its data folder (``fairseq-collab score RUN --gen-subset SUBSET``), whic
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +36,7 @@ from yaml import YAMLError
 
 from collab_common import files
 from collab_common.errors import UserError
+from collab_common.files import locked
 from fairseq_collab.runs import record
 from fairseq_collab.runs.record import Failure, Record, Started
 
@@ -47,10 +46,6 @@ Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
 _MODEL = ("averaged", "train_updates", "valid_loss")
 #: A test set is part of files' names.
 _SUBSET = re.compile(r"\w[\w.-]*")
-
-
-class Busy(UserError):
-    """Another process works on the run."""
 
 
 class Run:
@@ -89,11 +84,8 @@ class Run:
         if subset is None:
             return self
         if not _SUBSET.fullmatch(subset):
-            raise UserError(
-                f"{subset!r} is no name of a test set",
-                where="--gen-subset",
-                todo="give one of the data folder, such as test1",
-            )
+            todo = "give one of the data folder, such as test1"
+            raise UserError(f"{subset!r} is no name of a test set", "--gen-subset", todo)
         own = OmegaConf.select(self.config(), "dataset.gen_subset")
         return Run(self.folder, None if subset == own else subset)
 
@@ -106,11 +98,8 @@ class Run:
         try:
             config = OmegaConf.load(self.config_file)
         except FileNotFoundError as error:
-            raise UserError(
-                "not a run: it has no config.yaml",
-                where=self.folder,
-                todo="give a folder that fairseq-collab sweep made",
-            ) from error
+            todo = "give a folder that fairseq-collab sweep made"
+            raise UserError("not a run: it has no config.yaml", self.folder, todo) from error
         except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"cannot be read: {reason}", where=self.config_file) from error
@@ -206,41 +195,22 @@ class Run:
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
-        for key in sorted(saved.keys() | asked.keys()):
-            if key == "scoring._name" and key not in saved:  # of an earlier version
-                continue
+        of_later_versions = {"scoring._name"} - saved.keys()
+        for key in sorted((saved.keys() | asked.keys()) - of_later_versions):
             if saved.get(key) != asked.get(key):
-                raise UserError(
-                    f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for",
-                    where=self.folder,
-                    todo="give another folder, or remove this one",
-                )
+                what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
+                raise UserError(what, self.folder, "give another folder, or remove this one")
 
-    @contextlib.contextmanager
-    def locked(self, wait: bool = False) -> Iterator[int]:
-        """Keep all others off the run; yields a file descriptor for children to inherit.
+    def locked(self, wait: bool = False) -> AbstractContextManager[int]:
+        """Keep all others off the run; gives a file descriptor for children to inherit.
 
-        The lock is the kernel's: it is gone when the last process that has the descriptor is, even
-        if that was killed.  So a training that outlives its killed parent still holds it.
+        So a training that outlives its killed parent still holds the run.
 
         Raises:
-            Busy: someone else has it, and ``wait`` is false.
+            Busy: another process works on it, and ``wait`` is false.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.lock_file, "a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError as error:
-                lock.seek(0)
-                raise Busy(
-                    f"process {lock.read().strip() or 'unknown'} works on it",
-                    where=self.folder,
-                    todo="wait for it, or end it",
-                ) from error
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            yield lock.fileno()
+        return locked(self.lock_file, wait=wait, keep=True)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -266,9 +236,7 @@ def runs_under(folder: Path) -> list[Run]:
         return [Run(folder)]
     found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
     if not found:
-        raise UserError(
-            "no runs in it", where=folder, todo="give the --out folder of fairseq-collab sweep"
-        )
+        raise UserError("no runs in it", folder, "give the --out folder of fairseq-collab sweep")
     return found
 
 

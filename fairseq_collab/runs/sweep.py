@@ -48,18 +48,13 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
     """
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
     if hydra.__version__.startswith(("1.0.", "1.1.")):
-        raise UserError(
-            f"sweeps and configs/ need Hydra 1.2 or later; this is {hydra.__version__}",
-            todo="pip install -c constraints.txt hydra-core",
-        )
+        what = f"sweeps and configs/ need Hydra 1.2 or later; this is {hydra.__version__}"
+        raise UserError(what, todo="pip install -c constraints.txt hydra-core")
     if not config_file.is_file():
-        raise UserError("there is no such file", where=config_file)
+        raise UserError("there is no such file", config_file)
     if not config_file.is_relative_to(config_dir):
-        raise UserError(
-            f"not under the configuration folder {config_dir}",
-            where=config_file,
-            todo="give --config-dir",
-        )
+        what = f"not under the configuration folder {config_dir}"
+        raise UserError(what, config_file, "give --config-dir")
     name = str(config_file.relative_to(config_dir).with_suffix(""))
     register_fairseq_options()
     GlobalHydra.instance().clear()

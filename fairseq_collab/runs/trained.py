@@ -34,9 +34,7 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
     """
     own = Run(run.folder)
     if own.verdict() != "finished" and not run.trained_file.exists():
-        raise UserError(
-            f"is not trained: {own.state()}", where=run.folder, todo="finish it (sweep)"
-        )
+        raise UserError(f"is not trained: {own.state()}", run.folder, "finish it (sweep)")
     checkpoint = run.started().checkpoint
     if checkpoint is not None:
         return [Path(checkpoint).name]
@@ -117,13 +115,10 @@ def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> F
     validation = (entries(run.log, "valid") or validate(run, config, lock))[-1]
     nll = validation.get("valid_nll_loss")
     last = epochs[-1] if epochs else {}
+    # The median, since the first epoch after a resumption counts from there.
+    speeds = [float(entry["train_wps"]) for entry in epochs]
     return {
-        # The median, since the first epoch after a resumption counts from there.
-        "train_tokens_per_second": round(
-            statistics.median(float(entry["train_wps"]) for entry in epochs)
-        )
-        if epochs
-        else None,
+        "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
         "valid_loss": float(validation["valid_loss"]),

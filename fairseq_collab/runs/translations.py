@@ -70,27 +70,21 @@ def read_system(path: Path, reference: Path | None = None, subset: str | None = 
 def _translated(run: Run) -> Record:
     record = run.score() if run.verdict() == "finished" else None
     if record is None:
-        raise UserError(
-            f"not a finished run: {run.state()}",
-            where=run.folder,
-            todo=f"give a run that has a {run.score_file.name}, or an output of fairseq-generate",
-        )
-    missing = [name for name in ("bleu", "hypotheses", "reference") if not getattr(record, name)]
-    if record.bleu is None or missing:
-        raise UserError(
-            f"lacks {', '.join(missing)}", where=run.score_file, todo="give a run that translates"
-        )
+        todo = f"give a run that has a {run.score_file.name}, or an output of fairseq-generate"
+        raise UserError(f"not a finished run: {run.state()}", run.folder, todo)
+    needed = ("bleu", "hypotheses", "reference")
+    if missing := [name for name in needed if getattr(record, name) is None]:
+        what = f"lacks {', '.join(missing)}"
+        raise UserError(what, run.score_file, "give a run that translates")
     return record
 
 
 def _aligned(generation: Path, reference: Path) -> tuple[list[str], list[str]]:
     hypotheses, references = read_hypotheses(generation), read_lines(reference)
     if len(hypotheses) != len(references):
-        raise UserError(
-            f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}",
-            where=generation,
-            todo="give the --reference of the set that was translated",
-        )
+        what = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
+        todo = "give the --reference of the set that was translated"
+        raise UserError(what, generation, todo)
     return hypotheses, references
 
 
@@ -101,11 +95,9 @@ def _check_score(
     bleu, recorded = BLEU().corpus_score(hypotheses, [references]).score, record.bleu
     assert recorded is not None
     if abs(bleu - recorded) > TOLERANCE:
-        raise UserError(
-            f"BLEU {bleu:.2f} against {reference}, but the run recorded {recorded:.2f}",
-            where=generation,
-            todo="give the reference that it was scored with, or score the run again",
-        )
+        what = f"BLEU {bleu:.2f} against {reference}, but the run recorded {recorded:.2f}"
+        todo = "give the reference that it was scored with, or score the run again"
+        raise UserError(what, generation, todo)
 
 
 def manifest(data: Path) -> dict[str, Any]:

@@ -6,13 +6,14 @@ leaves them running, and whoever comes next waits for them (they hold their run'
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,10 +21,11 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from collab_common import files
+from collab_common.files import Busy
 from collab_common.provenance import commit, today
 from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
-from fairseq_collab.runs.run import Busy, Run
+from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.sweep import Job
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
@@ -32,10 +34,6 @@ _TAIL = 20_000  # bytes of a log that are looked at
 #: What a run's configuration says of how it is called, not how it is trained.
 OURS = ("method",)
 _POLL = 2.0  # seconds between looks at the logs
-
-
-class Stopped(Exception):
-    """The sweep was interrupted: no run failed."""
 
 
 class Worker:
@@ -58,36 +56,30 @@ class Worker:
             if self.stopping.is_set() or run.verdict() == "finished":
                 return
             self.current.add(run)
-            try:
-                self._start(run, job)
-                if not run.trained_file.exists():  # fairseq would add an update to a finished one
-                    self._child(run, train_command(run), lock)
-                    run.trained_file.touch()
-                module = "fairseq_collab.runs.evaluate"
-                self._child(run, [sys.executable, "-m", module, str(run.folder)], lock)
-                record = run.score()
-                assert record is not None
-                self.say(f"{run.name}: {in_short(record)}")
-            except Failed as error:
-                run.fail(error.failure)
-                self.say(f"{run.name}: {error} (log: {run.log})")
-            except Stopped:
+            self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
+            run.failed_file.unlink(missing_ok=True)
+            run.start(Started(job.overrides, self.command, commit(), today()), job.config)
+            failure = self._train_and_evaluate(run, lock)
+            self.current.discard(run)
+            if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
-            finally:
-                self.current.discard(run)
+            elif failure:
+                run.fail(failure)
+                self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
+            else:
+                self.say(f"{run.name}: {in_short(Record.read(run.score_file))}")
 
-    def _start(self, run: Run, job: Job) -> None:
-        self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
-        run.failed_file.unlink(missing_ok=True)
-        run.start(Started(job.overrides, self.command, commit(), today()), job.config)
+    def _train_and_evaluate(self, run: Run, lock: int) -> Failure | None:
+        if not run.trained_file.exists():  # fairseq would add an update to a finished one
+            failure = self._child(run, train_command(run), lock)
+            if failure:
+                return failure
+            run.trained_file.touch()
+        evaluate = [sys.executable, "-m", "fairseq_collab.runs.evaluate", str(run.folder)]
+        return self._child(run, evaluate, lock)
 
-    def _child(self, run: Run, command: list[str], lock: int) -> None:
-        """Run a command, its output appended to the log.
-
-        Raises:
-            Failed: it ended badly, of itself.
-            Stopped: it was made to end.
-        """
+    def _child(self, run: Run, command: list[str], lock: int) -> Failure | None:
+        """Run a command, its output appended to the log; why it ended badly, if it did."""
         with run.log.open("a") as log:
             start = log.tell()
             # In a session of its own: Ctrl-C in a terminal reaches us alone, and we end the child.
@@ -104,10 +96,7 @@ class Worker:
                 child.terminate()
             status = child.wait()
             self.children.discard(child)
-        if self.stopping.is_set():
-            raise Stopped
-        if status:
-            raise Failed(why(run.log, start, status))
+        return why(run.log, start, status) if status else None
 
     def stop(self) -> None:
         """End what is running; nothing new starts."""
@@ -119,14 +108,6 @@ class Worker:
         """``NAME: epoch N``, for the runs that are being trained."""
         runs = sorted(self.current, key=lambda run: run.name)
         return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
-
-
-class Failed(Exception):
-    """A run failed."""
-
-    def __init__(self, failure: Failure):
-        super().__init__(f"{failure.verdict}: {failure.reason}")
-        self.failure = failure
 
 
 def in_short(record: Record) -> str:
@@ -221,17 +202,18 @@ def _pass(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any, wait: bo
     busy: list[Run] = []
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         futures = {pool.submit(worker.do, run, job, wait): run for run, job in runs.items()}
+        left = set(futures)
         try:
-            while futures:
-                for future in [future for future in futures if future.done()]:
-                    run = futures.pop(future)
+            while left:
+                bar.set_postfix_str(worker.progress())
+                ended, left = concurrent.futures.wait(left, _POLL, FIRST_COMPLETED)
+                for future in ended:
+                    run = futures[future]
                     if isinstance(future.exception(), Busy):
                         busy.append(run)
-                        continue
-                    future.result()
-                    bar.update(run.verdict() == "finished")
-                bar.set_postfix_str(worker.progress())
-                worker.stopping.wait(_POLL if futures else 0)
+                    else:
+                        future.result()
+                        bar.update(run.verdict() == "finished")
         except BaseException:
             worker.stop()
             pool.shutdown(cancel_futures=True)

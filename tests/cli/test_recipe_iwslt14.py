@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from commands import succeed as command
 from data.corpus_archives import iwslt14
 from data.loopback import Server, serving
 from data.recipe_runs import (
     arguments,
     assert_same_results,
     environment,
-    hypotheses,
     killed,
     outputs,
     refuse,
+    scores,
     succeed,
+    trained,
 )
 
 from collab_common.files import locked
 
 pytestmark = pytest.mark.slow
 
-STAGES = ("original", "text", "data", "train", "average", "translation", "score")
+STAGES = ("original", "text", "data")
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +47,44 @@ def finished(archive: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
         server.cut_after = [1000]
         told = succeed("iwslt14", out, "--mirror", server.url)
         assert server.ranges == [None, "bytes=1000-"], "the connection that was cut is resumed"
-    assert "tokenised_bleu" in told
+    assert "== stages 6 to 8: the scores\nmodel-vanilla\nBLEU " in told
     return out
 
 
 def test_from_download_to_scores(finished: Path) -> None:
-    assert {path.name for path in finished.iterdir()} == {"archives", *STAGES}
-    score = json.loads((finished / "score" / "score.json").read_text())
-    assert score["sentences"] == 30 == len(hypotheses(finished))
-    assert score["languages"] == ["de", "en"]
-    assert {"bleu", "compound_split_bleu", "tokenised_bleu", "chrf"} <= score.keys()
-    assert "tok:13a" in score["bleu_signature"]
-    assert "compounds:split" in score["compound_split_signature"]
+    assert {path.name for path in finished.iterdir()} == {"archives", *STAGES, "runs"}
+    score = scores(finished)
+    assert (score.sentences, score.languages) == (30, ["de", "en"])
+    assert score.averaged == ["checkpoint2.pt", "checkpoint3.pt"]
+    assert score.tokenised_bleu is not None
+    assert "tok:13a" in str(score.bleu_signature)
+    assert "compounds:split" in str(score.compound_split_signature)
+    assert (score.method, score.arch) == ("vanilla", "transformer")
+    table = ("fairseq-collab", "table", finished / "runs", "--x", "none", "--against", "none")
+    assert "| vanilla " in command(*table)
+
+
+def test_a_training_of_an_earlier_version_becomes_a_run(finished: Path, tmp_path: Path) -> None:
+    """What its stages 5 and 6 have left is not trained again; half of that is refused."""
+    (tmp_path / "data").symlink_to(finished / "data")
+    (tmp_path / "train").mkdir()
+    error = refuse("iwslt14", tmp_path, "--stage", 5, status=2)
+    assert "a training of version 0.1.0 that is not averaged; finish it with that version" in error
+    (tmp_path / "average").mkdir()
+    shutil.copy(trained(finished).average, tmp_path / "average")
+    succeed("iwslt14", tmp_path, "--stage", 5)
+    assert trained(tmp_path).name == "former"
+    assert scores(tmp_path).bleu == scores(finished).bleu
 
 
 def test_second_call_has_nothing_to_do(finished: Path) -> None:
     before = {stage: outputs(finished, stage) for stage in STAGES}
+    score = trained(finished).score_file.read_bytes()
     told = succeed("iwslt14", finished, "--from", finished / "archives")
     assert told.count("is up to date, nothing to do") == len(STAGES)
+    assert "1 runs: 1 finished, 0 to do" in told
     assert {stage: outputs(finished, stage) for stage in STAGES} == before
+    assert trained(finished).score_file.read_bytes() == score
 
 
 def test_other_options_are_refused(finished: Path) -> None:
@@ -71,31 +93,42 @@ def test_other_options_are_refused(finished: Path) -> None:
     assert "give --force to rebuild it, or choose another --out" in error
 
 
-def test_changed_input_is_refused(finished: Path, tmp_path: Path) -> None:
-    """A stage does not start from files that are not what an earlier stage made."""
-    for stage in ("data", "average"):
-        (tmp_path / stage).mkdir()
-        for path in (finished / stage).rglob("*.*"):
-            target = tmp_path / path.relative_to(finished)
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(path.read_bytes())
-    (tmp_path / "data" / "dict.en.txt").write_text("other 1\n")
-    error = refuse("iwslt14", tmp_path, "--stage", 7, "--stop-stage", 7)
+def test_changed_data_are_refused(finished: Path, tmp_path: Path) -> None:
+    """Nothing is trained on files that are not what made the folder; nor are its scores taken."""
+    shutil.copytree(finished / "data", tmp_path / "data")
+    dictionary, manifest = tmp_path / "data" / "dict.en.txt", tmp_path / "data" / "manifest.json"
+    before = dictionary.read_text()
+    dictionary.write_text("other 1\n")
+    error = refuse("iwslt14", tmp_path, "--stage", 5)
     assert "data: no longer what its manifest says (dict.en.txt: changed)" in error
+    assert not (tmp_path / "runs").exists()
+    dictionary.write_text(before)
+    run = tmp_path / "runs" / trained(finished).name
+    run.mkdir(parents=True)
+    shutil.copy(trained(finished).score_file, run)
+    content = json.loads(manifest.read_text())
+    del content["outputs"]["dict.de.txt"]
+    manifest.write_text(json.dumps(content))
+    error = refuse("iwslt14", tmp_path, "--stage", 5)
+    assert f"{run}: was scored on other text than that of {tmp_path}/data now; give" in error
 
 
 def test_two_instances(finished: Path) -> None:
     with locked(finished / ".lock"):
-        for stage in (1, 2, 5):
+        for stage in (1, 2):
             stages = ("--stage", stage, "--stop-stage", stage)
             error = refuse("iwslt14", finished, *stages, "--from", finished / "archives")
             assert f"another process (pid {os.getpid()}) is at work here" in error
 
 
 def test_missing_stage(tmp_path: Path) -> None:
-    for stage, missing in ((2, "archives/de-en.tgz"), (3, "original"), (4, "text"), (6, "train")):
+    for stage, missing in ((2, "archives/de-en.tgz"), (3, "original"), (4, "text")):
         error = refuse("iwslt14", tmp_path, "--stage", stage, "--stop-stage", stage)
         assert f"{tmp_path}/{missing}: is not there yet" in error
+    error = refuse("iwslt14", tmp_path, "--stage", 5)
+    assert f"{tmp_path}/data: there is no such folder" in error
+    error = refuse("iwslt14", tmp_path, "--stage", 6, status=2)
+    assert f"{tmp_path}/runs: is not there yet; do stage 5 first" in error
 
 
 @pytest.fixture
@@ -106,7 +139,7 @@ def server(archive: bytes) -> object:
 
 
 def test_killed_in_every_stage(finished: Path, server: Server, tmp_path: Path) -> None:
-    """Each is killed when its work is done but not recorded; training, in the middle, too."""
+    """Those of the data when their work is done but not recorded; training in the middle."""
     out = tmp_path / "out"
 
     def only(stage: int) -> tuple[object, ...]:
@@ -120,33 +153,34 @@ def test_killed_in_every_stage(finished: Path, server: Server, tmp_path: Path) -
         if stage == 2:
             succeed("iwslt14", out, *only(1))
             assert server.ranges == [None, "bytes=1000-"]
-        if name == "train":
-            kill_training(out)
         killed(tmp_path, "iwslt14", out, *only(stage), at="collab_common.folder:_write_manifest")
         assert not (out / name).exists()
         succeed("iwslt14", out, *only(stage))
         assert {done: outputs(out, done) for done in before} == before, "nothing else is redone"
+    kill_training(out)
+    succeed("iwslt14", out, "--stage", 5)
     assert_same_results(out, finished)
-    assert {path.name for path in out.iterdir()} == {"archives", *STAGES}, "no leftovers"
+    assert {path.name for path in out.iterdir()} == {"archives", *STAGES, "runs"}, "no leftovers"
 
 
 def kill_training(out: Path) -> None:
-    """SIGKILL to the whole recipe when the first checkpoint is there."""
+    """SIGKILL to the recipe and its sweep when the first checkpoint is there."""
     process = subprocess.Popen(
-        arguments("iwslt14", out, "--stage", 5, "--stop-stage", 5),
+        arguments("iwslt14", out, "--stage", 5),
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    first = out / ".train.unfinished" / "checkpoint1.pt"
+    run = out / "runs" / "model-vanilla"
+    first = run / "checkpoints" / "checkpoint1.pt"
     end = time.monotonic() + 600
     while not first.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert first.exists()
-    assert not (out / "train").exists()
+    assert not (run / "score.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +190,8 @@ def kill_training(out: Path) -> None:
         (["--stage", "x"], "--stage: 'x' is no whole number"),
         (["--variety", "x"], "--variety: unknown option"),
         (["--gpus", "3"], "an update is 1 batches; give a divisor"),
-        (["--method", "best"], "--method best: vanilla, collab or concatenated"),
+        (["--method", "best"], "--method best: one of collab, concatenated, vanilla"),
+        (["--", "--max-epoch=1"], "--max-epoch=1: what follows -- is overrides of configs/"),
         (["--out"], "--out: unknown option, or one without its value"),
     ],
 )
@@ -169,17 +204,17 @@ def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
 
 
 def test_dry_run_does_nothing(tmp_path: Path) -> None:
-    """It prints all eight stages, also without an environment, and makes no file."""
+    """It prints all stages, also without an environment, and makes no file."""
     out = tmp_path / "out"
-    command = ["bash", "recipes/iwslt14.sh", "--dry-run", "--out", out, "--", "--max-update", "5"]
+    recipe = ["bash", "recipes/iwslt14.sh", "--dry-run", "--out", out, "--force"]
     settings = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, capture_output=True, text=True, env=settings)
+    more = ["--variant", "cased", "--", "optimization.max_update=5"]
+    done = subprocess.run([*recipe, *more], capture_output=True, text=True, env=settings)
     assert done.returncode == 0, done.stderr
-    for number in range(1, 9):
+    for number in range(1, 6):
         assert f"== stage {number}: " in done.stdout
     words = done.stdout.replace("\\\n", " ").split()
-    scorer = "fairseq_collab.runs.recipe_score"
-    for program in ("fairseq-train", "average", "fairseq-generate", scorer):
-        assert program in words
-    assert words[words.index("--max-update") + 1] == "5"
+    assert {"sweep", "score", "optimization.max_update=5"} <= {*words}
+    assert "common_eval.post_process=sentencepiece" in words
+    assert words[words.index("rm") + 2] == f"{out}/runs/model-vanilla"
     assert not out.exists()

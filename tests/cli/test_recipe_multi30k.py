@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from data.corpus_archives import multi30k, opus_tatoeba, served
 from data.loopback import serving
-from data.recipe_runs import hypotheses, refuse, succeed
+from data.recipe_runs import refuse, scores, succeed
 from data.text_tools import error_line, run
 
 pytestmark = pytest.mark.slow
@@ -22,10 +22,9 @@ def test_multi30k(shared_data: Path, tmp_path: Path) -> None:
         server.files = served(multi30k(shared_data))
         succeed("multi30k", out, "--mirror", server.url, *small)
         assert len(server.ranges) == 6
-    score = json.loads((out / "score" / "score.json").read_text())
-    assert score["sentences"] == 20 == len(hypotheses(out))
-    assert {"bleu", "compound_split_bleu"} <= score.keys()
-    assert "tokenised_bleu" not in score, "the text is not tokenised"
+    score = scores(out)
+    assert (score.sentences, score.method, score.key_dim) == (20, "concatenated", 16)
+    assert score.tokenised_bleu is None, "the text is not tokenised"
 
 
 def test_tatoeba(shared_data: Path, tmp_path: Path) -> None:
@@ -38,8 +37,7 @@ def test_tatoeba(shared_data: Path, tmp_path: Path) -> None:
     assert told["duplicate"] >= 10
     sets = sum(told[name] for name in ("train", "valid", "test"))
     assert sets + told["duplicate"] + told["held_out"] + told["empty"] == told["read"]
-    score = json.loads((out / "score" / "score.json").read_text())
-    assert score["sentences"] == told["test"] > 0
+    assert scores(out).sentences == told["test"] > 0
 
 
 def test_own_splits_of_tatoeba(shared_data: Path, tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from commands import REPOSITORY
 from data.corpus_archives import google, served, wmt14
 from data.loopback import serving
-from data.recipe_runs import environment, hypotheses, refuse, succeed
+from data.recipe_runs import environment, refuse, scores, succeed
+
+from fairseq_collab.runs.run import flat
+from fairseq_collab.runs.sweep import plan
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +29,11 @@ def test_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
         server.cut_after = [10**9, 2000]
         succeed("wmt14_en_de", out, "--mirror", server.url, *small)
         assert server.ranges.count("bytes=2000-") == 1
-    score = json.loads((out / "score" / "score.json").read_text())
-    assert score["sentences"] == 20 == len(hypotheses(out))
-    assert {"bleu", "compound_split_bleu", "tokenised_bleu"} <= score.keys()
-    assert score["variant"] == "wmt14"
-    assert "own archives" in score["note"], "nobody takes this for WMT14"
+    score = scores(out)
+    assert (score.sentences, score.method, score.key_dim) == (20, "fork_collab", 16)
+    assert score.tokenised_bleu is not None
+    assert score.variant == "wmt14"
+    assert "own archives" in str(score.note), "nobody takes this for WMT14"
 
 
 def test_ready_made_archive(shared_data: Path, tmp_path: Path) -> None:
@@ -58,90 +62,88 @@ def commands(*options: str) -> dict[str, list[str]]:
         check=True,
         env=environment(),
     ).stdout.replace("\\\n", " ")
-    found = {}
-    for line in told.splitlines():
-        words = shlex.split(line, comments=False)
-        if words and words[0] == "python":
-            inner = words[words.index("--") + 1 :] if "--" in words else words[2:]
-            found[" ".join(inner[:2]) if "data_prep" in inner[0] else inner[0]] = inner
-    return found
+    lines = [shlex.split(line) for line in told.splitlines() if not line.startswith(("=", "#"))]
+    named = [words[2:] if words[0] == "python" else words for words in lines if words]
+    return {" ".join(words[:2]): words for words in named}
 
 
-def options_of(command: list[str]) -> dict[str, str]:
-    """--name value pairs; the last of a name counts, as for fairseq."""
-    return {
-        word: "" if after.startswith("--") else after
-        for word, after in zip(command, [*command[1:], "--"], strict=True)
-        if word.startswith("--")
-    }
+def run_of(*options: str) -> tuple[str, dict[str, Any]]:
+    """Name and configuration, by dotted names, of the run that stage 5 asks for."""
+    sweep = commands("--stage", "5", *options)["fairseq-collab sweep"]
+    assert sweep[2:5] == ["configs/wmt14.yaml", "--out", "/o/runs"]
+    (job,) = plan(REPOSITORY / sweep[2], REPOSITORY / "configs", sweep[5:])
+    return job.name, flat(job.config)
 
 
 #: arXiv 2006.16362's README, as far as it goes.
 STATED = {
-    "--adam-betas": "(0.9, 0.98)",
-    "--clip-norm": "0.0",
-    "--criterion": "label_smoothed_cross_entropy",
-    "--dropout": "0.1",
-    "--fp16": "",
-    "--label-smoothing": "0.1",
-    "--lr": "0.0007",
-    "--lr-scheduler": "inverse_sqrt",
-    "--max-tokens": "3584",
-    "--optimizer": "adam",
-    "--share-all-embeddings": "",
-    "--stop-min-lr": "1.0e-9",  # fairseq 0.12.2's name of --min-lr
-    "--warmup-init-lr": "1.0e-7",
-    "--warmup-updates": "4000",
-    "--weight-decay": "0.0",
+    "optimizer._name": "adam",
+    "optimizer.adam_betas": "(0.9, 0.98)",
+    "optimizer.weight_decay": 0.0,
+    "optimization.clip_norm": 0.0,
+    "optimization.lr": [0.0007],
+    "optimization.stop_min_lr": 1e-9,  # fairseq 0.12.2's name of --min-lr
+    "criterion._name": "label_smoothed_cross_entropy",
+    "criterion.label_smoothing": 0.1,
+    "common.fp16": True,
+    "lr_scheduler._name": "inverse_sqrt",
+    "lr_scheduler.warmup_init_lr": 1e-7,
+    "lr_scheduler.warmup_updates": 4000,
+    "dataset.max_tokens": 3584,
+    "model.dropout": 0.1,
+    "model.share_all_embeddings": True,
 }
 #: What it leaves open, and where the files go.
-OURS = {"--max-update": "100000", "--keep-last-epochs": "5", "--seed": "1"}
-HERE = {"--user-dir", "--save-dir", "--log-format", "--log-file", "--distributed-world-size"}
+OURS = {
+    "optimization.max_update": 100000,
+    "checkpoint.keep_last_epochs": 5,
+    "common.seed": 1,
+    "generation.beam": 4,
+    "generation.lenpen": 0.6,
+    "dataset.gen_subset": "test",
+    "task.data": "/o/data",
+}
 MODEL = {
-    "--arch": "transformer_collab_wmt_en_de",
-    "--key-dim": "128",
-    "--collaborative-sites": "encoder,decoder,cross",
-    "--mixing-init": "xavier",
-    "--attention-scale": "embed",
-    "--attention-bias": "projection",
-    "--value-init": "fork",
+    "model._name": "transformer_collab",
+    "model.encoder_embed_dim": 512,
+    "model.decoder_ffn_embed_dim": 2048,
+    "model.key_dim": 128,
+    "model.collaborative_sites": "encoder,decoder,cross",
+    "model.mixing_init": "xavier",
+    "model.attention_scale": "embed",
+    "model.attention_bias": "projection",
+    "model.value_init": "fork",
 }
 
 
-@pytest.mark.parametrize(("gpus", "freq"), [("1", "8"), ("2", "4"), ("4", "2"), ("8", "1")])
-def test_training_is_the_papers(gpus: str, freq: str) -> None:
-    """Every option of the training, and none that is not accounted for."""
-    given = options_of(commands("--stage", "5", "--gpus", gpus)["fairseq-train"])
-    expected = STATED | OURS | MODEL | {"--update-freq": freq}
-    assert given.keys() - HERE == expected.keys()
+@pytest.mark.parametrize(("gpus", "freq"), [("1", 8), ("2", 4), ("4", 2), ("8", 1)])
+def test_training_is_the_papers(gpus: str, freq: int) -> None:
+    name, given = run_of("--gpus", gpus)
+    assert name == "model-fork_collab_key_dim-128"
+    expected = STATED | OURS | MODEL | {"optimization.update_freq": [freq]}
     assert {name: given[name] for name in expected} == expected
-    assert given["--distributed-world-size"] == gpus
+    assert given["distributed_training.distributed_world_size"] == int(gpus)
 
 
 def test_baselines() -> None:
-    concatenated = options_of(commands("--stage", "5", "--method", "concatenated")["fairseq-train"])
-    assert concatenated["--arch"] == "transformer_headsize_n_wmt_en_de"
-    assert concatenated["--key-init"] == concatenated["--value-init"] == "fork"
-    vanilla = options_of(commands("--stage", "5", "--method", "vanilla")["fairseq-train"])
-    assert vanilla["--arch"] == "transformer_wmt_en_de"
-    assert "--key-dim" not in vanilla
-
-
-def test_translation_and_score() -> None:
-    found = commands("--stage", "5")
-    generation = options_of(found["fairseq-generate"])
-    assert generation["--beam"] == "4"
-    assert generation["--lenpen"] == "0.6"
-    assert generation["--gen-subset"] == "test"
-    assert options_of(found["fairseq-collab"])["--last"] == "5"
-    assert found["fairseq-generate"][1] == found["fairseq-train"][1] == "/o/data"
+    name, concatenated = run_of("--method", "concatenated", "--gpus", "0")
+    assert name == "model-fork_concatenated_key_dim-128"
+    assert concatenated["model._name"] == "transformer_headsize_n"
+    assert concatenated["model.key_init"] == concatenated["model.value_init"] == "fork"
+    assert (concatenated["common.cpu"], concatenated["common.fp16"]) == (True, False)
+    name, vanilla = run_of("--method", "vanilla", "--average", "3", "--", "common.seed=4")
+    assert (name, vanilla["model._name"]) == ("model-vanilla", "transformer")
+    assert vanilla["model.encoder_embed_dim"] == 512
+    assert "model.key_dim" not in vanilla
+    assert (vanilla["checkpoint.keep_last_epochs"], vanilla["common.seed"]) == (3, 4)
 
 
 def test_data_stages_in_order() -> None:
     found = commands("--jobs", "3", "--variant", "fairseq", "--stop-stage", "4")
     stages = ("fetch", "extract", "text", "binarise")
     assert list(found) == [f"data_prep.wmt14 {stage}" for stage in stages]
-    assert options_of(found["data_prep.wmt14 binarise"])["--jobs"] == "3"
+    binarise = found["data_prep.wmt14 binarise"]
+    assert binarise[binarise.index("--jobs") + 1] == "3"
 
 
 def test_dry_run_tells_what_the_data_stages_do() -> None:

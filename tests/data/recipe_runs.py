@@ -14,20 +14,20 @@ import torch
 from commands import BIN, REPOSITORY, SETTINGS, warm
 
 from fairseq_collab.models.layers import EncoderLayer
+from fairseq_collab.runs.fairseq_output import read_hypotheses
+from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.run import Run, runs_under
 from fairseq_compat import checkpoints
 
 Completed = subprocess.CompletedProcess[str]
-#: For fairseq-train: small, quick, and long enough for two checkpoints to average.
+#: Of the run: small, quick, and long enough for two checkpoints to average.
 TINY = [
-    f"--{side}-{name}={size}"
-    for side in ("encoder", "decoder")
-    for name, size in (
-        ("layers", 1),
-        ("embed-dim", 32),
-        ("ffn-embed-dim", 32),
-        ("attention-heads", 4),
-    )
-] + ["--max-epoch=3", "--max-tokens=1500", "--warmup-updates=20", "--lr=0.005", "--max-update=0"]
+    *(f"model.encoder_{name}={size}" for name, size in (
+        ("layers", 1), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 4),
+    )),
+    *("optimization.max_epoch=3", "optimization.max_update=0", "optimization.lr=[0.005]"),
+    *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20"),
+]  # fmt: skip
 CHEAP = ["--gpus", "0", "--jobs", "1", "--average", "2", "--own-archives"]
 
 # Stands in for `python -m MODULE ...`: the process gets SIGKILL when it calls KILL_AT.
@@ -109,17 +109,26 @@ def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     return {name: weight for name, weight in found.items() if not unused.fullmatch(name)}
 
 
-def hypotheses(out: Path) -> list[str]:
-    lines = (out / "translation" / "generation.txt").read_text().splitlines()
-    return [line for line in lines if line.startswith("D-")]
+def trained(out: Path) -> Run:
+    """The only run of a recipe."""
+    (run,) = runs_under(out / "runs")
+    return run
+
+
+def scores(out: Path) -> Record:
+    """Of that run."""
+    found = trained(out).score()
+    assert found is not None
+    return found
 
 
 def assert_same_results(out: Path, other: Path) -> None:
     """The same text, binarised data, weights, translations and scores."""
     for stage in ("original", "text", "data"):
         assert outputs(out, stage) == outputs(other, stage), stage
-    ours, theirs = weights(out / "average/average.pt"), weights(other / "average/average.pt")
+    ours, theirs = weights(trained(out).average), weights(trained(other).average)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert hypotheses(out) == hypotheses(other)
-    assert outputs(out, "score")["score.json"] == outputs(other, "score")["score.json"]
+    hypotheses = [read_hypotheses(trained(one).generation) for one in (out, other)]
+    assert hypotheses[0] == hypotheses[1]
+    assert scores(out).bleu == scores(other).bleu

@@ -14,10 +14,11 @@ from omegaconf import OmegaConf
 from run_folders import some_record
 
 from collab_common.errors import UserError
+from collab_common.files import Busy
 from collab_common.folder import build_folder
 from fairseq_collab.runs.evaluate import manifest_hash, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
-from fairseq_collab.runs.run import Busy, Run, runs_under
+from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.sweep import combinations, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
@@ -61,7 +62,8 @@ def test_verdicts(run: Run) -> None:
 
 
 def test_a_second_process_is_kept_off(run: Run) -> None:
-    with run.locked(), pytest.raises(Busy, match=r"run: process \d+ works on it; wait for it"):
+    busy = r"run/lock: another process \(pid \d+\) is at work here; wait for it"
+    with run.locked(), pytest.raises(Busy, match=busy):
         run.locked().__enter__()
     with run.locked():
         pass

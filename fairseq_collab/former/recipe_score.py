@@ -1,4 +1,8 @@
-"""``python -m fairseq_collab.runs.recipe_score``: scores as of a run, by a former name."""
+"""Scores of a translation of the corpus recipes of version 0.1.0, which were no runs.
+
+Now stages 5 to 8 are one run, and ``fairseq-collab score CHECKPOINT --run FOLDER`` makes one of a
+checkpoint that is there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from collab_common.folder import MANIFEST
 from fairseq_collab.runs.evaluate import translation_scores
 from fairseq_collab.runs.translations import manifest
 
-PROG = "fairseq_collab.runs.recipe_score"
+PROG = "fairseq_collab.evaluation.recipe_score"
 
 
 def report(args: argparse.Namespace) -> None:
