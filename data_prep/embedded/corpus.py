@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from collab_common.errors import UserError
 from data_prep.embedded.constructions import CONSTRUCTIONS
-from data_prep.embedded.dice import Dice
 from data_prep.embedded.pairs import Pair, realise
-from data_prep.embedded.scene import NoFit, Scene
+from data_prep.embedded.scene import Dice, NoFit, Scene
 
 # Fruitless draws in a row after which the sentence space counts as used up.
 PATIENCE = 2000
@@ -34,10 +33,10 @@ def _draw(name: str, dice: Dice) -> Pair | None:
     """One pair of the construction; failed draws repeat, so that weights hold as stated."""
     for _ in range(100):
         try:
-            tree, form, stop = CONSTRUCTIONS[name].build(Scene(dice))
+            sentence = CONSTRUCTIONS[name].build(Scene(dice))
         except NoFit:
             continue
-        pair = realise(tree, form, stop, name)
+        pair = realise(sentence, name)
         if len(pair.english_tokens) <= MAX_TOKENS:
             return pair
     return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from data_prep.embedded import english, german
-from data_prep.embedded.nodes import Clause, Word
+from data_prep.embedded.tree import Sentence, Word
 
 
-@dataclass(frozen=True)
-class EnglishToken:
+class EnglishToken(NamedTuple):
     """One word of the dependency tree; ``head`` is 1-based, 0 for the root."""
 
     form: str
@@ -20,8 +19,7 @@ class EnglishToken:
     space_after: bool = True
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """``alignment``: pairs of 0-based English and German token positions, sorted."""
 
     english: str
@@ -29,13 +27,12 @@ class Pair:
     english_tokens: tuple[EnglishToken, ...]
     german_tokens: tuple[str, ...]
     alignment: tuple[tuple[int, int], ...]
-    construction: str = ""
+    construction: str
 
 
-def realise(node: Clause, form: str, stop: str, construction: str = "") -> Pair:
-    """``form``: main, question or imperative; ``stop``: the closing punctuation mark."""
-    source = english.sentence(node, form, stop)
-    target = german.sentence(node, form, stop)
+def realise(sentence: Sentence, construction: str) -> Pair:
+    """The sentence in both languages."""
+    source, target = english.sentence(sentence), german.sentence(sentence)
     position = {id(word): i for i, word in enumerate(source, start=1)}
     glued = [*(word.glued for word in source[1:]), False]
     tokens = tuple(

@@ -8,16 +8,17 @@ are plain strings.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
 Row = dict[str, str]
+Classes = frozenset[str]
+# Forms of a verb by name: 1sg, 3sg, pl, past, past_pl, participle, base, and English ing.
+Paradigm = dict[str, str]
 
 
-@cache
-def read(table: str) -> tuple[Row, ...]:
+def read(table: str) -> list[Row]:
     """Rows of a table of this folder.
 
     Cells are two or more blanks apart, "-" is an empty one, and so are those missing at the end;
@@ -26,16 +27,16 @@ def read(table: str) -> tuple[Row, ...]:
     text = resources.files(__name__).joinpath(table).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]
     header, *rows = [re.split(r"\s{2,}", line) for line in lines if line and line[0] != "#"]
-    return tuple(
+    return [
         {
             name: "" if cell == "-" else cell
             for name, cell in zip(header, row + ["-"] * (len(header) - len(row)), strict=True)
         }
         for row in rows
-    )
+    ]
 
 
-def words(cell: str) -> frozenset[str]:
+def words(cell: str) -> Classes:
     """The members of a cell, which blanks or commas separate."""
     return frozenset(re.findall(r"[^\s,]+", cell))
 
@@ -43,127 +44,86 @@ def words(cell: str) -> frozenset[str]:
 # --- entries -------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Prepositions with which a noun names a location (dative) or, if not "", a goal."""
+class Preposition(NamedTuple):
+    """``english`` and ``german`` are "" for none; ``case`` is what the German one governs."""
 
-    english_at: str
-    german_at: str
-    english_to: str
-    german_to: str
-    goal_case: str
+    english: str
+    german: str
+    case: str
 
 
-@dataclass(frozen=True)
-class Noun:
-    """``flags`` as in nouns.txt."""
+class Noun(NamedTuple):
+    """``flags`` as in nouns.txt; ``at`` and ``to``: as a location and as a goal."""
 
     english: str
     english_plural: str
     german: str
     gender: str
     german_plural: str
-    genitive: str
     flags: str
-    classes: frozenset[str]
-    place: Place | None
+    classes: Classes
+    at: Preposition | None
+    to: Preposition | None
 
     @property
     def countable(self) -> bool:
-        return not set("mP") & set(self.flags) and bool(self.german_plural)
-
-    @property
-    def proper(self) -> bool:
-        return "P" in self.flags
+        return bool(self.german_plural) and not ("single" in self.classes or "m" in self.flags)
 
 
-@dataclass(frozen=True)
-class Adjective:
-    """``classes`` as in adjectives.txt."""
+class Adjective(NamedTuple):
+    """``stem``: the German form before an ending; ``classes`` as in adjectives.txt."""
 
     english: str
     german: str
-    classes: frozenset[str]
+    stem: str
+    classes: Classes
 
-    def modifies(self, noun: Noun, predicative: bool = False) -> bool:
-        predicates = {"." + name for name in noun.classes} if predicative else set()
-        fits = bool(self.classes & (noun.classes | predicates))
-        return fits and "!" + noun.english not in self.classes
-
-    @property
-    def modified(self) -> frozenset[str]:
-        """Classes of nouns of which it can be said."""
-        return frozenset(name.removeprefix(".") for name in self.classes)
+    def modifies(self, classes: Classes) -> bool:
+        """Whether it suits nouns of these classes."""
+        return bool(self.classes & classes) and not any("!" + c in self.classes for c in classes)
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One complement that a verb governs; ``role`` and ``marks`` as in verbs.txt."""
+class Slot(NamedTuple):
+    """One complement that a verb governs; ``kind`` as in verbs.txt."""
 
-    role: str
-    classes: frozenset[str]
-    marks: str
-    english: str
-    german: str
-    case: str
+    kind: str
+    classes: Classes
+    preposition: Preposition
 
 
-@dataclass(frozen=True)
-class Verb:
-    """``strong``: third person singular, preterite, participle; None of weak verbs."""
+class Verb(NamedTuple):
+    """``english`` without its ``particle``, ``german`` without its separable ``prefix``."""
 
     english: str
-    english_past: str
-    english_participle: str
     particle: str
+    english_forms: Paradigm
     german: str
     prefix: str
-    reflexive: bool
-    strong: tuple[str, ...] | None
-    aspect: frozenset[str]
-    subjects: frozenset[str]
+    german_forms: Paradigm
+    tenses: Classes
+    groups: Classes
+    subjects: Classes
     slots: tuple[Slot, ...]
-    places: frozenset[str]
-    manner: frozenset[str]
-    causes: tuple[str, ...]
+    places: Classes
+    manner: Classes
 
-    @property
-    def auxiliary(self) -> str:
-        return "sein" if "*" in self.aspect else "haben"
-
-    def has(self, *roles: str) -> bool:
-        return any(slot.role in roles for slot in self.slots)
-
-    def in_group(self, *groups: str) -> bool:
-        """Whether the verb is in one of the groups of verb_groups.txt."""
-        return any(self.english in _groups()[group] for group in groups)
+    def has(self, kind: str) -> bool:
+        return any(slot.kind == kind for slot in self.slots)
 
 
-class FixedWord(NamedTuple):
-    form: str
-    lemma: str
-    upos: str
-    relation: str
-    head: int  # index in the phrase, -1 for its head
+class Adverbial(NamedTuple):
+    """An adverb or frozen phrase; ``english``: rows of form, part of speech, relation."""
 
-
-@dataclass(frozen=True)
-class Adverbial:
-    """An adverb or frozen phrase; ``german`` pairs a word with indices of English words."""
-
-    english: tuple[FixedWord, ...]
-    german: tuple[tuple[str, tuple[int, ...]], ...]
+    english: tuple[tuple[str, str, str], ...]
+    head: int
+    german: tuple[str, ...]
     kind: str
-    tags: frozenset[str]
+    tags: Classes
     flags: str
 
-    @property
-    def head(self) -> int:
-        return next(i for i, word in enumerate(self.english) if word.head < 0)
 
-
-@dataclass(frozen=True)
-class Tense:
-    """A row of tenses.txt; ``english``: (auxiliary, relation, shape of what follows)."""
+class Tense(NamedTuple):
+    """A row of tenses.txt; ``english``: the auxiliary and the form of the verb behind it."""
 
     name: str
     letter: str
@@ -171,29 +131,25 @@ class Tense:
     tag: str
     time: float
     finite: str
-    english: tuple[tuple[str, ...], ...]
+    english: tuple[str, ...]
     german: str
-    negated: str
 
 
-@dataclass(frozen=True)
-class Determiner:
-    """English word and German stem; ``declension``: class of the stem's endings, "" for none."""
+class Determiner(NamedTuple):
+    """A row of determiners.txt, or a possessive."""
 
     english: str
     german: str
     upos: str
+    relation: str
     declension: str
+    adjective: str
     definite: bool
-    sg: float = 0  # weights by number
+    sg: float = 0
     pl: float = 0
 
 
 # --- from rows to entries ------------------------------------------------------------------------
-
-_CASES = {"a": "acc", "d": "dat"}
-# Professions and kin are adults, and adults are persons: stated once instead of in every row.
-_IMPLIED = {"prof": {"adult", "person"}, "kin": {"adult", "person"}}
 
 
 def with_s(word: str) -> str:
@@ -205,136 +161,131 @@ def with_s(word: str) -> str:
     return word + "s"
 
 
-def english_past(verb: str) -> str:
-    """The regular preterite; "stop" doubles its consonant, "carry" turns y into i."""
-    if verb.endswith("e"):
-        return verb + "d"
-    if verb.endswith("y") and verb[-2] not in "aeiou":
-        return verb[:-1] + "ied"
-    return (verb + verb[-1] if doubles_consonant(verb) else verb) + "ed"
+def english_paradigm(base: str, listed: str) -> Paradigm:
+    """``listed``: preterite, participle and -ing form; left out where they are regular."""
+    stem = base.removesuffix("e")
+    past = base[:-1] + "ied" if base.endswith("y") and base[-2] not in "aeiou" else stem + "ed"
+    forms = listed.split(",") if listed else []
+    past, participle, ing = [*forms, *[past, past, stem + "ing"][len(forms) :]]
+    return {
+        "base": base, "1sg": base, "3sg": with_s(base), "pl": base, "past": past, "past_pl": past,
+        "participle": participle, "ing": ing, **IRREGULAR.get(("en", base), {}),
+    }  # fmt: skip
 
 
-def doubles_consonant(verb: str) -> bool:
-    """Stressed final consonant-vowel-consonant: plan, swim, forget (but not listen, wear, fix)."""
-    stressed = len(re.findall(r"[aeiou]+", verb)) == 1 or verb in {"forget", "begin"}
-    return stressed and bool(re.search(r"[^aeiou][aeiou][^aeiouwxy]$", verb))
+def german_paradigm(infinitive: str, listed: str) -> Paradigm:
+    """``listed``: third person singular, preterite and participle; "" if they are regular."""
+    stem = infinitive.removesuffix("n").removesuffix("e")
+    regular = f"{stem}t,{stem}te,ge{stem}t"
+    third, past, participle = (listed or regular).split(",")
+    return {
+        "base": infinitive, "1sg": stem + "e", "3sg": third, "pl": infinitive, "past": past,
+        "past_pl": past + ("n" if past.endswith("e") else "en"), "participle": participle,
+        **IRREGULAR.get(("de", infinitive), {}),
+    }  # fmt: skip
+
+
+def _preposition(cell: str) -> Preposition:
+    english, german, case = re.split("[>+]", cell)
+    return Preposition(english.replace("_", " "), german, case)
 
 
 def _noun(row: Row) -> Noun:
     english = row["english"]
     plural = {"": with_s(english), "0": ""}.get(row["plural"], row["plural"])
-    flags, _, genitive = row["flags"].partition("gen=")
-    classes = {english, *words(row["classes"])}
-    classes.update(*(_IMPLIED[name] for name in classes & _IMPLIED.keys()))
-    return Noun(
-        english, plural, row["german"], row["gender"], row["plurals"], genitive, flags,
-        frozenset(classes), _place(row["places"]) if row["places"] else None,
-    )  # fmt: skip
-
-
-def _place(cell: str) -> Place:
-    at, german_at, to, german_to, case, *_ = [*re.findall(r"\w+", cell), "", "", ""]
-    return Place(at, german_at, to, german_to, _CASES.get(case, ""))
+    at, to = (_preposition(row[name]) if row[name] else None for name in ("at", "to"))
+    classes = words(row["classes"]) | {english}
+    german, gender = row["german"], row["gender"]
+    return Noun(english, plural, german, gender, row["plurals"], row["flags"], classes, at, to)
 
 
 def _slot(cell: str) -> Slot:
-    marks = cell[len(cell.rstrip("?@!1~")) :]
-    role, *middle, classes = cell.removesuffix(marks).split(":")
-    default = ">+d" if role in "di" else ">+a"
-    english, german, case = re.split("[>+]", middle[0] if middle else default)
-    return Slot(role, words(classes), marks, english.replace("_", " "), german, _CASES[case])
+    kind, *preposition, classes = cell.split(":")
+    return Slot(kind, words(classes), _preposition(preposition[0] if preposition else ">+acc"))
 
 
 def _verb(row: Row) -> Verb:
     base, _, particle = row["english"].partition("_")
-    prefix, _, stem = row["german"].removeprefix("sich ").rpartition("|")
+    prefix, _, german = row["german"].rpartition("|")
     return Verb(
-        english=base,
-        english_past=row["past"] or english_past(base),
-        english_participle=row["participle"] or english_past(base),
-        particle=particle,
-        german=stem,
-        prefix=prefix,
-        reflexive=row["german"].startswith("sich "),
-        strong=tuple(row["forms"].split(",")) if row["forms"] else None,
-        aspect=frozenset(row["aspect"]),
-        subjects=words(row["subject"]),
-        slots=tuple(map(_slot, row["complements"].split())),
-        places=words(row["places"]),
-        manner=words(row["manner"]),
-        causes=tuple(filter(None, row["causes"].split(","))),
-    )
+        base, particle, english_paradigm(base, row["en_forms"]),
+        german, prefix, german_paradigm(german, row["de_forms"]),
+        frozenset(row["tenses"]), words(row["groups"]), words(row["subject"]),
+        tuple(map(_slot, row["complements"].split())), words(row["places"]), words(row["manner"]),
+    )  # fmt: skip
 
 
 def _adverbial(row: Row) -> Adverbial:
     cells = row["english"].split()
     head = next(i for i, cell in enumerate(cells) if cell.endswith("*"))
-    german = (re.split("[:,]", cell) for cell in row["german"].split())
-    return Adverbial(
-        tuple(_fixed_word(cell, -1 if i == head else head) for i, cell in enumerate(cells)),
-        tuple((form, tuple(int(i) - 1 for i in indices)) for form, *indices in german),
-        row["kind"], words(row["tags"]), row["flags"],
-    )  # fmt: skip
-
-
-def _fixed_word(cell: str, head: int) -> FixedWord:
-    form, upos, relation = cell.rstrip("*").split("/")
-    relation, _, above = relation.partition("@")
-    form, _, lemma = form.rstrip(")").partition("(")
-    return FixedWord(form, lemma or form, upos, relation, int(above) - 1 if above else head)
+    analysed = (cell.rstrip("*").split("/") for cell in cells)
+    english = tuple((form, upos, relation) for form, upos, relation in analysed)
+    german = tuple(row["german"].split())
+    return Adverbial(english, head, german, row["kind"], words(row["tags"]), row["flags"])
 
 
 def _tense(row: Row) -> Tense:
-    chain = tuple(tuple(item.split("/")) for item in row["english"].split())
     return Tense(
         row["name"], row["letter"], float(row["weight"]), row["tag"], float(row["time"]) / 100,
-        row["finite"], chain, row["german"], row["negated"],
+        row["finite"], tuple(filter(None, row["english"].split("/"))), row["german"],
+    )  # fmt: skip
+
+
+def _determiner(row: Row) -> Determiner:
+    return Determiner(
+        row["english"], row["german"], row["upos"], row["relation"], row["class"],
+        row["adjective"], bool(row["definite"]), float(row["sg"]), float(row["pl"]),
     )  # fmt: skip
 
 
 # --- the tables as a whole -----------------------------------------------------------------------
 
+_FINITE = ("1sg", "3sg", "pl", "past", "past_pl")
+IRREGULAR = {
+    (row["language"], row["verb"]): {form: row[form] for form in _FINITE}
+    for row in read("irregular.txt")
+}
 NOUNS = tuple(map(_noun, read("nouns.txt")))
 ADJECTIVES = tuple(
-    Adjective(row["english"], row["german"], words(row["classes"]))
+    Adjective(row["english"], row["german"], row["stem"] or row["german"], words(row["classes"]))
     for row in read("adjectives.txt")
 )
 VERBS = tuple(map(_verb, read("verbs.txt")))
 ADVERBIALS = tuple(map(_adverbial, read("adverbials.txt")))
 TENSES = {row["name"]: _tense(row) for row in read("tenses.txt")}
-DETERMINERS = {
-    row["key"]: Determiner(
-        row["english"], row["german"], row["upos"], row["declension"], bool(row["definite"]),
-        float(row["sg"]), float(row["pl"]),
-    )
-    for row in read("determiners.txt")
-}  # fmt: skip
+DETERMINERS = {row["english"]: _determiner(row) for row in read("determiners.txt")}
+ENDINGS = {(row["class"], row["gender"]): row for row in read("declension.txt")}
+# By person, number and gender.
 PRONOUNS = {(int(r["person"]), r["number"], r["gender"]): r for r in read("pronouns.txt")}
 POSSESSIVES = {
-    person: Determiner(row["possessive"], row["stem"], "PRON", "ein", True)
+    person: Determiner(
+        row["possessive"], row["stem"], "PRON", "nmod:poss", "ein", "mixed", definite=True
+    )
     for person, row in PRONOUNS.items()
 }
-IRREGULAR = {(row["language"], row["verb"]): row for row in read("irregular.txt")}
 
 
 @cache
-def _groups() -> dict[str, frozenset[str]]:
-    return {row["group"]: words(row["verbs"]) for row in read("verb_groups.txt")}
+def nouns_of(classes: Classes, needs: str = "") -> tuple[Noun, ...]:
+    """``needs``: "at" or "to", a preposition that the nouns must have."""
+    return tuple(n for n in NOUNS if n.classes & classes and (not needs or getattr(n, needs)))
 
 
 @cache
-def nouns_of(classes: frozenset[str], proper: bool = False) -> tuple[Noun, ...]:
-    return tuple(noun for noun in NOUNS if noun.classes & classes and noun.proper == proper)
+def verbs_of(letter: str, group: str = "") -> tuple[Verb, ...]:
+    """Verbs that take a tense and are of a group; of no group, those that can stand alone."""
+    special = {"copula", "weather", "that", "whether", "zu"}
+    return tuple(
+        verb
+        for verb in VERBS
+        if letter in verb.tenses and (group in verb.groups if group else not verb.groups & special)
+    )
 
 
 def noun(english: str) -> Noun:
     return next(n for n in NOUNS if n.english == english)
 
 
-def adjective(english: str) -> Adjective:
-    return next(a for a in ADJECTIVES if a.english == english)
-
-
 def verb(english: str, german: str) -> Verb:
-    """``german`` without "sich" and separable prefix."""
+    """``german`` without its separable prefix."""
     return next(v for v in VERBS if (v.english, v.german) == (english, german))
