@@ -1,49 +1,78 @@
-"""Inflection: from lexical entries and grammatical features to word forms, by the lexicon's tables."""
+"""Inflection: from lexical entries and grammatical features to word forms of both languages."""
 
 from __future__ import annotations
 
-from data_prep.embedded.lexicon import DETERMINERS, ENDINGS, PRONOUNS, Determiner, Noun, Paradigm
+import re
+from functools import cache
+
+from data_prep.embedded.lexicon import ENDINGS, IRREGULAR, PRONOUNS, Noun
 from data_prep.embedded.tree import NounPhrase
 
-KEIN = DETERMINERS["no"]
 CONTRACTIONS = {
     ("in", "dem"): "im", ("an", "dem"): "am", ("zu", "dem"): "zum", ("zu", "der"): "zur",
     ("in", "das"): "ins", ("an", "das"): "ans", ("bei", "dem"): "beim", ("von", "dem"): "vom",
 }  # fmt: skip
-_QUESTIONED = {
-    "who": {"nom": "wer", "acc": "wen", "dat": "wem"},
-    "what": {"nom": "was", "acc": "was"},
-}
+
+
+# --- verbs ---------------------------------------------------------------------------------------
+
+# Forms by name: 1sg, 3sg, pl, past, past_pl, participle, base, and English ing.
+Paradigm = dict[str, str]
+
+
+def with_s(word: str) -> str:
+    """The regular plural of nouns, third person of verbs."""
+    if word.endswith(("s", "x", "ch", "sh", "z")):
+        return word + "es"
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+@cache
+def english(base: str, listed: str = "") -> Paradigm:
+    """``listed``: preterite, participle and -ing form; left out where they are regular."""
+    stem = base.removesuffix("e")
+    past = base[:-1] + "ied" if base.endswith("y") and base[-2] not in "aeiou" else stem + "ed"
+    forms = listed.split(",") if listed else []
+    past, participle, ing = [*forms, *[past, past, stem + "ing"][len(forms) :]]
+    return {
+        "base": base, "1sg": base, "3sg": with_s(base), "pl": base, "past": past, "past_pl": past,
+        "participle": participle, "ing": ing, **IRREGULAR.get(("en", base), {}),
+    }  # fmt: skip
+
+
+@cache
+def german(infinitive: str, listed: str = "") -> Paradigm:
+    """``listed``: third person singular, preterite and participle; "" if they are regular."""
+    stem = infinitive.removesuffix("n").removesuffix("e")
+    third, past, participle = (listed or f"{stem}t,{stem}te,ge{stem}t").split(",")
+    return {
+        "base": infinitive, "1sg": stem + "e", "3sg": third, "pl": infinitive, "past": past,
+        "past_pl": past + ("n" if past.endswith("e") else "en"), "participle": participle,
+        **IRREGULAR.get(("de", infinitive), {}),
+    }  # fmt: skip
 
 
 def finite(paradigm: Paradigm, tense: str, subject: NounPhrase) -> str:
-    """The form of either language that agrees with the subject; ``tense``: present or past."""
+    """The form that agrees with the subject; ``tense``: present or past."""
     if tense == "past":
         return paradigm["past_pl" if subject.number == "pl" else "past"]
     return paradigm["pl" if subject.number == "pl" else f"{subject.person}sg"]
 
 
+# --- articles, adjectives, nouns, pronouns -------------------------------------------------------
+
+
 def indefinite_article(next_word: str) -> str:
     """ "a" or "an" by the sound of the word that follows."""
-    if next_word.startswith(("univer", "useful", "one")):
-        return "a"
-    return "an" if next_word.startswith(("a", "e", "i", "o", "u", "honest")) else "a"
+    return "an" if re.match("[aeio]|u(?!niv)|honest", next_word) else "a"
 
 
-def _ending(declension: str, gender: str, number: str, case: str) -> str:
-    return ENDINGS[declension, "pl" if number == "pl" else gender][case]
-
-
-def determiner(entry: Determiner, gender: str, number: str, case: str) -> str:
-    """German; numerals have no ending."""
-    if not entry.declension:
-        return entry.german
-    return entry.german + _ending(entry.declension, gender, number, case)
-
-
-def adjective(stem: str, declension: str, gender: str, number: str, case: str) -> str:
-    """The attributive form; ``declension``: weak, mixed or strong."""
-    return stem + _ending(declension, gender, number, case)
+def ending(declension: str, gender: str, number: str, case: str) -> str:
+    """Of German determiners and adjectives; numerals have none."""
+    row = (declension, "pl" if number == "pl" else gender)
+    return ENDINGS[row][case] if declension else ""
 
 
 def noun(entry: Noun, number: str, case: str) -> str:
@@ -58,10 +87,8 @@ def pronoun(phrase: NounPhrase, case: str) -> str:
     """German personal, interrogative or relative pronoun."""
     gender = phrase.antecedent.gender if phrase.antecedent else phrase.sex
     if not phrase.role:
-        singular = (phrase.person, phrase.number) == (3, "sg")
-        return PRONOUNS[phrase.person, phrase.number, gender if singular else ""][case]
-    if not phrase.antecedent:
-        return _QUESTIONED[phrase.role][case]
+        key = (phrase.person, phrase.number, "" if phrase.number == "pl" else gender)
+        return PRONOUNS[key][case]
     if (phrase.number, case) == ("pl", "dat"):
         return "denen"
-    return determiner(DETERMINERS["the"], gender, phrase.number, case)
+    return "d" + ending("article", gender, phrase.number, case)

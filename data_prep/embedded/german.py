@@ -8,57 +8,49 @@ finite one last. The middle field is ordered by rank.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from data_prep.embedded import forms
-from data_prep.embedded.lexicon import Noun, german_paradigm
+from data_prep.embedded.lexicon import DETERMINERS, Noun
 from data_prep.embedded.tree import Clause, Key, Linked, NounPhrase, Part, Sentence, Word
 
 
 def word(form: str, *keys: Key) -> Word:
-    return Word(form, frozenset(keys))
-
-
-def _mark(form: str, *keys: Key) -> Word:
-    return Word(form, frozenset(keys), glued=True)
+    return Word(form, frozenset(keys), glued=form in (",", ".", "?"))
 
 
 # --- phrases -------------------------------------------------------------------------------------
 
 
-def noun_phrase(np: NounPhrase, case: str, negation: Key | None = None) -> list[Word]:
-    """``negation``: of what fuses with the indefinite article, or its lack, into kein."""
+def noun_phrase(np: NounPhrase, case: str) -> list[Word]:
     if np.noun is None:
         return [word(forms.pronoun(np, case), (np, "noun"))]
-    words = _full(np, np.noun, case, negation)
+    words = _full(np, np.noun, case)
     if np.relative is not None:
-        words += [_mark(","), *clause(np.relative, "sub"), _mark(",")]
+        words += [word(","), *clause(np.relative, "sub"), word(",")]
     return words
 
 
-def _full(np: NounPhrase, entry: Noun, case: str, negation: Key | None) -> list[Word]:
+def _full(np: NounPhrase, entry: Noun, case: str) -> list[Word]:
     agreement = (entry.gender, np.number, case)
     words = []
-    declension = np.determiner.adjective if np.determiner else "strong"
-    if np.determiner is not None and np.determiner.german:
-        words = [word(forms.determiner(np.determiner, *agreement), (np, "det"))]
-    if negation is not None:
-        keys = [*(words[0].keys if words else ()), negation]
-        words, declension = [word(forms.determiner(forms.KEIN, *agreement), *keys)], "mixed"
+    determiner = np.determiner or DETERMINERS[""]
+    if determiner.german:
+        ending = forms.ending(determiner.declension, *agreement)
+        words = [word(determiner.german + ending, (np, "det"))]
     if np.adjective is not None:
-        words.append(word(forms.adjective(np.adjective.stem, declension, *agreement), (np, "adj")))
+        ending = forms.ending(determiner.adjective, *agreement)
+        words.append(word(np.adjective.stem + ending, (np, "adj")))
     return [*words, word(forms.noun(entry, np.number, case), (np, "noun"))]
 
 
-def _part(part: Part, negation: Key | None = None) -> list[Word]:
+def _part(part: Part) -> list[Word]:
     if part.fixed is not None:
-        return [word(form, (part, "fixed")) for form in part.fixed.german]
+        return [word(form, (part, "fixed")) for form in part.fixed.german.split()]
     _, preposition, case = part.preposition
-    words = noun_phrase(part.noun_phrase, case, negation)
+    words = noun_phrase(part.noun_phrase, case)
     if not preposition:
         return words
     fused = forms.CONTRACTIONS.get((preposition, words[0].form))
-    if fused and not part.noun_phrase.is_pronoun:
+    if fused and part.noun_phrase.noun is not None:
         return [Word(fused, words[0].keys | {(part, "prep")}), *words[1:]]
     return [word(preposition, (part, "prep")), *words]
 
@@ -66,77 +58,54 @@ def _part(part: Part, negation: Key | None = None) -> list[Word]:
 # --- the verbal complex --------------------------------------------------------------------------
 
 
-class _Verbs(NamedTuple):
+def _verbs(node: Clause, form: str) -> tuple[list[Word], list[Word], str]:
     """The finite verb, the non-finite rest of the right bracket, and the separable prefix."""
-
-    finite: list[Word]
-    rest: list[Word]
-    prefix: str = ""
-
-
-def _verbs(node: Clause, form: str) -> _Verbs:
     verb, tense = node.verb, node.tense
+    paradigm = forms.german(verb.german, verb.german_forms)
     full, auxiliary = (node, "verb"), (node, "aux")
     if form == "infinitive":
         zu = (node, "zu")
         if verb.prefix:  # one word: aufzumachen
-            return _Verbs([], [word(f"{verb.prefix}zu{verb.german}", zu, full)])
-        return _Verbs([], [word("zu", zu), word(verb.german, full)])
+            return [], [word(f"{verb.prefix}zu{verb.german}", zu, full)], ""
+        return [], [word("zu", zu), word(verb.german, full)], ""
     if not tense.german:
-        only = forms.finite(verb.german_forms, tense.finite, node.subject)
-        return _Verbs([word(only, full, auxiliary)], [], verb.prefix)
+        only = forms.finite(paradigm, tense.finite, node.subject)
+        return [word(only, full, auxiliary)], [], verb.prefix
     lemma, last = tense.german, "base"
     if tense.german == "perfect":
         lemma, last = "sein" if "*" in verb.tenses else "haben", "participle"
-    finite = forms.finite(german_paradigm(lemma, ""), tense.finite, node.subject)
-    rest = word(verb.prefix + verb.german_forms[last], full)
-    return _Verbs([word(finite, auxiliary)], [rest])
+    finite = forms.finite(forms.german(lemma), tense.finite, node.subject)
+    rest = word(verb.prefix + paradigm[last], full)
+    return [word(finite, auxiliary)], [rest], ""
 
 
 # --- the middle field ----------------------------------------------------------------------------
 
-# Pronouns first, then subject, time, definite objects, negation, manner, place, indefinite and
-# prepositional objects, direction.
-_RANKS = {"time": 6, "habit": 6, "aspect": 10, "manner": 12, "at": 13, "obl": 15, "to": 16}
+# Pronouns first, then subject, time, objects, negation, manner, place, prepositional objects, goal.
+_RANKS = {"time": 6, "habit": 6, "manner": 12, "at": 13, "obl": 15, "to": 16}
 _NEGATION, _PREDICATE = 11, 20
 
 
 def _middle_field(node: Clause, with_subject: bool) -> list[Word]:
     items: list[tuple[int, list[Word]]] = []
     if with_subject:
-        items.append((0 if node.subject.is_pronoun else 2, noun_phrase(node.subject, "nom")))
-    negation = (node, "neg") if node.negated else None
-    for part in node.parts:
-        if part is not node.front:
-            fused = negation if _takes_kein(part) else None
-            items.append((_rank(node, part), _part(part, fused)))
-            negation = None if fused else negation
-    if negation is not None:
-        items.append((_NEGATION, [word("nicht", negation)]))
+        items.append((0 if node.subject.noun is None else 2, noun_phrase(node.subject, "nom")))
+    items += [(_rank(part), _part(part)) for part in node.parts if part is not node.front]
+    if node.negated:
+        items.append((_NEGATION, [word("nicht", (node, "neg"))]))
     if node.predicate is not None:  # without an ending
         items.append((_PREDICATE, [word(node.predicate.german, (node, "predicate"))]))
     return [w for _, words in sorted(items, key=lambda item: item[0]) for w in words]
 
 
-def _rank(node: Clause, part: Part) -> int:
+def _rank(part: Part) -> int:
     """Pronouns early, accusative before dative; nouns later, dative before accusative."""
-    np, case = part.noun_phrase, part.preposition.case
     if part.kind not in ("obj", "iobj"):
-        # "nicht" follows the definite object, and the time stays next to it
-        return 9 if part.kind == "time" and node.negated else _RANKS[part.kind]
-    if np.is_pronoun:
-        return 3 if case == "acc" else 4
-    if case == "dat":
-        return 7
-    return 8 if np.definite else 14
-
-
-def _takes_kein(part: Part) -> bool:
-    """Nicht ein Buch, nicht Milch: kein Buch, keine Milch."""
-    np = part.noun_phrase
-    if part.kind != "obj" or np.definite:
-        return False
-    return np.determiner is None or np.determiner.german in ("", "ein")
+        return _RANKS[part.kind]
+    accusative = part.preposition.case == "acc"
+    if part.noun_phrase.noun is None:
+        return 3 if accusative else 4
+    return 8 if accusative else 7
 
 
 # --- clauses -------------------------------------------------------------------------------------
@@ -144,27 +113,28 @@ def _takes_kein(part: Part) -> bool:
 
 def clause(node: Clause, form: str) -> list[Word]:
     """``form`` as in the English linearisation."""
-    verbs = _verbs(node, form)
+    finite, rest, prefix = _verbs(node, form)
     opens = form == "main" and node.front is None  # the subject does
     has_subject = form not in ("infinitive", "shared")
     words = noun_phrase(node.subject, "nom") if opens else _front(node)
     middle = _middle_field(node, has_subject and not opens)
     if form == "sub":
-        if verbs.prefix:  # it joins a finite full verb: weil er aufsteht
-            verbs.finite[0].form = verbs.prefix + verbs.finite[0].form
-        words += [*middle, *verbs.rest, *verbs.finite]
+        if prefix:  # it joins a finite full verb: weil er aufsteht
+            finite[0].form = prefix + finite[0].form
+        words += [*middle, *rest, *finite]
     else:
-        prefix = [word(verbs.prefix, (node, "verb"))] if verbs.prefix else []
-        words += [*verbs.finite, *middle, *verbs.rest, *prefix]
+        words += [*finite, *middle, *rest]
+        if prefix:
+            words.append(word(prefix, (node, "verb")))
     if node.linked is not None and node.linked is not node.front:
-        comma = [] if node.linked.german == "und" else [_mark(",", (node.linked, "comma"))]
+        comma = [] if node.linked.german == "und" else [word(",", (node.linked, "comma"))]
         words += [*comma, *_linked(node.linked)]
     return words
 
 
 def _front(node: Clause) -> list[Word]:
     if isinstance(node.front, Linked):
-        return [*_linked(node.front), _mark(",", (node.front, "comma"))]
+        return [*_linked(node.front), word(",", (node.front, "comma"))]
     return [] if node.front is None else _part(node.front)
 
 
@@ -177,13 +147,11 @@ def _linked(item: Linked) -> list[Word]:
 
 def sentence(made: Sentence) -> list[Word]:
     """All words, with doubled commas reduced, closed by the mark and capitalised."""
-    words = [*clause(made.tree, made.form), _mark(made.stop, (made.tree, "stop"))]
-    following = [*words[1:], words[0]]
-    marks = (",", made.stop)
+    words = [*clause(made.tree, made.form), word(made.stop, (made.tree, "stop"))]
     kept = [
         w
-        for w, after in zip(words, following, strict=True)
-        if not (w.form == "," and after.form in marks)
+        for w, after in zip(words, [*words[1:], words[0]], strict=True)
+        if not (w.form == "," and after.glued)
     ]
     kept[0].form = kept[0].form[0].upper() + kept[0].form[1:]
     return kept

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 from data_prep.embedded import lexicon
-from data_prep.embedded.lexicon import (
-    DETERMINERS,
-    POSSESSIVES,
-    Adjective,
-    Classes,
-    Determiner,
-    Noun,
-    Slot,
-)
-from data_prep.embedded.tree import PERSON, NounPhrase, Part
+from data_prep.embedded.lexicon import DETERMINERS, POSSESSIVES, Classes, Determiner, Noun, Slot
+from data_prep.embedded.tree import PERSON, Clause, NounPhrase, Part
 
 T = TypeVar("T")
 
-_PEOPLE = PERSON | {"kid", "royal", "baby"}
+PEOPLE = PERSON | {"kid", "royal", "baby"}
 THE = DETERMINERS["the"]
 
 
@@ -48,13 +42,9 @@ class Dice:
         return items[int(self._random.random() * len(items))]
 
     def weighted(self, items: Iterable[tuple[T, float]]) -> T:
-        pairs = list(items)
-        point = self._random.random() * sum(weight for _, weight in pairs)
-        for item, weight in pairs:
-            point -= weight
-            if point < 0:
-                return item
-        return pairs[-1][0]
+        values, weights = zip(*items, strict=True)
+        limits = list(accumulate(weights))
+        return values[bisect(limits, self._random.random() * limits[-1])]
 
 
 def pronoun_for(np: NounPhrase) -> NounPhrase:
@@ -66,7 +56,7 @@ def pronoun_for(np: NounPhrase) -> NounPhrase:
         return NounPhrase(number=np.number, person=np.person, sex=np.sex)
     if np.number == "pl":
         return NounPhrase(number="pl", antecedent=np.noun)
-    person = np.noun.classes & _PEOPLE
+    person = np.noun.classes & PEOPLE
     if person and np.noun.gender == "n":
         raise NoFit
     return NounPhrase(sex=np.noun.gender if person else "n", antecedent=np.noun)
@@ -86,7 +76,7 @@ class Scene:
         self.used |= {noun.english, noun.german}
         return noun
 
-    def adjective(self, classes: Classes) -> Adjective:
+    def adjective(self, classes: Classes) -> lexicon.Adjective:
         """One that suits nouns of these classes."""
         fitting = [a for a in lexicon.ADJECTIVES if a.modifies(classes)]
         adjective = self.dice.pick([a for a in fitting if a.english not in self.used])
@@ -95,7 +85,7 @@ class Scene:
 
     def pronoun(self, persons: Iterable[int] = (1, 3)) -> NounPhrase:
         """A personal pronoun of people."""
-        fitting = [p for p in lexicon.PRONOUNS if p[0] in persons and p[2] != "n"]
+        fitting = [p for p in lexicon.PRONOUNS if p[0] in persons and p[2] in ("", "m", "f")]
         person, number, sex = self.dice.pick(fitting)
         return NounPhrase(number=number, person=person, sex=sex)
 
@@ -104,60 +94,56 @@ class Scene:
             return NounPhrase(sex="n")
         if wanted & PERSON and self.dice.chance(0.22):
             return self.pronoun()
-        return self.noun_phrase(wanted, indefinite=0.1)
+        return self.noun_phrase(self.noun(wanted), indefinite=0.1)
 
     def noun_phrase(
-        self, wanted: Classes, indefinite: float = 0, owner: NounPhrase | None = None
+        self, noun: Noun, indefinite: float = 0, owner: NounPhrase | None = None
     ) -> NounPhrase:
         """A name, or a noun with determiner and perhaps an adjective.
 
         ``indefinite`` weighs indefinite determiners: high where a thing comes into being or into
         view (write a letter, buy a car), low where it is given (close the door).
         """
-        noun = self.noun(wanted)
-        several = "p" in noun.flags or (noun.countable and self.dice.chance(0.15))
+        several = "p" in noun.flags or (noun.german_plural and self.dice.chance(0.15))
         phrase = NounPhrase(noun, "pl" if several else "sg")
         if "b" not in noun.flags:
-            phrase.determiner = self._determiner(phrase, indefinite, owner)
+            if noun.classes & {"kin", "relational"}:
+                phrase.determiner = self._possessive(owner)
+            else:
+                phrase.determiner = self._determiner(noun, phrase.number, indefinite)
             if self.dice.chance(0.2):
                 phrase.adjective = self.adjective(noun.classes)
         return phrase
 
-    def _determiner(
-        self, np: NounPhrase, indefinite: float, owner: NounPhrase | None
-    ) -> Determiner | None:
+    def _possessive(self, owner: NounPhrase | None) -> Determiner:
         """Kin and neighbours are somebody's: the ``owner``'s, if a pronoun, or the speaker's."""
-        assert np.noun is not None
-        if np.noun.classes & {"kin", "relational"}:
-            if owner is not None and owner.is_pronoun and not owner.role:
-                return POSSESSIVES[owner.person, owner.number, owner.sex]
-            return POSSESSIVES[self.dice.pick(((1, "sg", ""), (1, "pl", "")))]
-        if "m" in np.noun.flags:
+        key = self.dice.pick(((1, "sg", ""), (1, "pl", "")))
+        if owner is not None and owner.noun is None:
+            key = (owner.person, owner.number, owner.sex)
+        return POSSESSIVES.get(key, POSSESSIVES[1, "sg", ""])
+
+    def _determiner(self, noun: Noun, number: str, indefinite: float) -> Determiner | None:
+        if "m" in noun.flags:
             return None if self.dice.chance(0.6 * indefinite) else THE
-        if not np.noun.countable and np.number == "sg":
+        if not noun.german_plural and number == "sg":
             return THE
         return self.dice.weighted(
-            (d, (d.sg if np.number == "sg" else d.pl) * (1 if d.definite else indefinite))
+            (d, (d.sg if number == "sg" else d.pl) * (1 if d.definite else indefinite))
             for d in DETERMINERS.values()
         )
 
-    def argument(self, slot: Slot, subject: NounPhrase, indefinite: float) -> Part:
-        """What fills the slot of a verb: a place, a pronoun (not the subject's person, which would
-        be reflexive), or a noun phrase."""
+    def argument(self, slot: Slot, node: Clause, indefinite: bool) -> Part:
+        """What fills the slot of the verb: a place, a pronoun (not the subject's person, which
+        would be reflexive; "picks him up" would split the verb), or a noun phrase."""
         if slot.kind in ("at", "to"):
             return self.place(slot.kind, slot.classes)
-        if slot.classes & PERSON and self.dice.chance(0.15):
-            phrase = self.pronoun((4 - subject.person,))
+        if slot.classes & PERSON and not node.verb.particle and self.dice.chance(0.15):
+            phrase = self.pronoun((4 - node.subject.person,))
         else:
-            phrase = self.noun_phrase(slot.classes, indefinite, subject)
+            phrase = self.noun_phrase(self.noun(slot.classes), float(indefinite), node.subject)
         return Part(slot.kind, phrase, slot.preposition)
 
     def place(self, kind: str, wanted: Classes) -> Part:
         """In the city, to Berlin; ``kind``: at or to."""
         noun = self.noun(wanted, needs=kind)
-        phrase = NounPhrase(noun, determiner=None if "b" in noun.flags else THE)
-        if phrase.determiner and self.dice.chance(0.1):
-            phrase.adjective = self.adjective(noun.classes)
-        preposition = noun.at if kind == "at" else noun.to
-        assert preposition is not None
-        return Part(kind, phrase, preposition)
+        return Part(kind, self.noun_phrase(noun), noun.at if kind == "at" else noun.to)

@@ -10,16 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from data_prep.embedded.lexicon import (
-    Adjective,
-    Adverbial,
-    Classes,
-    Determiner,
-    Noun,
-    Preposition,
-    Tense,
-    Verb,
-)
+from data_prep.embedded import lexicon
+from data_prep.embedded.lexicon import NO_PREPOSITION, Adjective, Classes, Noun
 
 Key = tuple[object, str]
 PERSON = frozenset({"person", "adult"})
@@ -46,9 +38,9 @@ class Word:
 class NounPhrase:
     """A noun with dependents, a name, or (noun is None) a pronoun.
 
-    ``role`` of a pronoun: "" personal; "who", "what" interrogative; relative if it has an
-    ``antecedent`` as well, for whose German gender personal pronouns have one, too. ``sex`` is what
-    English tells apart: m, f, n.
+    ``sex`` of a pronoun is its column "gender" in pronouns.txt: what English tells apart, also
+    "who" and "what". ``role``: the English relative pronoun. ``antecedent``: the noun for which a
+    relative or personal pronoun stands, and which gives the German gender.
     """
 
     noun: Noun | None = None
@@ -57,13 +49,9 @@ class NounPhrase:
     sex: str = ""
     role: str = ""
     antecedent: Noun | None = None
-    determiner: Determiner | None = None
+    determiner: lexicon.Determiner | None = None
     adjective: Adjective | None = None
     relative: Clause | None = None
-
-    @property
-    def is_pronoun(self) -> bool:
-        return self.noun is None
 
     @property
     def classes(self) -> Classes:
@@ -72,12 +60,6 @@ class NounPhrase:
         if stands_for:
             return stands_for.classes
         return frozenset({"weather"}) if self.sex == "n" else PERSON
-
-    @property
-    def definite(self) -> bool:
-        if self.noun is None or "b" in self.noun.flags:
-            return True
-        return self.determiner is not None and self.determiner.definite
 
 
 @dataclass(eq=False)
@@ -89,8 +71,8 @@ class Part:
 
     kind: str
     noun_phrase: NounPhrase = field(default_factory=NounPhrase)
-    preposition: Preposition = Preposition("", "", "acc")
-    fixed: Adverbial | None = None
+    preposition: lexicon.Preposition = NO_PREPOSITION
+    fixed: lexicon.Adverbial | None = None
 
 
 @dataclass(eq=False)
@@ -113,8 +95,8 @@ class Clause:
     """
 
     subject: NounPhrase
-    tense: Tense
-    verb: Verb
+    tense: lexicon.Tense
+    verb: lexicon.Verb
     predicate: Adjective | None = None
     negated: bool = False
     parts: list[Part] = field(default_factory=list)
