@@ -8,46 +8,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from collab_common.command import positive, run
-from collab_common.files import fingerprint_tree
-from collab_common.folder import MANIFEST, build_folder
-from data_prep.child import run_module
+from collab_common.command import not_negative, positive, run
+from data_prep.embedded.files import Request, make
 from data_prep.options import add_languages, check_languages
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"
-GENERATOR = "data_prep.embedded"
-
-
-def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = False) -> None:
-    """Makes the text folder, unless the same generator made it with the same options."""
-    sources = fingerprint_tree(Path(__file__).with_name("embedded"))
-    identity = {
-        "options": {**sizes, "seed": seed},
-        "inputs": {name: {"sha256": found["sha256"]} for name, found in sources.items()},
-    }
-
-    def build(temporary: Path) -> dict[str, object]:
-        print(f"generating {sum(sizes.values()):,} sentence pairs ...", flush=True)
-        arguments = ["--out", str(temporary), "--seed", str(seed)]
-        for split, size in sizes.items():
-            arguments += [f"--{split}", str(size)]
-        run_module(GENERATOR, arguments)
-        # ours replaces the generator's own manifest: it knows the generator's sources, too
-        (temporary / MANIFEST).unlink(missing_ok=True)
-        return {"generator": GENERATOR}
-
-    build_folder(folder, identity, build, force=force)
 
 
 def _make(args: argparse.Namespace) -> None:
     out = args.out.resolve()
     text = out.with_name(f"{out.name}-text")
-    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
-    generate(text, sizes, args.seed, force=args.force)
-    splits = {name: name for name in sizes}
+    make(text, Request(args.train, args.valid, args.test, args.seed), force=args.force)
+    splits = {name: name for name in ("train", "valid", "test")}
     origin = {"corpus": "embedded", "seed": args.seed}
     prepare(config_from(args, text=text, splits=splits, origin=origin))
 
@@ -66,7 +40,9 @@ def main(argv: list[str] | None = None) -> int:
             metavar="N",
             help=f"sentence pairs of the {split} set (default: {size})",
         )
-    parser.add_argument("--seed", type=int, default=1, help="another seed, other sentences")
+    parser.add_argument(
+        "--seed", type=not_negative, default=1, help="another seed, other sentences"
+    )
     add_languages(parser, ("en", "de"))
     add_prepare_options(parser, vocab_size=2000)
     args = parser.parse_args(argv)

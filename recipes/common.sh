@@ -19,11 +19,11 @@ set_variables() {
     constraint=criterion.group_normalisation=${NORMALISATION:-released}
 }
 
-# prepare DATASET VOCABULARY DIR: the data folder of embedded (generated), multi30k (downloaded, or in
-# the folder FROM) or mixed (in FROM), in so many subwords.
+# prepare DATASET VOCABULARY DIR [OPTIONS...]: the data folder of embedded (generated, with OPTIONS),
+# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords.
 prepare() {
     case $1 in
-        embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" ;;
+        embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" "${@:4}" ;;
         multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
         mixed) prepare_mixed "$2" "$3" ;;
     esac

@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from collab_common.command import run
+from collab_common.command import not_negative, run
 from data_prep.embedded.files import Request, write
 
 PROGRAM = "data_prep.embedded"
+_HELP = {
+    "train": "training pairs", "valid": "validation pairs", "test": "test pairs",
+    "seed": "random seed",
+}  # fmt: skip
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -20,24 +24,13 @@ class _OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: error: {message}\n")
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative: {text}")
-    return value
-
-
 def main(arguments: list[str] | None = None) -> int:
     default = Request()
     parser = _OneLineParser(prog=f"python -m {PROGRAM}", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--train", type=_count, default=default.train, help="training pairs")
-    parser.add_argument("--valid", type=_count, default=default.valid, help="validation pairs")
-    parser.add_argument("--test", type=_count, default=default.test, help="test pairs")
-    parser.add_argument("--seed", type=_count, default=default.seed, help="random seed")
+    for name, help_text in _HELP.items():
+        value = getattr(default, name)
+        parser.add_argument(f"--{name}", type=not_negative, default=value, help=help_text)
     given = parser.parse_args(arguments)
     request = Request(given.train, given.valid, given.test, given.seed)
 

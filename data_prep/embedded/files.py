@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from collab_common.errors import UserError
 from collab_common.files import fingerprint_tree, read_json
 from collab_common.folder import MANIFEST, build_folder
-from data_prep.embedded.corpus import splits
-from data_prep.embedded.pairs import Pair, conllu, pharaoh
+from data_prep.embedded.corpus import Pair, conllu, pharaoh, splits
 
 MINE = {"corpus": "data_prep.embedded"}  # in a manifest: the folder may be replaced
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
+    """Sizes of the splits, and the random seed."""
+
     train: int = 20000
     valid: int = 500
     test: int = 500
     seed: int = 1
 
 
-def write(out: Path, request: Request) -> bool:
+def make(out: Path, request: Request, *, force: bool = False) -> bool:
     """Writes the corpus; False if it stands there already, finished and unchanged.
 
-    A corpus of another request, or a damaged one, is replaced; anything else is refused.
+    Raises UserError if something else stands there, unless it is a corpus and ``force`` is given.
     """
     grammar = fingerprint_tree(Path(__file__).parent)  # another grammar makes another corpus
     identity = {
-        "options": asdict(request),
+        "options": request._asdict(),
         "inputs": {name: {"sha256": file["sha256"]} for name, file in grammar.items()},
     }
 
     def build(folder: Path) -> dict[str, object]:
-        for name, pairs in splits(**asdict(request)).items():
+        for name, pairs in splits(*request).items():
             for suffix, text in _texts(name, pairs).items():
                 (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8", newline="\n")
         return dict(MINE)
 
+    return build_folder(out, identity, build, force=force)
+
+
+def write(out: Path, request: Request) -> bool:
+    """As `make`, but a corpus of another request, or a damaged one, is replaced."""
     try:
-        return build_folder(out, identity, build)
+        return make(out, request)
     except UserError:
-        if not _is_mine(out):
+        manifest = out / MANIFEST
+        if not manifest.is_file() or not MINE.items() <= read_json(manifest).items():
             raise
-        return build_folder(out, identity, build, force=True)
-
-
-def _is_mine(out: Path) -> bool:
-    manifest = out / MANIFEST
-    return manifest.is_file() and MINE.items() <= read_json(manifest).items()
+        return make(out, request, force=True)
 
 
 def _texts(split: str, pairs: list[Pair]) -> dict[str, str]:

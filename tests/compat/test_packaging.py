@@ -54,6 +54,7 @@ def test_the_wheel_holds_the_packages_and_the_hook(wheel):
         "fairseq_compat.pth",
     }
     assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+    assert "data_prep/embedded/lexicon/verbs.txt" in names
 
 
 def test_the_wheel_asks_for_everything_but_fairseq(wheel):

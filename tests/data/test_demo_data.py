@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from text_tools import error_line, manifest, names, run
+from text_tools import manifest, names, run
 
 from data_prep import demo_data
+from data_prep.embedded import files
+from data_prep.embedded.files import Request, make
 
 SMALL = ["--train", "300", "--valid", "20", "--test", "20", "--vocab-size", "300"]
 
@@ -52,7 +54,24 @@ def test_other_options_are_refused_unless_forced(
     assert manifest(out)["origin"]["seed"] == 2
 
 
-def test_failing_generator_is_told(tmp_path: Path) -> None:
+def test_an_earlier_grammar_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Request(20, 5, 5)
+    monkeypatch.setattr(files, "fingerprint_tree", lambda folder: {"a.txt": {"sha256": "old"}})
+    make(tmp_path / "demo-text", small)
+    monkeypatch.undo()
+    out = tmp_path / "demo"
+    sizes = ["--train", "20", "--valid", "5", "--test", "5", "--vocab-size", "300"]
+    assert demo_data.main(["--out", str(out), *sizes]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"data_prep.demo_data: error: {out}-text: made from something else (")
+    assert "inputs." in message
+    assert message.count("\n") == 1
+
+
+def test_bad_seed(tmp_path: Path) -> None:
     done = run("demo_data", "--out", tmp_path / "demo", "--seed", "-1")
-    assert "data_prep.embedded failed with status 2: " in error_line(done, "demo_data")
+    assert done.returncode == 2
+    assert "argument --seed: must be a whole number from 0 up, not '-1'" in done.stderr
     assert names(tmp_path) == set()

@@ -9,17 +9,17 @@ import pytest
 
 from data_prep.embedded import GrammarExhausted, Pair, generate, splits
 from data_prep.embedded.constructions import CONSTRUCTIONS
+from data_prep.embedded.corpus import conllu, pharaoh
 from data_prep.embedded.lexicon import NOUNS
-from data_prep.embedded.pairs import conllu, pharaoh
 
 RELATIONS = {
-    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "obl:npmod", "det", "amod", "advmod",
-    "nummod", "nmod", "nmod:poss", "case", "fixed", "mark", "aux", "aux:pass", "cop", "acl:relcl",
-    "advcl", "ccomp", "xcomp", "conj", "cc", "punct", "compound:prt", "discourse", "nsubj:pass",
+    "root", "nsubj", "obj", "iobj", "obl", "obl:tmod", "det", "amod", "advmod", "nummod", "nmod",
+    "nmod:poss", "case", "mark", "aux", "cop", "acl:relcl", "advcl", "ccomp", "xcomp", "conj", "cc",
+    "punct", "compound:prt",
 }  # fmt: skip
 UPOS = {
-    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
-    "PUNCT", "SCONJ", "VERB",
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT",
+    "SCONJ", "VERB",
 }  # fmt: skip
 CONTENT = {"NOUN", "PROPN", "ADJ", "VERB", "NUM"}
 
@@ -29,7 +29,7 @@ def pairs() -> list[Pair]:
     return list(generate(3000, seed=11))
 
 
-PINNED = "129deaac9c7ca8dd"
+PINNED = "80c5c5ee95133913"
 
 
 def test_sample_is_pinned() -> None:
@@ -64,9 +64,11 @@ def test_held_out_does_not_depend_on_training_size() -> None:
 
 
 def test_exhausted_grammar_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rare = [row for row in CONSTRUCTIONS if row["name"] == "bad weather"]
+    monkeypatch.setattr("data_prep.embedded.corpus.CONSTRUCTIONS", rare)
     monkeypatch.setattr("data_prep.embedded.corpus.PATIENCE", 2)
     with pytest.raises(GrammarExhausted, match=r"only \d+ distinct sentences found of 20000"):
-        list(generate(20000, seed=1, constructions=("bad weather",)))
+        list(generate(20000, seed=1))
 
 
 def test_one_source_one_translation() -> None:
@@ -77,7 +79,7 @@ def test_one_source_one_translation() -> None:
 
 
 def test_all_constructions_occur_at_fair_length(pairs: list[Pair]) -> None:
-    assert {p.construction for p in pairs} == set(CONSTRUCTIONS)
+    assert {p.construction for p in pairs} == {row["name"] for row in CONSTRUCTIONS}
     assert 7 < sum(len(p.english.split()) for p in pairs) / len(pairs) < 12
 
 
@@ -196,7 +198,8 @@ def test_subjects_agree_with_verbs(pairs: list[Pair]) -> None:
                 and form in singular | plural
                 and "parents" not in subject.form
             ):
-                assert (subject.form == subject.lemma) == (form in singular), pair.english
+                same = subject.form.lower() == subject.lemma
+                assert same == (form in singular), pair.english
                 checked += 1
     assert checked > 300
 

@@ -98,8 +98,8 @@ def test_interruption_leaves_nothing_half_done(
     ("arguments", "message"),
     [
         ([], "--out"),
-        (["--out", "x", "--train", "many"], "not a whole number"),
-        (["--out", "x", "--test", "-1"], "must not be negative"),
+        (["--out", "x", "--train", "many"], "must be a whole number from 0 up, not 'many'"),
+        (["--out", "x", "--test", "-1"], "must be a whole number from 0 up, not '-1'"),
         (["--out", "x", "--sed", "3", "--what"], "unrecognized"),
     ],
 )
