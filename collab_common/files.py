@@ -65,20 +65,21 @@ def count_lines(path: Path) -> int:
 def sha256(path: Path) -> str:
     """SHA-256 of a file as it lies on the disk."""
     with path.open("rb") as stream:
-        return _digest(stream)
+        return digest(stream)
 
 
 def sha256_of_text(path: Path) -> str:
     """SHA-256 of a text, the same whether the file is gzipped or not."""
     with open_bytes(path) as stream:
-        return _digest(stream)
+        return digest(stream)
 
 
-def _digest(stream: BinaryIO) -> str:
-    digest = hashlib.sha256()
+def digest(stream: BinaryIO, algorithm: str = "sha256") -> str:
+    """A hash of the rest of a stream."""
+    found = hashlib.new(algorithm)
     while block := stream.read(CHUNK):
-        digest.update(block)
-    return digest.hexdigest()
+        found.update(block)
+    return found.hexdigest()
 
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:

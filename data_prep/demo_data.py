@@ -19,6 +19,7 @@ from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"
 GENERATOR = "data_prep.embedded"
+SIZES = {"train": 20_000, "valid": 500, "test": 500}
 
 
 def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = False) -> None:
@@ -45,11 +46,10 @@ def generate(folder: Path, sizes: dict[str, int], seed: int, *, force: bool = Fa
 def _make(args: argparse.Namespace) -> None:
     out = args.out.resolve()
     text = out.with_name(f"{out.name}-text")
-    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
+    sizes = {split: getattr(args, split) for split in SIZES}
     generate(text, sizes, args.seed, force=args.force)
-    splits = {name: name for name in sizes}
     origin = {"corpus": "embedded", "seed": args.seed}
-    prepare(config_from(args, text=text, splits=splits, origin=origin))
+    prepare(config_from(args, text, splits={split: split for split in SIZES}, origin=origin))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,14 +58,9 @@ def main(argv: list[str] | None = None) -> int:
         description="Makes a folder for fairseq-train from the embedded English-German corpus; "
         "the text goes to a folder beside it, whose name ends in -text.",
     )
-    for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
-        parser.add_argument(
-            f"--{split}",
-            type=positive,
-            default=size,
-            metavar="N",
-            help=f"sentence pairs of the {split} set (default: {size})",
-        )
+    for split, size in SIZES.items():
+        what = f"sentence pairs of the {split} set (default: {size})"
+        parser.add_argument(f"--{split}", type=positive, default=size, metavar="N", help=what)
     parser.add_argument("--seed", type=int, default=1, help="another seed, other sentences")
     add_languages(parser, ("en", "de"))
     add_prepare_options(parser, vocab_size=2000)

@@ -29,7 +29,6 @@ contrib/c++tokenizer, which is not tokenizer.perl and does not promise its outpu
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,10 +54,8 @@ def normalise_and_tokenise(
     Returns counts: "lines", "tokens", "emptied" (lines of which nothing is left). Raises
     UserError for what cannot be read, with file, line and byte.
     """
-    counts = Counter[str](lines=0, tokens=0, emptied=0)
     pipeline = Pipeline(lang, **steps, remembered=words_to_remember(jobs))
-    parallel_lines(source, target, pipeline, jobs, counts=counts)
-    return dict(counts)
+    return dict(parallel_lines(source, target, pipeline, jobs))
 
 
 def tokenise_pair(

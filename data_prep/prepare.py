@@ -27,15 +27,15 @@ from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
 from data_prep import subword
 from data_prep.binarise import binarise, check_binarised
-from data_prep.faults import Kind
+from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
 from data_prep.options import add_output
 from data_prep.parallel_text import pair_in
-from data_prep.policy import Action, Policy, add_policy_options, policy_from
-from data_prep.report import Report
 from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import validate
 
 PROG = "data_prep.prepare"
+_HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
+_CANNOT_STAY = (Kind.UTF8, Kind.CR, Kind.NUL)  # fairseq could not read such a line
 Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split
 
 
@@ -108,7 +108,7 @@ def _stems(config: PrepareConfig, texts: Texts) -> str | list[str]:
 def _check(config: PrepareConfig) -> None:
     if config.source_lang == config.target_lang:
         raise UserError(f"source and target language are both {config.source_lang!r}")
-    for kind in (Kind.UTF8, Kind.CR, Kind.NUL):
+    for kind in _CANNOT_STAY:
         if config.policy.action(kind) is Action.COUNT:
             raise UserError(
                 f"--on-{kind.value} count: such a line cannot be binarised as it is",
@@ -156,17 +156,10 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
 def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> Json:
     """Writes what the checks keep of all texts of a split to `out`; returns the counts."""
     counts: list[Json] = []
-    parts = [path.with_name(f"{path.name}.part") for path in out]
-    with out[0].open("wb") as source, out[1].open("wb") as target:
-        for text in texts:
-            report = validate(*text, _policy_for(split, policy), (parts[0], parts[1]))
-            _check_report(report, split)
-            counts.append(report.counts())
-            for part, joined in zip(parts, (source, target), strict=True):
-                with part.open("rb") as stream:
-                    shutil.copyfileobj(stream, joined)
-    for part in parts:
-        part.unlink()
+    for text in texts:
+        report = validate(*text, _policy_for(split, policy), out)
+        report.check("" if split == "train" else _HELD_OUT)
+        counts.append(report.counts())
     return _add(counts)
 
 
@@ -183,24 +176,11 @@ def _policy_for(split: str, policy: Policy) -> Policy:
     """Valid and test sets stay whole, or scores could not be compared with anybody else's."""
     if split == "train":
         return policy
-    cannot_stay = (Kind.UTF8, Kind.CR, Kind.NUL)
-    actions = {
-        kind: policy.action(kind)
-        if policy.action(kind) is not Action.DROP
-        else (Action.REFUSE if kind in cannot_stay else Action.COUNT)
-        for kind in Kind
-    }
+    actions = {kind: policy.action(kind) for kind in Kind}
+    for kind, action in actions.items():
+        if action is Action.DROP:
+            actions[kind] = Action.REFUSE if kind in _CANNOT_STAY else Action.COUNT
     return Policy(actions, policy.limits)
-
-
-def _check_report(report: Report, split: str) -> None:
-    try:
-        report.check()
-    except UserError as error:
-        if split == "train":
-            raise
-        todo = "mend the file; lines of valid and test sets are never dropped"
-        raise UserError(error.what, error.where, todo) from None
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
@@ -234,11 +214,6 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
     )
 
 
-def _make(args: argparse.Namespace) -> None:
-    splits = collect_splits(args.split) if args.split else None
-    prepare(config_from(args, text=args.text, splits=splits))
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from a folder of parallel text."
@@ -257,7 +232,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    return run(PROG, lambda: _make(args))
+    return run(
+        PROG, lambda: prepare(config_from(args, args.text, splits=collect_splits(args.split)))
+    )
 
 
 if __name__ == "__main__":

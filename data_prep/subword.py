@@ -11,8 +11,8 @@ from typing import Any
 import sentencepiece
 
 from collab_common.errors import UserError
+from data_prep.faults import Action
 from data_prep.parallel_text import lines_of
-from data_prep.policy import Action
 
 # sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
 LONGEST_FOR_TRAINING = 4192  # bytes

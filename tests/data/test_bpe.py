@@ -49,7 +49,7 @@ def texts(tmp_path: Path) -> list[Path]:
 def test_learns_what_subword_nmt_learns(
     jobs: int, texts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bpe, "COUNTED_BYTES", 1000)  # several blocks a text
+    monkeypatch.setattr(bpe, "COUNTED_LINES", 30)  # several blocks a text
     text = "".join(path.read_text() for path in texts)
     counts = bpe.learn(texts, 300, tmp_path / "codes", jobs=jobs)
     assert (tmp_path / "codes").read_text() == theirs(text, 300)

@@ -26,8 +26,7 @@ from collab_common.files import sha256
 from collab_common.folder import MANIFEST
 from data_prep import subword
 from data_prep.binarise import count_sentences
-from data_prep.faults import Kind
-from data_prep.policy import Action, Policy
+from data_prep.faults import Action, Kind, Policy
 from data_prep.prepare import prepare
 
 # --- what is made --------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from text_tools import error_line, run
 
 from data_prep import validate as validate_module
 from data_prep.divergence import first_divergence
-from data_prep.faults import Kind, Limits
-from data_prep.policy import Action, Policy
+from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.streams import LINE_BYTES
 from data_prep.validate import main, validate
 
