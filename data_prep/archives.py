@@ -21,16 +21,40 @@ from typing import IO, Any, BinaryIO, cast
 
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, GZIP
-from data_prep.fetch import is_page
 
 _OPENERS: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-_BROKEN = (EOFError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error)
-_BROKEN += (lzma.LZMAError,)
+_BROKEN = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
+    *(tarfile.TarError, zipfile.BadZipFile),
+)
 _ZIP = b"PK\x03\x04"
-_AGAIN = "remove it and fetch it again"
+_AGAIN = "remove it and its entry in the lock file beside it, and fetch it again"
 # Text shrinks to a third or a tenth, repetitive text to a thirtieth; bombs to a thousandth.
 _MAX_RATIO = 100
 _SMALL = 64 << 20  # bytes; an archive that holds no more than this is no bomb at any ratio
+
+
+def is_page(start: bytes) -> bool:
+    """Whether a file that starts so is what a server shows instead of a file."""
+    return start.lstrip().lower().startswith((b"<!doctype html", b"<html"))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file shows by itself that its end is there: as an intact gzip or zip file does."""
+    with path.open("rb") as stream:
+        start = stream.read(4)
+    try:
+        if start == _ZIP:
+            with zipfile.ZipFile(path) as opened:
+                return opened.testzip() is None
+        if start.startswith(GZIP):
+            with gzip.open(path) as content:
+                while content.read(CHUNK):
+                    continue
+            return True
+    except _BROKEN:
+        return False
+    return False
 
 
 @dataclass(frozen=True)

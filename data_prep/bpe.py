@@ -46,6 +46,8 @@ def learn(texts: list[Path], merges: int, codes: Path, *, jobs: int = 1) -> dict
     "tokens" and "types" (words between blanks) read, and the "merges" found: fewer than asked
     for if no pair is left that occurs twice. Raises UserError for texts without words.
     """
+    if merges < 1:
+        raise UserError(f"{merges} merges: there must be at least one")
     counter = Counter[str]()
     lines = 0
     for path in texts:

@@ -16,10 +16,10 @@ from itertools import zip_longest
 import regex
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines, open_bytes
+from collab_common.files import count_lines, create, open_bytes
 from data_prep.divergence import unequal
 from data_prep.parallel_text import Pair
-from data_prep.streams import LINE_BYTES, Block, ordered, read_blocks
+from data_prep.streams import LINE_BYTES, Block, ordered, read_blocks, refuse_overwriting
 
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
@@ -40,9 +40,10 @@ def clean_pairs(
     Returns "read", "kept", and how many pairs were dropped for each of REASONS, the first that
     applies. Raises UserError (with file and line) for texts of unequal length or not UTF-8.
     """
+    refuse_overwriting(sources, targets)
     rules = Rules(ratio, shortest, longest, _has_factors(sources))
     counts = Counter[str](dict.fromkeys(("read", "kept", *REASONS), 0))
-    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
+    with create(targets[0]) as source_out, create(targets[1]) as target_out:
         for source, target, found in ordered(rules, _read_pairs(sources), jobs):
             source_out.write(source)
             target_out.write(target)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from collab_common.command import positive
 from collab_common.errors import UserError
@@ -137,11 +137,14 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
 
 def policy_from(args: argparse.Namespace) -> Policy:
     kinds = (kind for kind in Kind if kind is not Kind.LINE_COUNT)
-    actions = {kind: Action(getattr(args, f"on_{kind.value}".replace("-", "_"))) for kind in kinds}
+    actions: dict[Kind, Action] = {
+        kind: Action(getattr(args, f"on_{kind.value}".replace("-", "_"))) for kind in kinds
+    }
     return Policy(actions, Limits(args.max_words, args.max_chars))
 
 
-class Hit(NamedTuple):
+@dataclass(frozen=True)
+class Hit:
     """A fault in one line of a block: the line's index, the byte within the line, and more."""
 
     kind: Kind

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, digest, read_json, sha256, write_json
+from data_prep.archives import is_page, is_whole
 
 LOCK_FILE = "downloads.lock.json"
 
@@ -127,11 +128,6 @@ def _accept(
     return part.replace(path)
 
 
-def is_page(start: bytes) -> bool:
-    """Whether a file that starts so is what a server shows instead of a file."""
-    return start.lstrip().lower().startswith((b"<!doctype html", b"<html"))
-
-
 def _check_lock(path: Path, content: Path, url: str) -> bool:
     """Compares `content` with what was recorded for `path`, or records it; True if it was there."""
     lock = path.parent / LOCK_FILE
@@ -224,3 +220,5 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int) -> None:
         size = stream.tell()
     if expected not in (None, size):
         raise _Cut(f"{size:,} bytes came of {expected:,}")
+    if expected is None and not response.chunked and not is_whole(part):
+        raise _Cut(f"the answer ended after {size:,} bytes, of how many it did not say")

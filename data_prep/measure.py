@@ -51,8 +51,10 @@ PROG = "data_prep.measure"
 LANGUAGES = ("en", "de")
 TRAINING = ("multi30k/train", "tatoeba_en_de/train", "mix_en_de/*")
 MERGES = 40_000  # fairseq's; the papers' ready-made archive has 32,000
-STAGES = ("validate", "tokenise en", "tokenise de", "learn 32,000", f"learn {MERGES:,}")
-STAGES += ("apply en", "apply de", "clean", "binarise")
+STAGES = (
+    *("validate", "tokenise en", "tokenise de", "learn 32,000", f"learn {MERGES:,}"),
+    *("apply en", "apply de", "clean", "binarise"),
+)
 LOOK_EVERY = 0.05  # seconds
 
 # no text is refused, whatever is in it: nothing is trained on it

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, open_bytes
+from collab_common.files import CHUNK, create, open_bytes
 from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.validate import validate
 
@@ -68,9 +68,9 @@ def lines_of(path: Path) -> Iterator[str]:
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text; the number of lines."""
     count = 0
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
+    with create(path) as stream:
         for line in lines:
-            stream.write(line + "\n")
+            stream.write(line.encode("utf-8") + b"\n")
             count += 1
     return count
 

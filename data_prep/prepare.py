@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_fr
 from data_prep.options import add_output
 from data_prep.parallel_text import pair_in
 from data_prep.splits import Splits, collect_splits, find_files, split_option
-from data_prep.validate import validate
+from data_prep.validate import Report, validate
 
 PROG = "data_prep.prepare"
 _HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
@@ -123,17 +124,21 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     raw.mkdir()
     pieces.mkdir()
     stages: Json = {}
+    reports: dict[str, list[Report]] = {}
     for split, texts in files.items():
         print(f"checking {split} ...", flush=True)
-        stages[split] = _join(texts, split, config.policy, pair_in(raw, split, languages))
+        policy = _policy_for(split, config.policy)
+        reports[split] = _join(texts, split, policy, pair_in(raw, split, languages))
+        stages[split] = _add([report.counts() for report in reports[split]])
     print(f"learning {config.vocab_size} subwords ...", flush=True)
     model = folder / "spm.model"
     training = subword.train(list(pair_in(raw, "train", languages)), config.vocab_size, model)
     for split in files:
         print(f"segmenting {split} ...", flush=True)
         on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
+        sources, targets = pair_in(raw, split, languages), pair_in(pieces, split, languages)
         stages[split]["segmented"] = subword.segment(
-            model, pair_in(raw, split, languages), pair_in(pieces, split, languages), on_empty
+            model, sources, targets, on_empty, partial(_line_of, reports[split])
         )
     print("binarising ...", flush=True)
     binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
@@ -153,14 +158,29 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     }
 
 
-def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> Json:
-    """Writes what the checks keep of all texts of a split to `out`; returns the counts."""
-    counts: list[Json] = []
+def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> list[Report]:
+    """Writes what the checks keep of all texts of a split to `out`; what they found in each."""
+    reports = []
     for text in texts:
-        report = validate(*text, _policy_for(split, policy), out)
+        report = validate(*text, policy, out)
         report.check("" if split == "train" else _HELD_OUT)
-        counts.append(report.counts())
-    return _add(counts)
+        if report.found[Kind.COPY] == report.read > 0:
+            what = f"is the same text as {text[0]}: there is nothing to translate"
+            raise UserError(what, text[1], "give the translation")
+        reports.append(report)
+    if not sum(report.kept for report in reports):
+        todo = "fairseq could do nothing with an empty set"
+        raise UserError(f"no sentence pair for the {split} set", texts[0][0], todo)
+    return reports
+
+
+def _line_of(reports: Sequence[Report], side: int, line: int) -> str:
+    """FILE:LINE of a line of the joined text, by the text that it comes from."""
+    for report in reports:
+        if line <= report.kept:
+            break
+        line -= report.kept
+    return f"{(report.source, report.target)[side]}:{report.original_line(line)}"
 
 
 def _add(counts: Sequence[Json]) -> Json:

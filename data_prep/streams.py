@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collab_common.errors import UserError
-from collab_common.files import open_bytes
+from collab_common.files import create, open_bytes
 from data_prep.child import die_with
 
 BLOCK_LINES = 2048  # some 200 KB: large beside the cost of handing them over
@@ -106,13 +106,23 @@ def parallel_lines(
     Raises UserError for what cannot be read (with file, line and byte), for a worker that was
     killed, and for an exception of `function` (with file and range of lines).
     """
+    refuse_overwriting([source], [target])
     counts = Counter[str](lines=0, tokens=0, emptied=0)
-    with target.open("wb") as output:
+    with create(target) as output:
         blocks = read_blocks(source, block_lines)
         for data, found in ordered(partial(_convert, function), blocks, jobs):
             output.write(data)
             counts.update(found)
     return counts
+
+
+def refuse_overwriting(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Raises UserError where a file would be emptied before it is read, or written twice."""
+    seen = {path.resolve() for path in sources}
+    for target in targets:
+        if target.resolve() in seen:
+            raise UserError("is read and written, or written twice", target, "name another file")
+        seen.add(target.resolve())
 
 
 def words_to_remember(jobs: int) -> int:

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import os
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +24,7 @@ from typing import Any, BinaryIO
 
 from collab_common.command import run
 from collab_common.errors import UserError
-from collab_common.files import write_json
+from collab_common.files import create, write_json
 from data_prep.divergence import unequal
 from data_prep.faults import (
     MEANING,
@@ -69,6 +70,7 @@ class Report:
     kept: int = 0
     found: Counter[Kind] = field(default_factory=Counter)
     dropped: Counter[Kind] = field(default_factory=Counter)
+    dropped_lines: array[int] = field(default_factory=lambda: array("q"))
     examples: dict[Kind, list[Example]] = field(default_factory=dict)
 
     def add(self, block: Block, hit: Hit) -> None:
@@ -88,6 +90,12 @@ class Report:
         """
         found = [k for k in Kind if self.found[k] and self.policy.action(k) is Action.REFUSE]
         return sorted(found, key=lambda kind: kind is not Kind.LINE_COUNT)
+
+    def original_line(self, kept: int) -> int:
+        """Where in the text the pair stands that is the `kept`-th of those kept, from 1."""
+        for line in self.dropped_lines:
+            kept += line <= kept
+        return kept
 
     def line_for(self, kind: Kind) -> str:
         action = {Action.REFUSE: "refused", Action.COUNT: "counted", Action.DROP: "dropped"}
@@ -161,7 +169,7 @@ def validate(
     lines = [0, 0]
     end_of_pairs: Block | None = None  # in the longer text
     with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(path.open("ab")) for path in keep or ()]
+        outputs = [stack.enter_context(create(path, "ab")) for path in keep or ()]
         for found in zip_longest(*(read_blocks(path, BLOCK_LINES) for path in (source, target))):
             counts = [len(block.rows) if block else 0 for block in found]
             lines = [total + count for total, count in zip(lines, counts, strict=True)]
@@ -170,6 +178,7 @@ def validate(
             if counts[0] != counts[1]:
                 end_of_pairs = end_of_pairs or blocks[counts.index(max(counts))]
             dropped = _inspect(report, blocks) if pairs else {}
+            report.dropped_lines.extend(report.read + index + 1 for index in sorted(dropped))
             for output, block in zip(outputs, blocks, strict=False):  # no outputs, no writing
                 _write_kept(output, block.rows if block else [], dropped)
             report.read += pairs

@@ -158,6 +158,7 @@ def kill_training(out: Path) -> None:
         (["--gpus", "3"], "an update is 1 batches; give a divisor"),
         (["--method", "best"], "--method best: vanilla, collab or concatenated"),
         (["--out"], "--out: unknown option, or one without its value"),
+        (["--jobs", "0"], "--jobs 0: there must be at least one"),
     ],
 )
 def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
@@ -166,6 +167,31 @@ def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "message"),
+    [
+        ("python echo 0", ["--gpus", "1"], "--gpus 1: this machine has 0; with --gpus 0 the CPU"),
+        ("df printf 'x\\nx 9 9 1048576 x\\n'", ["--gpus", "0"], "1 GiB are free, 2 are needed"),
+    ],
+)
+def test_what_later_stages_need_is_asked_first(
+    said: str, options: list[str], message: str, tmp_path: Path
+) -> None:
+    """Not after a day of data stages. A stand-in says what the machine has."""
+    program, _, answer = said.partition(" ")
+    stand_in = tmp_path / "bin" / program
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\n{answer}\n")
+    stand_in.chmod(0o755)
+    settings = environment()
+    settings["PATH"] = f"{stand_in.parent}:{settings['PATH']}"
+    command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=settings)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_dry_run_does_nothing(tmp_path: Path) -> None:

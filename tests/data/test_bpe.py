@@ -127,6 +127,20 @@ def test_real_text(shared_data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == segmented(codes, text)
 
 
+@pytest.mark.parametrize("merges", [0, -5])
+def test_merges_that_are_none(merges: int, texts: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{merges} merges: there must be at least one"):
+        bpe.learn(texts, merges, tmp_path / "codes")
+    assert not (tmp_path / "codes").exists()
+
+
+def test_what_could_not_be_segmented_is_not_learnt_from(tmp_path: Path) -> None:
+    """A line as long as this is no text; it used to be found when the codes were there."""
+    (tmp_path / "text").write_text("a b\n" + "ab " * 400_000 + "\n")
+    with pytest.raises(UserError, match=r"text:2: a line of more than 1,048,576 bytes"):
+        bpe.learn([tmp_path / "text"], 10, tmp_path / "codes")
+
+
 def test_nothing_to_learn_from(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(" \n\n")
     with pytest.raises(UserError, match=r"text: no words to learn from"):

@@ -86,6 +86,20 @@ def test_missing_file(tmp_path: Path) -> None:
         parallel_lines(tmp_path / "text", tmp_path / "out", upper, 2)
 
 
+def test_the_input_is_not_overwritten(text: Path, tmp_path: Path) -> None:
+    before = text.read_bytes()
+    (tmp_path / "link").symlink_to(text)
+    for target in (text, tmp_path / "link"):
+        with pytest.raises(UserError, match="is read and written"):
+            parallel_lines(text, target, upper)
+    assert text.read_bytes() == before
+
+
+def test_folder_of_the_output_is_missing(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent: there is no such folder; make it first"):
+        parallel_lines(text, tmp_path / "absent" / "out", upper)
+
+
 def test_endless_line(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"a\n" + b"x" * (streams.LINE_BYTES * 2))
     with pytest.raises(UserError, match=r"text:2: a line of more than 1,048,576 bytes"):
@@ -184,5 +198,5 @@ def test_full_disk_is_not_blamed_on_the_text(text: Path) -> None:
     """The commands tell an OSError in one line, so it must come through as it is."""
     if not os.path.exists("/dev/full"):
         pytest.skip("only Linux has /dev/full, a disk that is always full")
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         parallel_lines(text, Path("/dev/full"), upper, 2)
