@@ -7,7 +7,7 @@
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
 dry_run=no force=() source_options=() own=() extra=()
-needs_disk=2 needs_memory=2   # GiB; of text, binarised text and a training
+needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
 
 fail() {

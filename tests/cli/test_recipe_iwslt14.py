@@ -172,6 +172,7 @@ def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "options", "message"),
     [
+        ("nothing true", ["--gpus", "0"], "GiB of memory, 9999 are needed to prepare the text"),
         ("python echo 0", ["--gpus", "1"], "--gpus 1: this machine has 0; with --gpus 0 the CPU"),
         ("df printf 'x\\nx 9 9 1048576 x\\n'", ["--gpus", "0"], "1 GiB are free, 2 are needed"),
     ],
@@ -185,7 +186,7 @@ def test_what_later_stages_need_is_asked_first(
     stand_in.parent.mkdir()
     stand_in.write_text(f"#!/bin/sh\n{answer}\n")
     stand_in.chmod(0o755)
-    settings = environment()
+    settings = environment(needs_memory="9999")
     settings["PATH"] = f"{stand_in.parent}:{settings['PATH']}"
     command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=settings)

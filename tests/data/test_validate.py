@@ -17,7 +17,7 @@ from text_tools import command, error_line, run
 
 from collab_common.errors import UserError
 from data_prep import validate as validate_module
-from data_prep.divergence import first_divergence
+from data_prep.divergence import first_divergence, unequal
 from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.streams import LINE_BYTES
 from data_prep.validate import main, validate
@@ -220,6 +220,7 @@ def test_a_pipe_that_nobody_writes_to(
     os.mkfifo(pipe)
     with pytest.raises(UserError, match=r"pipe: nobody writes to this pipe"):
         validate(source, pipe)
+    assert unequal(source, pipe, [4, 3]).endswith("pipe has 3 lines"), "not read a second time"
     writer = threading.Thread(target=lambda: pipe.write_bytes(GOOD))
     writer.start()
     assert validate(source, pipe).read == 3, "somebody does"
