@@ -234,8 +234,7 @@ def find_merges(
                 del everything[pair]
                 places.settle(pair)
             frequencies = Frequencies(everything)
-            best = frequencies.best()
-            if best is None:
+            if (best := frequencies.best()) is None:
                 return
             threshold = frequencies[best] * step / (step + 10000.0)
             prune_stats(frequencies, everything, threshold)
@@ -256,8 +255,7 @@ def apply(codes: Path, source: Path, target: Path, *, jobs: int = 1) -> dict[str
     Blanks at the ends of a line go. Returns "lines" and "tokens" (subwords). Raises UserError for
     codes that cannot be read, and for a text that cannot, with file, line and byte.
     """
-    segmenter = Segmenter(codes, words_to_remember(jobs))
-    counts = parallel_lines(source, target, segmenter, jobs)
+    counts = parallel_lines(source, target, Segmenter(codes, words_to_remember(jobs)), jobs)
     return {"lines": counts["lines"], "tokens": counts["tokens"]}
 
 
