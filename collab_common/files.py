@@ -10,25 +10,28 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from collab_common import atomic
 from collab_common.errors import UserError
 
 CHUNK = 1 << 20
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+PIPE_PATIENCE = 10.0  # seconds in which a named pipe must find its writer
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[BufferedReader]:
     """Opens a file for reading, through gzip if its name or its first bytes say so.
 
-    If it cannot be opened, or is a broken gzip file, one line says so and names it.
+    It may be a pipe, which is opened once. If it cannot be opened, or is a broken gzip file, one
+    line says so and names it.
     """
     try:
-        stream = _open(path)
+        stream = _open_pipe(path) if path.is_fifo() else path.open("rb")
     except FileNotFoundError:
         raise UserError("no such file", path) from None
     except OSError as error:
@@ -36,17 +39,46 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
     # an OSError from here on may be another file's, one that the caller writes
     try:
         with stream:
-            yield stream
+            # what is looked at stays to be read; UTF-8 text never starts so
+            if path.suffix == ".gz" or stream.peek(2)[:2] == GZIP:
+                content: BufferedReader = BufferedReader(gzip.GzipFile(fileobj=stream))
+                with content:
+                    yield content
+            else:
+                yield stream
     except EOFError:
         raise UserError("the gzip file is cut short", path, "fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
 
 
-def _open(path: Path) -> BufferedReader:
-    with path.open("rb") as stream:
-        zipped = path.suffix == ".gz" or stream.read(2) == GZIP  # never the start of UTF-8 text
-    return BufferedReader(gzip.GzipFile(path)) if zipped else path.open("rb")
+def _open_pipe(path: Path) -> BufferedReader:
+    """A pipe; to open a named one is to wait for its writer, who need not ever come."""
+    with futures.ThreadPoolExecutor(1) as waiter:
+        opened = waiter.submit(path.open, "rb")
+        try:
+            return opened.result(PIPE_PATIENCE)
+        except futures.TimeoutError:
+            raise UserError("nobody writes to this pipe", path, "start its writer first") from None
+        finally:
+            if not opened.done():  # a writer for a moment ends the wait
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                opened.result().close()
+
+
+@contextlib.contextmanager
+def create(path: Path, mode: str = "wb") -> Iterator[BinaryIO]:
+    """Opens a file for writing. What goes wrong names it: a full disk by itself names none."""
+    try:
+        stream = cast(BinaryIO, path.open(mode))
+    except FileNotFoundError:
+        raise UserError("there is no such folder", path.parent, "make it first") from None
+    try:
+        with stream:
+            yield stream
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def count_lines(path: Path) -> int:
@@ -58,20 +90,21 @@ def count_lines(path: Path) -> int:
 def sha256(path: Path) -> str:
     """SHA-256 of a file as it lies on the disk."""
     with path.open("rb") as stream:
-        return _digest(stream)
+        return digest(stream)
 
 
 def sha256_of_text(path: Path) -> str:
     """SHA-256 of a text, the same whether the file is gzipped or not."""
     with open_bytes(path) as stream:
-        return _digest(stream)
+        return digest(stream)
 
 
-def _digest(stream: BinaryIO) -> str:
-    digest = hashlib.sha256()
+def digest(stream: BinaryIO, algorithm: str = "sha256") -> str:
+    """A hash of the rest of a stream."""
+    found = hashlib.new(algorithm)
     while block := stream.read(CHUNK):
-        digest.update(block)
-    return digest.hexdigest()
+        found.update(block)
+    return found.hexdigest()
 
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,6 @@ since it is not what it should be.
 from __future__ import annotations
 
 import bz2
-import contextlib
 import gzip
 import lzma
 import shutil
@@ -24,11 +23,38 @@ from collab_common.errors import UserError
 from collab_common.files import CHUNK, GZIP
 
 _OPENERS: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_BROKEN = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
+    *(tarfile.TarError, zipfile.BadZipFile),
+)
 _ZIP = b"PK\x03\x04"
-_AGAIN = "remove it and fetch it again"
+_AGAIN = "remove it and its entry in the lock file beside it, and fetch it again"
 # Text shrinks to a third or a tenth, repetitive text to a thirtieth; bombs to a thousandth.
 _MAX_RATIO = 100
 _SMALL = 64 << 20  # bytes; an archive that holds no more than this is no bomb at any ratio
+
+
+def is_page(start: bytes) -> bool:
+    """Whether a file that starts so is what a server shows instead of a file."""
+    return start.lstrip().lower().startswith((b"<!doctype html", b"<html"))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file shows by itself that its end is there: as an intact gzip or zip file does."""
+    with path.open("rb") as stream:
+        start = stream.read(4)
+    try:
+        if start == _ZIP:
+            with zipfile.ZipFile(path) as opened:
+                return opened.testzip() is None
+        if start.startswith(GZIP):
+            with gzip.open(path) as content:
+                while content.read(CHUNK):
+                    continue
+            return True
+    except _BROKEN:
+        return False
+    return False
 
 
 @dataclass(frozen=True)
@@ -58,13 +84,10 @@ def extract(archive: Path, members: Sequence[Member], folder: Path) -> dict[str,
     """
     taken: dict[str, tuple[int, str]] = {}
     try:
-        with _entries(archive) as entries:
-            for entry in entries:
-                _take(archive, entry, members, folder, taken)
-    except (EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        for entry in _entries(archive):
+            _take(archive, entry, members, folder, taken)
+    except _BROKEN as error:
         raise UserError(f"is cut short or damaged ({error})", archive, _AGAIN) from None
-    except gzip.BadGzipFile as error:
-        raise UserError(f"is damaged ({error})", archive, _AGAIN) from None
     missing = [m for m in members if m.name not in taken and not m.optional]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
@@ -95,14 +118,19 @@ def _take(
         rank = _rank(path, member)
         if rank is None:
             continue
-        before = taken.get(member.name)
-        if before is not None and before[0] == rank:
-            raise UserError(f"has two members {before[1]} and {name}", archive)
-        if before is not None and before[0] < rank:
-            continue  # a better one is there already
+        if member.name in taken:
+            before, other = taken[member.name]
+            if before == rank:
+                raise UserError(f"has two members {other} and {name}", archive)
+            if before < rank:
+                continue  # a better one is there already
         if content is None:
             raise UserError(f"member {name} is no file but a link or a device", archive)
-        _write(content, folder / member.name)
+        # tarfile and zipfile notice by themselves if a member ends too early
+        part = folder / f".{member.name}.part"
+        with part.open("wb") as stream:
+            shutil.copyfileobj(content, stream, CHUNK)
+        part.replace(folder / member.name)
         taken[member.name] = rank, name
         return
 
@@ -116,16 +144,7 @@ def _rank(path: PurePosixPath, member: Member) -> int | None:
     return None
 
 
-def _write(content: IO[bytes], target: Path) -> None:
-    """Copies a member; tarfile and zipfile notice by themselves if it ends too early."""
-    part = target.with_name(f".{target.name}.part")
-    with part.open("wb") as stream:
-        shutil.copyfileobj(content, stream, CHUNK)
-    part.replace(target)
-
-
-@contextlib.contextmanager
-def _entries(archive: Path) -> Iterator[Iterator[_Entry]]:
+def _entries(archive: Path) -> Iterator[_Entry]:
     """The entries of an archive of any kind, each to be read before the next."""
     try:
         stream = archive.open("rb")
@@ -134,31 +153,30 @@ def _entries(archive: Path) -> Iterator[Iterator[_Entry]]:
     with stream:
         start = stream.read(512)
         stream.seek(0)
-        if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        if is_page(start):
             raise UserError("is an HTML page instead of an archive", archive, _AGAIN)
         if start.startswith(_ZIP):
-            with zipfile.ZipFile(stream) as opened:
-                yield _zip_entries(archive, opened)
+            yield from _zip_entries(archive, stream)
             return
         for magic, opener in _OPENERS.items():
             if start.startswith(magic):
                 with opener(stream) as plain:
-                    yield _tar_or_single(archive, plain)
+                    if _is_tar(archive):
+                        yield from _tar_entries(archive, plain)
+                    else:
+                        yield archive.stem, cast(IO[bytes], _Limited(archive, plain))
                 return
         if start[257:262] != b"ustar":
             raise UserError("is no tar, zip or gzip archive", archive, _AGAIN)
-        yield _tar_entries(archive, stream)
+        yield from _tar_entries(archive, stream)
 
 
-def _tar_or_single(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
-    if archive.name.endswith((".tgz", ".tbz2", ".txz")) or ".tar" in archive.suffixes:
-        yield from _tar_entries(archive, plain)
-    else:
-        yield archive.stem, _limited(archive, plain)
+def _is_tar(archive: Path) -> bool:
+    return archive.name.endswith((".tgz", ".tbz2", ".txz")) or ".tar" in archive.suffixes
 
 
 def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
-    limited = _limited(archive, plain)
+    limited = cast(IO[bytes], _Limited(archive, plain))
     with tarfile.open(fileobj=limited, mode="r|") as opened:
         for info in opened:
             yield info.name, opened.extractfile(info) if info.isfile() else None
@@ -167,39 +185,38 @@ def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
         continue
 
 
-def _zip_entries(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Entry]:
-    limit = _Limit(archive)
-    for info in opened.infolist():
-        limit.take(info.file_size)
-        is_link = (info.external_attr >> 16) & 0o170000 == 0o120000
-        if info.is_dir() or is_link:
-            yield info.filename, None
-        else:
-            with opened.open(info) as content:  # reads no more than file_size, compares the CRC
-                yield info.filename, content
+def _zip_entries(archive: Path, stream: BinaryIO) -> Iterator[_Entry]:
+    limited = _Limited(archive, stream)
+    with zipfile.ZipFile(stream) as opened:
+        for info in opened.infolist():
+            limited.take(info.file_size)
+            is_link = (info.external_attr >> 16) & 0o170000 == 0o120000
+            if info.is_dir() or is_link:
+                yield info.filename, None
+            else:
+                with opened.open(info) as content:  # reads no more than file_size, compares the CRC
+                    yield info.filename, content
 
 
-class _Limit:
-    """Refuses more bytes, here or through `read`, than an honest archive of this size holds."""
+class _Limited:
+    """A stream that gives no more bytes than an honest archive of this size holds.
 
-    def __init__(self, archive: Path, stream: BinaryIO | None = None) -> None:
+    It has read() alone: tarfile and shutil call nothing else.
+    """
+
+    def __init__(self, archive: Path, stream: BinaryIO) -> None:
         self._archive, self._stream = archive, stream
         self._limit = max(_SMALL, _MAX_RATIO * archive.stat().st_size)
         self._taken = 0
 
     def take(self, size: int) -> None:
+        """Counts what is read, here or elsewhere."""
         self._taken += size
         if self._taken > self._limit:
             what = f"unpacks to more than {self._limit:,} bytes: not a text archive"
             raise UserError(what, self._archive)
 
     def read(self, size: int) -> bytes:
-        assert self._stream is not None
         block = self._stream.read(size)
         self.take(len(block))
         return block
-
-
-def _limited(archive: Path, stream: BinaryIO) -> IO[bytes]:
-    # a cast, since tarfile and shutil call nothing but read()
-    return cast(IO[bytes], _Limit(archive, stream))

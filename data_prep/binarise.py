@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collab_common.errors import UserError
@@ -11,20 +12,28 @@ from data_prep.child import run_module
 _MAGIC = b"MMIDIDX\x00\x00"
 
 
-def binarise(
-    folder: Path, prefixes: dict[str, str], source_lang: str, target_lang: str, workers: int
-) -> None:
-    """Binarises the texts PREFIX.LANG below `folder` into `folder`, with a joined dictionary.
+def preprocess_arguments(
+    prefixes: Mapping[str, str], languages: tuple[str, str], options: Sequence[str], workers: int
+) -> list[str]:
+    """What fairseq-preprocess is given, in the folder that it is to fill.
 
-    `prefixes` maps fairseq's names (train, valid, test, test1, ...) to prefixes. The paths given
-    to fairseq are relative, so its log does not depend on where the folder is.
+    `prefixes` maps fairseq's names (train, valid, test, test1, ...) to those of the texts. They
+    are relative, so what fairseq writes does not depend on where the folder is.
     """
-    arguments = ["--source-lang", source_lang, "--target-lang", target_lang]
+    arguments = ["--source-lang", languages[0], "--target-lang", languages[1]]
     for option in ("train", "valid", "test"):
         chosen = [prefix for name, prefix in prefixes.items() if name.startswith(option)]
         if chosen:
             arguments += [f"--{option}pref", ",".join(chosen)]
-    arguments += ["--joined-dictionary", "--destdir", ".", "--workers", str(workers)]
+    return [*arguments, *options, "--destdir", ".", "--workers", str(workers)]
+
+
+def binarise(
+    folder: Path, prefixes: Mapping[str, str], source_lang: str, target_lang: str, workers: int
+) -> None:
+    """Binarises the texts PREFIX.LANG below `folder` into `folder`, with a joined dictionary."""
+    languages = (source_lang, target_lang)
+    arguments = preprocess_arguments(prefixes, languages, ["--joined-dictionary"], workers)
     run_module("fairseq_cli.preprocess", arguments, folder)
 
 

@@ -25,13 +25,14 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import prune_stats, update_pair_statistics
 
 from collab_common.errors import UserError
+from data_prep.parallel_text import lines_of
 from data_prep.streams import Block, ordered, parallel_lines, read_blocks, words_to_remember
 
 VERSION = "#version: 0.2"  # of the codes' format, in which the last symbol of a word ends in END
 END = "</w>"
 RAREST = 2  # a pair that is found only once is not worth a symbol
 SEPARATOR = "@@"
-COUNTED_BYTES = 1 << 21  # of text counted at a time: words repeat, so more is cheaper
+COUNTED_LINES = 1 << 14  # at a time: words repeat, so more is cheaper
 
 Pair = tuple[str, str]
 Word = tuple[str, ...]
@@ -45,10 +46,12 @@ def learn(texts: list[Path], merges: int, codes: Path, *, jobs: int = 1) -> dict
     "tokens" and "types" (words between blanks) read, and the "merges" found: fewer than asked
     for if no pair is left that occurs twice. Raises UserError for texts without words.
     """
+    if merges < 1:
+        raise UserError(f"{merges} merges: there must be at least one")
     counter = Counter[str]()
     lines = 0
     for path in texts:
-        for read, counted in ordered(count_words, read_blocks(path, COUNTED_BYTES), jobs):
+        for read, counted in ordered(count_words, read_blocks(path, COUNTED_LINES), jobs):
             lines += read
             counter.update(counted)
     if not counter:
@@ -231,8 +234,7 @@ def find_merges(
                 del everything[pair]
                 places.settle(pair)
             frequencies = Frequencies(everything)
-            best = frequencies.best()
-            if best is None:
+            if (best := frequencies.best()) is None:
                 return
             threshold = frequencies[best] * step / (step + 10000.0)
             prune_stats(frequencies, everything, threshold)
@@ -253,8 +255,7 @@ def apply(codes: Path, source: Path, target: Path, *, jobs: int = 1) -> dict[str
     Blanks at the ends of a line go. Returns "lines" and "tokens" (subwords). Raises UserError for
     codes that cannot be read, and for a text that cannot, with file, line and byte.
     """
-    counts = Counter[str](lines=0, tokens=0)
-    parallel_lines(source, target, Segmenter(codes, words_to_remember(jobs)), jobs, counts=counts)
+    counts = parallel_lines(source, target, Segmenter(codes, words_to_remember(jobs)), jobs)
     return {"lines": counts["lines"], "tokens": counts["tokens"]}
 
 
@@ -287,13 +288,12 @@ class Segmenter:
 def _read_codes(codes: Path) -> BPE:
     """subword-nmt's reader, which would leave the program when something is wrong."""
     todo = "learn them again, or give a file that subword-nmt wrote"
-    lines = b"".join(block.data for block in read_blocks(codes)).splitlines()
-    if not lines or lines[0].strip() != VERSION.encode():
+    lines = list(lines_of(codes))
+    if not lines or lines[0].strip() != VERSION:
         raise UserError(f"does not start with {VERSION!r}", codes, todo)
     if len(lines) == 1:
         raise UserError("no merges", codes, todo)
     for number, line in enumerate(lines[1:], 2):
-        if len(line.strip(b"\r ").split(b" ")) != 2:
+        if len(line.strip("\r ").split(" ")) != 2:
             raise UserError("not two symbols with a blank between them", f"{codes}:{number}", todo)
-    text = "\n".join(line for block in read_blocks(codes) for line in block.decode())
-    return BPE(io.StringIO(text), separator=SEPARATOR)
+    return BPE(io.StringIO("\n".join(lines)), separator=SEPARATOR)

@@ -11,28 +11,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import zip_longest
 
 import regex
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines, open_bytes
+from collab_common.files import count_lines, create, open_bytes
 from data_prep.divergence import unequal
-from data_prep.streams import LINE_BYTES, Block, Side, ordered
+from data_prep.parallel_text import Pair
+from data_prep.streams import LINE_BYTES, Block, ordered, read_blocks, refuse_overwriting
 
-BLOCK_LINES = 1024  # some 200 KB a side: large beside the cost of handing them over
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
 
 _WORD = regex.compile(r"\S+")
 _NO_SPACE = regex.compile(r"[\x1c-\x1f]")
 
-Paths = tuple[Path, Path]
-PairBlock = tuple[Block, Block]
-
 
 def clean_pairs(
-    sources: Paths, targets: Paths, *, ratio: float, shortest: int, longest: int, jobs: int = 1
+    sources: Pair, targets: Pair, *, ratio: float, shortest: int, longest: int, jobs: int = 1
 ) -> dict[str, int]:
     """Writes the pairs of `sources` that are kept to `targets`; counts what happened.
 
@@ -43,10 +40,11 @@ def clean_pairs(
     Returns "read", "kept", and how many pairs were dropped for each of REASONS, the first that
     applies. Raises UserError (with file and line) for texts of unequal length or not UTF-8.
     """
+    refuse_overwriting(sources, targets)
     rules = Rules(ratio, shortest, longest, _has_factors(sources))
     counts = Counter[str](dict.fromkeys(("read", "kept", *REASONS), 0))
-    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
-        for source, target, found in ordered(rules, _read_pairs(*sources), jobs):
+    with create(targets[0]) as source_out, create(targets[1]) as target_out:
+        for source, target, found in ordered(rules, _read_pairs(sources), jobs):
             source_out.write(source)
             target_out.write(target)
             counts.update(found)
@@ -62,7 +60,7 @@ class Rules:
     longest: int
     factors: bool = False
 
-    def __call__(self, pair: PairBlock) -> tuple[bytes, bytes, Counter[str]]:
+    def __call__(self, pair: tuple[Block, Block]) -> tuple[bytes, bytes, Counter[str]]:
         kept: tuple[list[str], list[str]] = ([], [])
         counts = Counter[str]()
         for source, target in zip(pair[0].decode(), pair[1].decode(), strict=True):
@@ -72,7 +70,7 @@ class Rules:
                 continue
             kept[0].append(" ".join(one) + "\n")
             kept[1].append(" ".join(other) + "\n")
-        counts["read"] = pair[0].lines
+        counts["read"] = len(pair[0].rows)
         counts["kept"] = len(kept[0])
         return "".join(kept[0]).encode("utf-8"), "".join(kept[1]).encode("utf-8"), counts
 
@@ -101,7 +99,7 @@ class Rules:
         return max(map(len, parts))
 
 
-def _has_factors(sources: Paths) -> bool:
+def _has_factors(sources: Pair) -> bool:
     """Whether the first pair has a vertical bar: the script's sign of a text with factors."""
     first = []
     for path in sources:
@@ -110,30 +108,19 @@ def _has_factors(sources: Paths) -> bool:
     return b"|" in b"".join(first)
 
 
-def _read_pairs(source: Path, target: Path) -> Iterator[PairBlock]:
+def _read_pairs(sources: Pair) -> Iterator[tuple[Block, Block]]:
     """Blocks of the same lines of both files; UserError where one ends before the other."""
-    with open_bytes(source) as one, open_bytes(target) as other:
-        sides = Side(source, one), Side(target, other)
-        while True:
-            lines = [side.read_block(BLOCK_LINES) for side in sides]
-            if len(lines[0]) != len(lines[1]):
-                raise _unequal(source, target)
-            if not lines[0]:
-                return
-            first, second = (
-                Block(side.path, side.line, side.byte, b"".join(block))
-                for side, block in zip(sides, lines, strict=True)
-            )
-            yield first, second
-            for side, block in zip(sides, lines, strict=True):
-                side.move_past(block)
+    for one, other in zip_longest(*map(read_blocks, sources)):
+        if one is None or other is None or len(one.rows) != len(other.rows):
+            raise _unequal(sources)
+        yield one, other
 
 
-def _unequal(source: Path, target: Path) -> UserError:
-    lines = [count_lines(path) for path in (source, target)]
-    longer = source if lines[0] > lines[1] else target
+def _unequal(sources: Pair) -> UserError:
+    lines = [count_lines(path) for path in sources]
+    longer = sources[0] if lines[0] > lines[1] else sources[1]
     return UserError(
-        f"unequal line counts: {unequal(source, target, lines)}",
+        f"unequal line counts: {unequal(*sources, lines)}",
         f"{longer}:{min(lines) + 1}",
         "find the lines that one side lacks; nothing can be paired until then",
     )

@@ -15,7 +15,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,14 +23,14 @@ from collab_common.errors import UserError
 from collab_common.files import GZIP, locked, read_json, sha256
 from collab_common.folder import Json, read_finished
 from data_prep.archives import Member, extract
-from data_prep.binarise import check_binarised
+from data_prep.binarise import check_binarised, preprocess_arguments
 from data_prep.child import run_module
 from data_prep.fetch import LOCK_FILE, Published, fetch, take_over
-from data_prep.parallel_text import Pair, check_for_fairseq, pair_in
+from data_prep.parallel_text import check_for_fairseq
 from data_prep.stages import build_stage, inputs_from
+from data_prep.work import SPLITS, Work
 
 STAGES = ("fetch", "extract", "text", "binarise")
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -44,32 +43,29 @@ class Archive:
     published: Published = field(default_factory=Published)
     check: Callable[[Path], None] | None = None
 
+    def accept(self, path: Path) -> None:
+        """Raises UserError unless the file is what was published."""
+        self.published.check(path)
+        if self.check is not None:
+            self.check(path)
 
-@dataclass(frozen=True)
-class Work:
-    """Where a corpus makes its text.
+    def address(self, mirror: str | None) -> str:
+        if mirror:
+            return f"{mirror.rstrip('/')}/{self.name}"
+        if not self.url:
+            todo = "give --from DIR where it is, or --mirror URL"
+            raise UserError("no public address of this file is known", self.name, todo)
+        return self.url
 
-    Args:
-        original: folder with the members of all archives
-        folder: to be filled with train, valid and test, segmented, and raw/test, untouched
-        scratch: for everything on the way; removed afterwards
-        jobs: processes; never to change a byte of the result
-    """
-
-    original: Path
-    folder: Path
-    scratch: Path
-    languages: tuple[str, str]
-    jobs: int
-
-    def originals(self, stem: str, suffix: str = "") -> Pair:
-        return pair_in(self.original, stem, self.languages, suffix)
-
-    def scratches(self, stem: str) -> Pair:
-        return pair_in(self.scratch, stem, self.languages)
-
-    def results(self, stem: str) -> Pair:
-        return pair_in(self.folder, stem, self.languages)
+    @property
+    def known(self) -> str:
+        """What its content is compared with."""
+        size, sha256, md5 = self.published.size, self.published.sha256, self.published.md5
+        known = [f"{size:,} bytes"] if size else []
+        known += [f"SHA-256 {sha256}"] if sha256 else []
+        known += [f"MD5 {md5}"] if md5 else []
+        known += ["text checked"] if self.check else []
+        return ", ".join(known) or "no hash published: locked at the first download"
 
 
 @dataclass(frozen=True)
@@ -116,47 +112,31 @@ def fetch_archives(
     target.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock"):
         for archive in corpus.archives:
-            check = partial(_check_archive, archive)
+            path = target / archive.name
             if folder is not None:
-                take_over(folder / archive.name, target / archive.name, check=check)
+                take_over(folder / archive.name, path, check=archive.accept)
             else:
                 magic = GZIP if archive.name.endswith("gz") else b""
-                fetch(address_of(archive, mirror), target / archive.name, magic=magic, check=check)
+                fetch(archive.address(mirror), path, magic=magic, check=archive.accept)
             print(f"{archive.name}: ready", flush=True)
-
-
-def address_of(archive: Archive, mirror: str | None) -> str:
-    if mirror:
-        return f"{mirror.rstrip('/')}/{archive.name}"
-    if not archive.url:
-        todo = "give --from DIR where it is, or --mirror URL"
-        raise UserError("no public address of this file is known", archive.name, todo)
-    return archive.url
-
-
-def _check_archive(archive: Archive, path: Path) -> None:
-    archive.published.check(path)
-    if archive.check is not None:
-        archive.check(path)
 
 
 def extract_archives(corpus: Corpus, out: Path, *, force: bool = False) -> Path:
     """Makes OUT/original with the members of all archives."""
-    lock = out / "archives" / LOCK_FILE
-    known: Json = read_json(lock) if lock.exists() else {}
+    folder = out / "archives"
+    known: Json = read_json(folder / LOCK_FILE) if (folder / LOCK_FILE).exists() else {}
     for archive in corpus.archives:
-        if archive.name not in known or not (out / "archives" / archive.name).exists():
-            where = out / "archives" / archive.name
-            raise UserError("is not there yet", where, "do the stage fetch first")
+        if archive.name not in known or not (folder / archive.name).exists():
+            raise UserError("is not there yet", folder / archive.name, "do the stage fetch first")
 
-    def build(folder: Path) -> Json:
+    def build(temporary: Path) -> Json:
         found = {}
         for archive in corpus.archives:
             print(f"extracting {archive.name} ...", flush=True)
-            path = out / "archives" / archive.name
+            path = folder / archive.name
             if sha256(path) != known[archive.name]["sha256"]:
                 raise UserError("is no longer what was fetched", path, "remove it, fetch again")
-            found[archive.name] = extract(out / "archives" / archive.name, archive.members, folder)
+            found[archive.name] = extract(path, archive.members, temporary)
         return {"members": found}
 
     inputs = {
@@ -172,12 +152,11 @@ def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> P
     """Makes OUT/text: train, valid and test, ready to be binarised, and raw/."""
 
     def build(folder: Path) -> Json:
-        scratch = folder / ".scratch"
-        scratch.mkdir()
+        work = Work(out / "original", folder, folder / ".scratch", corpus.languages, jobs)
+        work.scratch.mkdir()
         (folder / "raw").mkdir()
-        work = Work(out / "original", folder, scratch, corpus.languages, jobs)
         steps = corpus.make_text(work)
-        shutil.rmtree(scratch)
+        shutil.rmtree(work.scratch)
         checked = {split: check_for_fairseq(work.results(split)) for split in SPLITS}
         return {"form": corpus.form, "steps": steps, "checked": checked, "versions": _versions()}
 
@@ -191,14 +170,14 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
     text = read_finished(out / "text")
 
     def build(folder: Path) -> Json:
-        arguments = preprocess_arguments(corpus, jobs)
+        arguments = arguments_of(corpus, jobs)
         print(f"$ fairseq-preprocess {' '.join(arguments)}", flush=True)
         run_module("fairseq_cli.preprocess", arguments, folder)
         (folder / "preprocess.log").unlink(missing_ok=True)  # it tells the number of processes
-        counts = {}
-        for split in SPLITS:
-            expected = text["checked"][split]["kept"]
-            counts[split] = check_binarised(folder, split, corpus.languages, expected)
+        counts = {
+            split: check_binarised(folder, split, corpus.languages, text["checked"][split]["kept"])
+            for split in SPLITS
+        }
         shutil.copytree(out / "text" / "raw", folder / "raw")
         return {"form": corpus.form, "sentences": counts, "versions": _versions()}
 
@@ -207,13 +186,10 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
     return build_stage(out, "data", inputs=inputs, options=options, build=build, force=force)
 
 
-def preprocess_arguments(corpus: Corpus, jobs: int) -> list[str]:
+def arguments_of(corpus: Corpus, jobs: int) -> list[str]:
     """What fairseq-preprocess is given, in the folder that it is to fill, beside OUT/text."""
-    arguments = ["--source-lang", corpus.languages[0], "--target-lang", corpus.languages[1]]
-    # relative, so that what fairseq writes does not depend on where OUT is
-    for split in SPLITS:
-        arguments += [f"--{split}pref", f"../text/{split}"]
-    return [*arguments, *preprocess_options(corpus), "--destdir", ".", "--workers", str(jobs)]
+    prefixes = {split: f"../text/{split}" for split in SPLITS}
+    return preprocess_arguments(prefixes, corpus.languages, preprocess_options(corpus), jobs)
 
 
 def preprocess_options(corpus: Corpus) -> list[str]:
@@ -264,8 +240,8 @@ def _would_do(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
     """What a stage does, in lines for a reader."""
     if args.stage == "fetch":
         for archive in corpus.archives:
-            where = args.from_folder / archive.name if args.from_folder else ""
-            yield f"{where or address_of(archive, args.mirror)} ({_published(archive)})"
+            where = args.from_folder and args.from_folder / archive.name
+            yield f"{where or archive.address(args.mirror)} ({archive.known})"
     elif args.stage == "extract":
         for archive in corpus.archives:
             for member in archive.members:
@@ -273,16 +249,7 @@ def _would_do(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
     elif args.stage == "text":
         yield json.dumps({**corpus.options, "form": corpus.form}, ensure_ascii=False)
     else:
-        yield " ".join(["fairseq-preprocess", *preprocess_arguments(corpus, args.jobs)])
-
-
-def _published(archive: Archive) -> str:
-    found = archive.published
-    known = [f"{found.size:,} bytes"] if found.size else []
-    known += [f"SHA-256 {found.sha256}"] if found.sha256 else []
-    known += [f"MD5 {found.md5}"] if found.md5 else []
-    known += ["text checked"] if archive.check else []
-    return ", ".join(known) or "no hash published: locked at the first download"
+        yield " ".join(["fairseq-preprocess", *arguments_of(corpus, args.jobs)])
 
 
 def _parser(

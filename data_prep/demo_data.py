@@ -23,7 +23,7 @@ def _make(args: argparse.Namespace) -> None:
     make(text, Request(args.train, args.valid, args.test, args.seed), force=args.force)
     splits = {name: name for name in ("train", "valid", "test")}
     origin = {"corpus": "embedded", "seed": args.seed}
-    prepare(config_from(args, text=text, splits=splits, origin=origin))
+    prepare(config_from(args, text, splits=splits, origin=origin))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from collab_common.command import positive, run
 from collab_common.errors import UserError
-from collab_common.files import open_bytes
+from data_prep.parallel_text import lines_of, write_lines
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 
@@ -66,22 +66,25 @@ def read(folder: Path) -> dict[str, Part]:
 
 
 def _read_part(folder: Path, name: str) -> Part:
-    records = folder / f"dialogsum.{name}.jsonl"
-    if records.exists():
-        part = _from_records(records)
-        files = (records, records)
+    files = [folder / f"dialogsum.{name}.jsonl"] * 2
+    if files[0].exists():
+        part = _from_records(files[0])
     else:
-        files = (text_file(folder, name, SIDES[0]), text_file(folder, name, SIDES[1]))
-        part = Part(*map(_lines, files))
+        files = [text_file(folder, name, side) for side in SIDES]
+        part = Part(*(list(lines_of(path)) for path in files))
     for side, lines, path in zip(SIDES, part, files, strict=True):
-        _check(lines, name, side, path)
+        if len(lines) != LINES[name]:
+            raise UserError(f"{len(lines):,} lines instead of {LINES[name]:,}", path, _REMEDY)
+        text = "".join(f"{line}\n" for line in lines)
+        if hashlib.sha256(text.encode()).hexdigest() != SHA256[f"{name}.{side}"]:
+            raise UserError(f"not the {name}.{side} of DialogSum (other SHA-256)", path, _REMEDY)
     return part
 
 
 def _from_records(path: Path) -> Part:
     """One JSON object a line, with the keys `dialogue` and `summary`."""
     part = Part([], [])
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         try:
             record = json.loads(line)
             for side, lines in zip(SIDES, part, strict=True):
@@ -90,26 +93,6 @@ def _from_records(path: Path) -> Part:
             what = f"not a JSON object with the texts {SIDES[0]!r} and {SIDES[1]!r}"
             raise UserError(what, f"{path}:{number}", _REMEDY) from None
     return part
-
-
-def _lines(path: Path) -> list[str]:
-    with open_bytes(path) as stream:
-        content = stream.read()
-    try:
-        return content.decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8 at byte {error.start}", path, _REMEDY) from None
-
-
-def _check(lines: list[str], name: str, side: str, path: Path) -> None:
-    if len(lines) != LINES[name]:
-        raise UserError(f"{len(lines):,} lines instead of {LINES[name]:,}", path, _REMEDY)
-    if hashlib.sha256(_text(lines).encode()).hexdigest() != SHA256[f"{name}.{side}"]:
-        raise UserError(f"not the {name}.{side} of DialogSum (other SHA-256)", path, _REMEDY)
-
-
-def _text(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def splits(parts: dict[str, Part], words: int) -> dict[str, Part]:
@@ -150,11 +133,10 @@ def _make(args: argparse.Namespace) -> None:
     }
     print(f"dialogues cut after {args.dialogue_words} words: {shortened:,} of {LINES['train']:,}")
     with tempfile.TemporaryDirectory(prefix="dialogsum-") as name:
-        text = Path(name)
         for split, part in splits(parts, args.dialogue_words).items():
             for side, lines in zip(SIDES, part, strict=True):
-                (text / f"{split}.{side}").write_text(_text(lines), encoding="utf-8", newline="\n")
-        prepare(config_from(args, text=text, origin=origin))
+                write_lines(Path(name, f"{split}.{side}"), lines)
+        prepare(config_from(args, text=Path(name), origin=origin))
 
 
 def main(argv: list[str] | None = None) -> int:

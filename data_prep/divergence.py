@@ -48,6 +48,8 @@ def first_divergence(source: Path, target: Path, extra: int) -> int | None:
 def unequal(source: Path, target: Path, lines: Sequence[int]) -> str:
     """How many lines the two texts have, and where they seem to part."""
     what = f"{source} has {lines[0]:,} lines, {target} has {lines[1]:,}"
+    if not (source.is_file() and target.is_file()):
+        return what  # a pipe can be read but once
     at = first_divergence(source, target, lines[0] - lines[1])
     return f"{what}; they seem to part near line {at:,}" if at else what
 

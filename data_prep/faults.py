@@ -1,4 +1,4 @@
-"""What can be wrong with a line of a parallel corpus, and how a block of lines is searched.
+"""What can be wrong with a line of a parallel corpus, what to do about it, and how it is found.
 
 Every search looks at a whole block first, with operations that run at C speed, and goes line by
 line only through a block in which there is something to find: clean text costs next to nothing.
@@ -6,10 +6,15 @@ line only through a block in which there is something to find: clean text costs 
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from typing import Any
+
+from collab_common.command import positive
+from collab_common.errors import UserError
 
 
 class Kind(str, Enum):
@@ -57,13 +62,11 @@ class Limits:
     max_words: int | None = 1000
     max_chars: int | None = None
 
-    @property
-    def harmless_bytes(self) -> int | None:
-        """A line of no more bytes than this cannot be over-long; None where none can be."""
+    def harmless(self, line: bytes) -> bool:
+        """Whether a line cannot be over-long, by its bytes alone."""
         # n words take at least n characters and n - 1 spaces
-        limits = [] if self.max_words is None else [2 * self.max_words]
-        limits += [] if self.max_chars is None else [self.max_chars]
-        return min(limits, default=None)
+        words = self.max_words is None or len(line) <= 2 * self.max_words
+        return words and (self.max_chars is None or len(line) <= self.max_chars)
 
     def excess(self, line: str) -> str:
         """'1203 words, limit 1000', or '' if the line is short enough."""
@@ -72,6 +75,72 @@ class Limits:
         if self.max_chars is not None and len(line) > self.max_chars:
             return f"{len(line)} characters, limit {self.max_chars}"
         return ""
+
+
+class Action(str, Enum):
+    REFUSE = "refuse"
+    COUNT = "count"
+    DROP = "drop"
+
+
+WHOLE_FILE = (Kind.BOM, Kind.NO_NEWLINE)  # there is no pair to drop
+DEFAULT_ACTIONS = dict.fromkeys(Kind, Action.REFUSE) | {
+    Kind.COPY: Action.COUNT,  # names and numbers are rightly the same
+    Kind.NO_NEWLINE: Action.COUNT,  # harmless as long as the line counts are equal
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to do about each kind of fault, and from where on a line is over-long."""
+
+    actions: Mapping[Kind, Action] = field(default_factory=lambda: dict(DEFAULT_ACTIONS))
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.action(Kind.LINE_COUNT) is not Action.REFUSE:
+            raise UserError("unequal line counts can only be refused")
+        for kind in WHOLE_FILE:
+            if self.action(kind) is Action.DROP:
+                raise UserError(f"--on-{kind.value} drop: there is no pair to drop")
+
+    def action(self, kind: Kind) -> Action:
+        return self.actions.get(kind, DEFAULT_ACTIONS[kind])
+
+    def as_json(self) -> dict[str, Any]:
+        actions = {kind.value: self.action(kind).value for kind in Kind}
+        return {"on": actions, **asdict(self.limits)}
+
+
+def add_policy_options(parser: argparse.ArgumentParser) -> None:
+    """The validator's own options, for every command that checks a text."""
+    group = parser.add_argument_group("what to do about faulty lines")
+    for kind, default in DEFAULT_ACTIONS.items():
+        if kind is Kind.LINE_COUNT:
+            continue
+        actions = [a.value for a in Action if not (a is Action.DROP and kind in WHOLE_FILE)]
+        group.add_argument(
+            f"--on-{kind.value}",
+            choices=actions,
+            default=default.value,
+            help=f"{MEANING[kind]} (default: {default.value})",
+        )
+    for name, limit in (("words", Limits.max_words), ("chars", Limits.max_chars)):
+        group.add_argument(
+            f"--max-{name}",
+            type=positive,
+            default=limit,
+            metavar="N",
+            help=f"a line of more {name} than this is over-long (default: {limit or 'no limit'})",
+        )
+
+
+def policy_from(args: argparse.Namespace) -> Policy:
+    kinds = (kind for kind in Kind if kind is not Kind.LINE_COUNT)
+    actions: dict[Kind, Action] = {
+        kind: Action(getattr(args, f"on_{kind.value}".replace("-", "_"))) for kind in kinds
+    }
+    return Policy(actions, Limits(args.max_words, args.max_chars))
 
 
 @dataclass(frozen=True)
@@ -124,8 +193,7 @@ def _find_in_text(lines: list[bytes], block: bytes, limits: Limits) -> Iterator[
     for index, text in enumerate(texts[: len(lines)]):
         if not text or text.isspace():
             yield Hit(Kind.EMPTY, index)
-    harmless = limits.harmless_bytes
-    if harmless is not None and max(map(len, lines), default=0) > harmless:
+    if lines and not limits.harmless(max(lines, key=len)):
         for index, text in enumerate(texts[: len(lines)]):
             if excess := limits.excess(text):
                 yield Hit(Kind.LONG, index, 0, excess)

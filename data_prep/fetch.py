@@ -6,7 +6,6 @@ the first download is written down in a lock file and enforced from then on.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import shutil
@@ -22,7 +21,8 @@ from typing import Any
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, read_json, sha256, write_json
+from collab_common.files import CHUNK, digest, read_json, sha256, write_json
+from data_prep.archives import is_page, is_whole
 
 LOCK_FILE = "downloads.lock.json"
 
@@ -52,11 +52,9 @@ class Published:
         for name, expected in (("sha256", self.sha256), ("md5", self.md5)):
             if expected is None:
                 continue
-            digest = hashlib.new(name)
             with path.open("rb") as stream:
-                while block := stream.read(CHUNK):
-                    digest.update(block)
-            if (found := digest.hexdigest()) != expected:
+                found = digest(stream, name)
+            if found != expected:
                 raise UserError(f"{name.upper()} {found} is not the published {expected}", path)
 
 
@@ -68,18 +66,17 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
     path.parent.mkdir(parents=True, exist_ok=True)
     if not source.is_file():
         raise UserError("no such file", source)
-    if not path.exists():
-        # not .part: a download would go on writing there, into the file that this is a link to
-        part = path.with_name(path.name + ".link")
-        part.unlink(missing_ok=True)
-        try:
-            os.link(source.resolve(), part)
-        except OSError:  # another file system, or one without links
-            shutil.copyfile(source, part)
-        _accept(part, path, str(source), b"", check)
-    else:
+    if path.exists():
         _check_lock(path, path, str(source))
-    return path
+        return path
+    # not .part: a download would go on writing there, into the file that this is a link to
+    part = path.with_name(path.name + ".link")
+    part.unlink(missing_ok=True)
+    try:
+        os.link(source.resolve(), part)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, part)
+    return _accept(part, path, str(source), b"", check)
 
 
 def fetch(
@@ -100,39 +97,35 @@ def fetch(
     was cut stays as a .part file, from which the next call goes on.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        part = path.with_name(path.name + ".part")
-        _download(url, part, patience or Patience())
-        _accept(part, path, url, magic, check)
-    elif not _check_lock(path, path, url):
-        raise UserError(f"is not in {LOCK_FILE}, so it was not fetched here", path, "remove it")
-    return path
+    if path.exists():
+        if not _check_lock(path, path, url):
+            what = f"is not in {LOCK_FILE}, so it was not fetched here"
+            raise UserError(what, path, "remove it")
+        return path
+    part = path.with_name(path.name + ".part")
+    _download(url, part, patience or Patience())
+    return _accept(part, path, url, magic, check)
 
 
 def _accept(
     part: Path, path: Path, url: str, magic: bytes, check: Callable[[Path], None] | None
-) -> None:
+) -> Path:
     """Gives a whole file its name, or removes it if it is wrong: there is nothing to resume."""
     try:
-        _check_content(url, part, magic)
+        with part.open("rb") as stream:
+            start = stream.read(512)
+        if is_page(start):
+            todo = "open it in a browser to see"
+            raise UserError("an HTML page came instead of the file", todo=todo)
+        if not start.startswith(magic):
+            raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}")
         if check is not None:
             check(part)
         _check_lock(path, part, url)
     except UserError as error:
         part.unlink()
         raise UserError(error.what, url, error.todo) from None
-    part.replace(path)
-
-
-def _check_content(url: str, part: Path, magic: bytes) -> None:
-    with part.open("rb") as stream:
-        start = stream.read(512)
-    if start.startswith(magic) and magic:
-        return
-    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise UserError("an HTML page came instead of the file", url, "open it in a browser to see")
-    if magic:
-        raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}", url)
+    return part.replace(path)
 
 
 def _check_lock(path: Path, content: Path, url: str) -> bool:
@@ -141,9 +134,8 @@ def _check_lock(path: Path, content: Path, url: str) -> bool:
     known: dict[str, Any] = read_json(lock) if lock.exists() else {}
     found = {"sha256": sha256(content), "bytes": content.stat().st_size}
     if (entry := known.get(path.name)) is None:
-        if content == path:
-            return False
-        write_json(lock, known | {path.name: {"url": url, **found}})
+        if content != path:
+            write_json(lock, known | {path.name: {"url": url, **found}})
         return False
     if any(entry.get(key) != value for key, value in found.items()):
         raise UserError(
@@ -189,12 +181,13 @@ def _request(url: str, part: Path, timeout: float) -> None:
                 _remember_version(version, response)
             _save(response, part, have)
     except urllib.error.HTTPError as error:
+        what = f"HTTP status {error.code} ({error.reason})"
         if error.code == 416:  # what we have is longer than the file
             part.unlink()
             raise _Cut("the partial file did not fit") from None
         if error.code in (408, 429) or error.code >= 500:
-            raise _Cut(f"HTTP status {error.code} ({error.reason})") from None
-        raise UserError(f"HTTP status {error.code} ({error.reason})", url) from None
+            raise _Cut(what) from None
+        raise UserError(what, url) from None
     except urllib.error.URLError as error:
         raise _Cut(f"no connection ({error.reason})") from None
     except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
@@ -214,6 +207,7 @@ def _remember_version(path: Path, response: http.client.HTTPResponse) -> None:
 
 
 def _save(response: http.client.HTTPResponse, part: Path, have: int) -> None:
+    """Appends to the `have` bytes that are there what the server sends. Raises _Cut if cut."""
     length = response.headers.get("Content-Length")
     expected = None if length is None else have + int(length)
     with (
@@ -224,5 +218,7 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int) -> None:
             stream.write(block)
             bar.update(len(block))
         size = stream.tell()
-    if expected is not None and size != expected:
+    if expected not in (None, size):
         raise _Cut(f"{size:,} bytes came of {expected:,}")
+    if expected is None and not response.chunked and not is_whole(part):
+        raise _Cut(f"the answer ended after {size:,} bytes, of how many it did not say")

@@ -13,18 +13,16 @@ Variants:
 from __future__ import annotations
 
 import re
+import shutil
 import sys
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from collab_common.files import count_lines
 from collab_common.folder import Json
-from data_prep import clean_pairs, moses, segment
+from data_prep import clean_pairs, moses
 from data_prep.archives import Member
-from data_prep.corpus_recipe import Archive, Corpus, Work, command
+from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.parallel_text import (
-    Pair,
     carve,
     check_equal,
     join,
@@ -33,6 +31,7 @@ from data_prep.parallel_text import (
     write_lines,
 )
 from data_prep.sgm import talk_lines, write_segments
+from data_prep.work import Work, with_bpe, with_sentencepiece
 
 PROG = "data_prep.iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
@@ -58,12 +57,20 @@ def test_sets(pair: tuple[str, str]) -> tuple[str, ...]:
 
 
 def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
-    """The corpus of a direction. Each has an archive of its own, named after it."""
-    name = "-".join(pair)
+    """The corpus of a direction. Each has an archive of its own, named after it.
+
+    English-German alone has that of the other direction: nobody serves another one.
+    """
+    name = "de-en" if pair == ("en", "de") else "-".join(pair)
     members = tuple(
         Member(f"train.tags.{lang}", (f"{name}/train.tags.{name}.{lang}",)) for lang in pair
     ) + tuple(
-        Member(f"{chosen}.{lang}.xml", (f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml",))
+        Member(
+            f"{chosen}.{lang}.xml",
+            (f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml",),
+            # two public listings of the French archive lack it
+            optional="fr" in pair and "TEDX" in chosen,
+        )
         for chosen in test_sets(pair)
         for lang in pair
     )
@@ -92,42 +99,54 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
 
 
 def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
-    steps: Json = {"talks": _write_talks(work, all_metadata=False)}
-    steps["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
-    steps |= _clean_and_carve(work, work.scratches("tokens"))
+    steps = _train_and_valid(work, split_hyphens)
     steps["test"] = _write_test(work, unescape=False)
     for side, lang in enumerate(work.languages):
         raw, mapped = work.results("raw/test")[side], work.scratches("mapped")[side]
         write_lines(mapped, without_typographic_apostrophes(lines_of(raw)))
-        _lower_case(raw, lang)
+        # a model of lower-cased text is scored against a lower-cased reference
+        cased = raw.rename(raw.with_name(f"test.cased.{lang}"))
+        write_lines(raw, map(str.lower, lines_of(cased)))
     steps["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
-    return steps | {"subwords": segment.with_bpe(work, MERGES)}
+    return steps | {"subwords": with_bpe(work, MERGES)}
 
 
 def _cased_text(work: Work) -> Json:
-    steps: Json = {"talks": _write_talks(work, all_metadata=True)}
-    steps |= _clean_and_carve(work, work.scratches("talks"))
+    steps = _train_and_valid(work)
     steps["test"] = _write_test(work, unescape=True)
     for raw, test in zip(work.results("raw/test"), work.scratches("test"), strict=True):
-        write_lines(test, lines_of(raw))
-    return steps | {"subwords": segment.with_sentencepiece(work, MERGES)}
+        shutil.copyfile(raw, test)
+    return steps | {"subwords": with_sentencepiece(work, MERGES)}
 
 
-def _write_talks(work: Work, *, all_metadata: bool) -> Json:
-    """The sentences of the training talks, without tags."""
+def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
+    """The sentences of the training talks, without tags; untokenised for None."""
+    tokenised = split_hyphens is not None
     originals = work.originals("train.tags")
     counts = [
-        write_lines(target, talk_lines(source, all_metadata=all_metadata))
+        write_lines(target, talk_lines(source, all_metadata=not tokenised))
         for source, target in zip(originals, work.scratches("talks"), strict=True)
     ]
     kept = check_equal(originals, counts, "lines of text")
     read = {path.name: count_lines(path) for path in originals}
-    return {"read": read, "metadata": {name: n - kept for name, n in read.items()}, "kept": kept}
+    metadata = {name: lines - kept for name, lines in read.items()}
+    steps: Json = {"talks": {"read": read, "metadata": metadata, "kept": kept}}
+    if split_hyphens is not None:
+        steps["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
+    sources, cleaned = work.scratches("tokens" if tokenised else "talks"), work.scratches("cleaned")
+    steps["cleaned"] = clean_pairs.clean_pairs(sources, cleaned, **CLEAN, jobs=work.jobs)
+    steps["carved"] = carve(cleaned, EVERY, work.scratches("train"), work.scratches("valid"))
+    return steps
 
 
 def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
     """Joins the test sets in raw/test, as published; the sentences of each."""
-    parts = {chosen: work.scratches(chosen) for chosen in test_sets(work.languages)}
+    chosen_sets = [
+        chosen
+        for chosen in test_sets(work.languages)
+        if any(path.exists() for path in work.originals(chosen, ".xml"))
+    ]
+    parts = {chosen: work.scratches(chosen) for chosen in chosen_sets}
     counts = {
         chosen: write_segments(work.originals(chosen, ".xml"), part, unescape=unescape)
         for chosen, part in parts.items()
@@ -137,36 +156,16 @@ def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
 
 
 def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
-    off = {"normalise": False, "remove_non_printing": False}
-    sources, targets = work.scratches(source), work.scratches(target)
+    tokens = work.scratches("unsplit" if split_hyphens else target)
+    steps = {"normalise": False, "remove_non_printing": False, "lower": True}
     counts = moses.tokenise_pair(
-        sources, targets, work.languages, jobs=work.jobs, lower=True, **off
+        work.scratches(source), tokens, work.languages, jobs=work.jobs, **steps
     )
-    for before, after in zip(sources, targets, strict=True):
-        before.unlink()
-        if split_hyphens:
-            before = after.rename(before)
-            write_lines(after, _split_hyphens(lines_of(before)))
-            before.unlink()
+    if split_hyphens:
+        for before, after in zip(tokens, work.scratches(target), strict=True):
+            split = (_HYPHEN.sub(rf"\1 {SPLIT_HYPHEN} \2", line) for line in lines_of(before))
+            write_lines(after, split)
     return counts
-
-
-def _split_hyphens(lines: Iterator[str]) -> Iterator[str]:
-    return (_HYPHEN.sub(rf"\1 {SPLIT_HYPHEN} \2", line) for line in lines)
-
-
-def _clean_and_carve(work: Work, sources: Pair) -> Json:
-    cleaned = work.scratches("cleaned")
-    return {
-        "cleaned": clean_pairs.clean_pairs(sources, cleaned, **CLEAN, jobs=work.jobs),
-        "carved": carve(cleaned, EVERY, work.scratches("train"), work.scratches("valid")),
-    }
-
-
-def _lower_case(path: Path, lang: str) -> None:
-    """A model of lower-cased text is scored against a lower-cased reference; cased stays beside."""
-    cased = path.rename(path.with_name(f"test.cased.{lang}"))
-    write_lines(path, (line.lower() for line in lines_of(cased)))
 
 
 DESCRIPTION = "One data stage of IWSLT14; recipes/iwslt14.sh does all of them."

@@ -11,17 +11,7 @@ on it, each in a process of its own, with each number of jobs. Measured are
                 (Pss in /proc/PID/smaps_rollup: resident memory, pages that forked processes
                 share counted once), sampled every 50 ms
 
-    python -m data_prep.measure_memory --data ../shared/data --every 16 4 1 \\
-        --stress-types 2500000 --out results/data_prep_memory.json
-
-measures how the memory of learning subwords grows with the number of different words: it learns
-40,000 merges, with one job, from every 16th, 4th and single line of that text, tokenised; then,
-with --stress-types, from a text of as many different words, each of them once: those of the text,
-and pairs of them. T tokens have about c T^p different words (Heaps' law): the p between one part
-of the text and the next predicts how many WMT14 would have, if that went on.
-
-Both write the numbers to --out; the first also writes a table beside it (.table.md), the second
-prints one. Linux only.
+The numbers go to --out, and a table of them beside it (.table.md). Linux only.
 """
 
 from __future__ import annotations
@@ -29,9 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
-import random
 import re
 import resource
 import shlex
@@ -40,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,61 +42,61 @@ from data_prep import bpe
 from data_prep.binarise import binarise
 from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
-from data_prep.faults import Kind
+from data_prep.faults import Action, Kind, Policy
 from data_prep.moses import normalise_and_tokenise
-from data_prep.policy import Action, Policy
-from data_prep.streams import read_blocks
+from data_prep.parallel_text import Pair
 from data_prep.validate import validate
 
 PROG = "data_prep.measure"
 LANGUAGES = ("en", "de")
 TRAINING = ("multi30k/train", "tatoeba_en_de/train", "mix_en_de/*")
-# of both sides of WMT14's 4.5 million pairs, about: 27 a sentence, twice as long as those here
-WMT14_TOKENS = 240_000_000
 MERGES = 40_000  # fairseq's; the papers' ready-made archive has 32,000
+STAGES = (
+    *("validate", "tokenise en", "tokenise de", "learn 32,000", f"learn {MERGES:,}"),
+    *("apply en", "apply de", "clean", "binarise"),
+)
 LOOK_EVERY = 0.05  # seconds
-MADE_UP = "made-up words"
-WORDS_A_LINE = 20
-_ENDED = (FileNotFoundError, ProcessLookupError)  # what /proc raises for a process that has ended
 
 # no text is refused, whatever is in it: nothing is trained on it
 DROPPED = (Kind.UTF8, Kind.CR, Kind.NUL, Kind.EMPTY, Kind.LONG)
 POLICY = Policy(
-    {kind: Action.DROP if kind in DROPPED else Action.COUNT for kind in Kind}
+    dict.fromkeys(Kind, Action.COUNT)
+    | dict.fromkeys(DROPPED, Action.DROP)
     | {Kind.LINE_COUNT: Action.REFUSE}
 )
 
 Json = dict[str, Any]
-STAGES: tuple[str, ...] = ("validate", "tokenise en", "tokenise de", "learn 32,000", "learn 40,000")
-STAGES += ("apply en", "apply de", "clean", "binarise")
+
+
+def pair(folder: Path, stem: str) -> Pair:
+    return folder / f"{stem}.en", folder / f"{stem}.de"
 
 
 def do(stage: str, folder: Path, jobs: int) -> Json:
-    """One stage, from files in the folder to files in it; its counts, "lines" of both sides."""
+    """One of STAGES, from files in the folder to files in it; counts, "lines" of what it read."""
     name, _, what = stage.partition(" ")
-    if name == "validate":
-        return {"lines": 2 * validate(*pair(folder, "raw"), POLICY, pair(folder, "valid")).read}
-    if name == "tokenise":
-        source, target = folder / f"valid.{what}", folder / f"tok.{what}"
-        return normalise_and_tokenise(source, target, what, jobs=jobs, aggressive_hyphens=True)
-    if name == "learn":
-        merges = int(what.replace(",", ""))
-        return bpe.learn(list(pair(folder, "tok")), merges, folder / f"codes.{merges}", jobs=jobs)
-    if name == "apply":
-        codes = folder / f"codes.{MERGES}"
-        return bpe.apply(codes, folder / f"tok.{what}", folder / f"bpe.{what}", jobs=jobs)
-    if name == "clean":
-        before, after = pair(folder, "bpe"), pair(folder, "clean")
-        counts = clean_pairs(before, after, ratio=1.5, shortest=1, longest=250, jobs=jobs)
-        return {**counts, "lines": 2 * counts["read"]}
+    clean = pair(folder, "clean")
+    match name:
+        case "validate":
+            report = validate(*pair(folder, "raw"), POLICY, pair(folder, "valid"))
+            return {"lines": 2 * report.read}
+        case "tokenise":
+            source, target = folder / f"valid.{what}", folder / f"tok.{what}"
+            return normalise_and_tokenise(source, target, what, jobs=jobs, aggressive_hyphens=True)
+        case "learn":
+            texts, codes = list(pair(folder, "tok")), folder / f"codes.{what}"
+            return bpe.learn(texts, int(what.replace(",", "")), codes, jobs=jobs)
+        case "apply":
+            source, target = folder / f"tok.{what}", folder / f"bpe.{what}"
+            return bpe.apply(folder / f"codes.{MERGES:,}", source, target, jobs=jobs)
+        case "clean":
+            rules: Json = {"ratio": 1.5, "shortest": 1, "longest": 250}
+            counts = clean_pairs(pair(folder, "bpe"), clean, **rules, jobs=jobs)
+            return {**counts, "lines": 2 * counts["read"]}
     for left in [*folder.glob("dict.*"), *folder.glob("train.*")]:  # fairseq would refuse them
         left.unlink()
     binarise(folder, {"train": "clean"}, *LANGUAGES, jobs)
-    return {"lines": 2 * count_lines(folder / "clean.en")}
-
-
-def pair(folder: Path, stem: str) -> tuple[Path, Path]:
-    return folder / f"{stem}.en", folder / f"{stem}.de"
+    return {"lines": 2 * count_lines(clean[0])}
 
 
 def gather(data: Path, folder: Path, most: int | None) -> Json:
@@ -132,33 +120,27 @@ def _tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found = [pid]
     for one in found:  # which grows meanwhile
-        with contextlib.suppress(*_ENDED):
-            for thread in os.listdir(f"/proc/{one}/task"):
-                found += map(int, _proc(f"{one}/task/{thread}/children").split())
+        with contextlib.suppress(OSError):  # it has ended
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 
 def _pss(pid: int) -> int:
     """Proportional set size of a process in bytes; 0 for one that has ended."""
-    found = re.search(r"^Pss:\s+(\d+) kB$", _proc(f"{pid}/smaps_rollup"), re.MULTILINE)
-    return int(found[1]) << 10 if found else 0
-
-
-def _proc(name: str) -> str:
-    """A file of /proc; empty if its process has ended since it was listed."""
     try:
-        return Path("/proc", name).read_text()
-    except _ENDED:
-        return ""
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^Pss:\s+(\d+) kB$", told, re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
 
 
 def measure(stage: str, folder: Path, jobs: int) -> Json:
     """Runs a stage in a process of its own; time, memory and counts."""
-    arguments = ["--stage", stage, "--data", str(folder), "--jobs", str(jobs)]
-    arguments += ["--parent", str(os.getpid())]
-    child = subprocess.Popen(
-        [sys.executable, "-m", PROG, *arguments], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", PROG, "--stage", stage, "--data", str(folder)]
+    command += ["--jobs", str(jobs), "--parent", str(os.getpid())]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = 0
     output = None
     while output is None:
@@ -176,8 +158,7 @@ def measure(stage: str, folder: Path, jobs: int) -> Json:
 
 def work(stage: str, folder: Path, jobs: int) -> None:
     """The work of such a process: the stage, then a line of JSON about it."""
-    start = time.perf_counter()
-    before = _cpu()
+    start, before = time.perf_counter(), _cpu()
     counts = do(stage, folder, jobs)
     seconds, cpu = time.perf_counter() - start, _cpu() - before
     speed = {"lines_per_second": round(counts["lines"] / seconds, 1)}
@@ -190,9 +171,18 @@ def _cpu() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def surroundings() -> Json:
-    """What the numbers depend on besides the code."""
-    return {
+def table(rows: Sequence[Json], *columns: str) -> str:
+    """These columns of the rows, in Markdown."""
+    chosen = [{name: row[name] for name in columns} for row in rows]
+    return tabulate(chosen, "keys", "pipe", intfmt=",", floatfmt=",.1f") + "\n"
+
+
+@contextlib.contextmanager
+def gathered(args: argparse.Namespace, command: list[str]) -> Iterator[tuple[Path, Json]]:
+    """A scratch folder with the text, and what the numbers in --out depend on."""
+    make_folder(args.out.parent)
+    content: Json = {
+        "command": shlex.join(["python", "-m", *command]),
         "date": today(),
         "commit": commit(),
         "cpu": processor(),
@@ -201,139 +191,32 @@ def surroundings() -> Json:
         "load_average_before": os.getloadavg(),
         **versions("sacremoses", "regex", "subword-nmt", "fairseq"),
     }
-
-
-def table(rows: Sequence[Json], *columns: str) -> str:
-    """These columns of the rows, in Markdown."""
-    chosen = [{name: row[name] for name in columns} for row in rows]
-    return tabulate(chosen, "keys", "pipe", intfmt=",", floatfmt=",.1f") + "\n"
-
-
-@contextlib.contextmanager
-def _gathered(args: argparse.Namespace, command: str, **more: Any) -> Iterator[tuple[Path, Json]]:
-    """A scratch folder with the text, and the start of what is written to --out."""
-    make_folder(args.out.parent)
-    content: Json = {"command": command, **surroundings(), **more}
     with tempfile.TemporaryDirectory(prefix="measure-", dir=args.scratch) as name:
         content["corpora"] = gather(args.data, Path(name), args.pairs)
         content["pairs"] = count_lines(Path(name, "raw.en"))
         yield Path(name), content
 
 
-def _write(args: argparse.Namespace, content: Json, **more: Any) -> None:
+def write(out: Path, content: Json, **more: Any) -> None:
     """Writes --out, whole, after each measurement."""
     whole = {**content, "load_average_after": os.getloadavg(), **more}
-    write_content(args.out, as_json(whole).encode())
+    write_content(out, as_json(whole).encode())
 
 
-def measure_stages(args: argparse.Namespace, command: str) -> None:
+def measure_stages(args: argparse.Namespace, command: list[str]) -> None:
     """Every stage, with each number of jobs."""
     rows: list[Json] = []
     columns = ("stage", "jobs", "lines_per_second", "cpu_seconds", "peak_bytes")
-    with _gathered(args, command) as (folder, content):
+    with gathered(args, command) as (folder, content):
         for jobs in args.jobs:
             for stage in STAGES:
                 rows.append(measure(stage, folder, jobs))
-                _write(args, content, stages=rows)
+                write(args.out, content, stages=rows)
                 write_content(args.out.with_suffix(".table.md"), table(rows, *columns).encode())
 
 
-def take_every(folder: Path, nth: int, out: Path) -> None:
-    """Writes every nth line of both sides of the tokenised text to another folder."""
-    out.mkdir()
-    for source, target in zip(pair(folder, "tok"), pair(out, "tok"), strict=True):
-        with source.open("rb") as lines, target.open("wb") as output:
-            output.writelines(islice(lines, 0, None, nth))
-
-
-def make_up(words: Sequence[str], types: int) -> list[str]:
-    """A list of so many different words, in random order: those given, and pairs of them.
-
-    Raises:
-        UserError: there are more words than that already, or too few to make so many of.
-    """
-    real = [word for word in words if word.isalpha()]
-    most = len(real) ** 2 // 2  # nearer to all pairs, chance would hardly find a new one
-    if not len(words) < types <= most:
-        what = f"the text has {len(words):,} different words"
-        raise UserError(what, f"--stress-types {types}", f"give more, and at most {most}")
-    made = dict.fromkeys(words)
-    rng = random.Random(1)
-    while len(made) < types:
-        made[rng.choice(real) + rng.choice(real).lower()] = None
-    found = list(made)
-    rng.shuffle(found)
-    return found
-
-
-def write_made_up(words: Sequence[str], out: Path) -> None:
-    """Writes the words as a tokenised text, a few a line, half of the lines to either side."""
-    out.mkdir()
-    starts = range(0, len(words), WORDS_A_LINE)
-    lines = [" ".join(words[start : start + WORDS_A_LINE]) + "\n" for start in starts]
-    for number, path in enumerate(pair(out, "tok")):
-        path.write_text("".join(lines[number :: len(LANGUAGES)]), encoding="utf-8")
-
-
-def different_words(folder: Path) -> list[str]:
-    """The words of both sides of the tokenised text, in the order of their first places."""
-    words: dict[str, int] = {}
-    for path in pair(folder, "tok"):
-        for block in read_blocks(path):
-            words |= bpe.count_words(block)[1]
-    return list(words)
-
-
-def growth(texts: Sequence[Json]) -> Json | None:
-    """How different words grow with tokens, and how many WMT14 would have if that went on.
-
-    Args:
-        texts: records of the parts of one text, the smallest first; made-up words are left out.
-
-    Returns:
-        "powers", one for each part but the first, and "wmt14_words", which goes on with the last;
-        None for a single part.
-
-    Raises:
-        UserError: a part has no more of them than the one before, as with very little text.
-    """
-    parts = [text for text in texts if text["text"] != MADE_UP]
-    powers = []
-    for before, after in pairwise(parts):
-        if any(after[count] <= before[count] for count in ("types", "tokens")):
-            what = f"no more different words, or no more tokens, than {before['text']}"
-            raise UserError(what, after["text"], "give numbers further apart with --every")
-        words, tokens = (after[count] / before[count] for count in ("types", "tokens"))
-        powers.append(math.log(words) / math.log(tokens))
-    if not powers:
-        return None
-    expected = parts[-1]["types"] * (WMT14_TOKENS / parts[-1]["tokens"]) ** powers[-1]
-    return {"powers": [round(power, 3) for power in powers], "wmt14_words": round(expected)}
-
-
-def measure_texts(args: argparse.Namespace, command: str) -> None:
-    """Learning subwords from parts of the text, and from made-up words."""
-    texts: list[Json] = []
-    with _gathered(args, command, merges_wanted=MERGES) as (folder, content):
-        for stage in STAGES[:3]:
-            do(stage, folder, jobs=1)
-        if args.stress_types:  # first, as it may be refused
-            words = make_up(different_words(folder), args.stress_types)
-            write_made_up(words, folder / "made-up")
-        parts = {}
-        for nth in sorted(set(args.every), reverse=True):
-            parts["every line" if nth == 1 else f"1 line of {nth}"] = folder / str(nth)
-            take_every(folder, nth, folder / str(nth))
-        if args.stress_types:
-            parts[MADE_UP] = folder / "made-up"
-        for text, part in parts.items():
-            texts.append({"text": text, **measure(f"learn {MERGES:,}", part, jobs=1)})
-            _write(args, content, growth=growth(texts), texts=texts)
-    print(table(texts, "text", "tokens", "types", "merges", "cpu_seconds", "peak_bytes"), end="")
-
-
-def _options(parser: argparse.ArgumentParser) -> None:
-    """What both commands accept."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of both commands."""
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the corpora")
     parser.add_argument("--pairs", type=positive, metavar="N", help="of each corpus, at most")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where to work (default: /tmp)")
@@ -343,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Speed and memory of every stage."""
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog=PROG, description=main.__doc__)
-    _options(parser)
+    add_options(parser)
     parser.add_argument("--jobs", type=positive, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--out", type=Path, default=Path("data_prep.json"), metavar="FILE")
     parser.add_argument("--stage", help=argparse.SUPPRESS)  # how it calls itself
@@ -352,23 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.stage:
         die_with(args.parent)
         return run(PROG, lambda: work(args.stage, args.data, args.jobs[0]))
-    command = shlex.join(["python", "-m", PROG, *argv])
-    return run(PROG, lambda: measure_stages(args, command))
-
-
-def memory_main(argv: Sequence[str] | None = None) -> int:
-    """Memory of learning subwords against the number of different words."""
-    argv = sys.argv[1:] if argv is None else argv
-    prog = f"{PROG}_memory"
-    parser = argparse.ArgumentParser(prog=prog, description=memory_main.__doc__)
-    _options(parser)
-    parser.add_argument(
-        "--every", type=positive, nargs="+", default=[16, 4, 1], metavar="N", help="Nth line"
-    )
-    parser.add_argument("--stress-types", type=positive, metavar="N", help="also made-up words")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
-    args = parser.parse_args(argv)
-    return run(prog, lambda: measure_texts(args, shlex.join(["python", "-m", prog, *argv])))
+    return run(PROG, lambda: measure_stages(args, [PROG, *argv]))
 
 
 if __name__ == "__main__":

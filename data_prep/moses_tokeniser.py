@@ -22,6 +22,15 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from collab_common.errors import UserError
 
+# with a blank behind them in Moses' lists, which the script keeps: no token is ever equal to them
+NEVER = {
+    "es": {"Fil", "gr"},
+    "it": {"Amn", "Arch", "a.c", "all", "es"},
+    "nl": {"Nrs"},
+    "sk": {"Pf"},
+    "ml": {"\u0d2a\u0d3f"},
+    **{lang: {"\u09ad\u09bf"} for lang in ("as", "bn", "mni")},
+}
 ELSEWHERE = ("fi", "sv", "ca", "so", "tdt")  # languages with rules that are not here
 
 
@@ -199,7 +208,8 @@ def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
     kinds: dict[str, bool] = {}
     for item in NonbreakingPrefixes().words(lang):
         word, marked, _ = item.partition("#NUMERIC_ONLY#")
-        kinds[word.strip()] = bool(marked)
+        if word not in NEVER.get(lang, ()):
+            kinds[word.strip()] = bool(marked)
     return (
         frozenset(word for word, numeric in kinds.items() if not numeric),
         frozenset(word for word, numeric in kinds.items() if numeric),

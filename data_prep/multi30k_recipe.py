@@ -23,15 +23,9 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
     """A variant in a direction."""
     test = f"test_{variant.removeprefix('test')}_flickr"
     stems = {"train": "train", "valid": "val", "test": test}
-    return plain.corpus(
-        "multi30k",
-        variant,
-        pair,
-        plain.gzipped(stems, pair, f"{MIRROR}/{FOLDER}", check_text),
-        VOCABULARY,
-        partial(plain.copy_splits, stems),
-        {"splits": stems},
-    )
+    archives = plain.gzipped(stems, pair, f"{MIRROR}/{FOLDER}", check_text)
+    copy, options = partial(plain.copy_splits, stems), {"splits": stems}
+    return plain.corpus("multi30k", variant, pair, archives, VOCABULARY, copy, options)
 
 
 DESCRIPTION = "One data stage of Multi30k; recipes/multi30k.sh does all of them."

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK
-from data_prep.faults import Kind, Limits
-from data_prep.policy import Action, Policy
+from collab_common.files import CHUNK, create, open_bytes
+from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.validate import validate
 
 Pair = tuple[Path, Path]
 
 #: For text as published: only what no later step could cope with is refused.
 _AS_PUBLISHED = Policy(
-    {kind: Action.REFUSE if kind in (Kind.UTF8, Kind.LINE_COUNT) else Action.COUNT for kind in Kind}
+    dict.fromkeys(Kind, Action.COUNT) | dict.fromkeys((Kind.UTF8, Kind.LINE_COUNT), Action.REFUSE)
 )
 #: For text that fairseq is about to read.
 _FOR_FAIRSEQ = Policy(
@@ -35,27 +33,26 @@ def pair_in(folder: Path, stem: str, languages: tuple[str, str], suffix: str = "
 
 def check_published(pair: Pair) -> dict[str, Any]:
     """Counts of an original pair. Raises UserError: unequal line counts, or not UTF-8."""
-    return _checked(pair, _AS_PUBLISHED, "this is not the published text; fetch it again")
+    report = validate(*pair, _AS_PUBLISHED)
+    report.check("this is not the published text; fetch it again")
+    return report.counts()
 
 
 def check_for_fairseq(pair: Pair) -> dict[str, Any]:
     """Counts of a pair to be binarised. Raises UserError if fairseq would misread it."""
-    return _checked(pair, _FOR_FAIRSEQ, "remove it from the original text")
-
-
-def _checked(pair: Pair, policy: Policy, todo: str) -> dict[str, Any]:
-    report = validate(*pair, policy)
-    if (kind := report.first_refused) is not None:
-        raise UserError(report.line_for(kind), todo=todo)
+    report = validate(*pair, _FOR_FAIRSEQ)
+    report.check("remove it from the original text")
     return report.counts()
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their newlines; a line ends at LF and nowhere else.
+    """The lines of a UTF-8 file, gzipped or not, without their newlines.
+
+    A line ends at LF and nowhere else.
 
     Raises UserError that names line and byte if the file is not UTF-8.
     """
-    with path.open("rb") as stream:
+    with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
                 yield line.decode("utf-8").removesuffix("\n")
@@ -71,9 +68,9 @@ def lines_of(path: Path) -> Iterator[str]:
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text; the number of lines."""
     count = 0
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
+    with create(path) as stream:
         for line in lines:
-            stream.write(line + "\n")
+            stream.write(line.encode("utf-8") + b"\n")
             count += 1
     return count
 
@@ -100,18 +97,12 @@ def join(parts: Sequence[Pair], targets: Pair) -> None:
 
 def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
     """Moves each `every`-th pair (counted from 1) of a text to `carved`, the others to `rest`."""
-    counts = {"read": 0, "carved": 0}
-    with ExitStack() as stack:
-        sources = [stack.enter_context(path.open("rb")) for path in pair]
-        kept = [stack.enter_context(path.open("wb")) for path in rest]
-        taken = [stack.enter_context(path.open("wb")) for path in carved]
-        for number, lines in enumerate(zip(*sources, strict=True), 1):
-            chosen = taken if number % every == 0 else kept
-            counts["read"] = number
-            counts["carved"] += chosen is taken
-            for stream, line in zip(chosen, lines, strict=True):
-                stream.write(line)
-    return counts
+    number = 0
+    for source, kept, taken in zip(pair, rest, carved, strict=True):
+        with source.open("rb") as lines, kept.open("wb") as out, taken.open("wb") as taken_out:
+            for number, line in enumerate(lines, 1):
+                (out if number % every else taken_out).write(line)
+    return {"read": number, "carved": number // every}
 
 
 def without_typographic_apostrophes(lines: Iterable[str]) -> Iterator[str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from collab_common.folder import Json
-from data_prep import segment
 from data_prep.archives import Member
-from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work
+from data_prep.corpus_recipe import Archive, Corpus
 from data_prep.parallel_text import Pair, check_published, lines_of, write_lines
+from data_prep.work import SPLITS, Work, with_sentencepiece
 
 FORM = {"subwords": "sentencepiece", "moses": False, "lowercased": False, "hyphens": None}
 SplitText = Callable[[Work], Json]
@@ -68,7 +68,7 @@ def copy_splits(stems: Mapping[str, str], work: Work) -> Json:
 def _text(split_text: SplitText, vocabulary: int, work: Work) -> Json:
     steps: Json = {"splits": split_text(work)}
     _copy(work.scratches("test"), work.results("raw/test"))
-    return steps | {"subwords": segment.with_sentencepiece(work, vocabulary)}
+    return steps | {"subwords": with_sentencepiece(work, vocabulary)}
 
 
 def _copy(sources: Pair, targets: Pair) -> None:

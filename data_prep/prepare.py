@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
 from data_prep import subword
 from data_prep.binarise import binarise, check_binarised
-from data_prep.faults import Kind
+from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
 from data_prep.options import add_output
 from data_prep.parallel_text import pair_in
-from data_prep.policy import Action, Policy, add_policy_options, policy_from
-from data_prep.report import Report
 from data_prep.splits import Splits, collect_splits, find_files, split_option
-from data_prep.validate import validate
+from data_prep.validate import Report, validate
 
 PROG = "data_prep.prepare"
+_HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
+_CANNOT_STAY = (Kind.UTF8, Kind.CR, Kind.NUL)  # fairseq could not read such a line
 Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split
 
 
@@ -108,7 +109,7 @@ def _stems(config: PrepareConfig, texts: Texts) -> str | list[str]:
 def _check(config: PrepareConfig) -> None:
     if config.source_lang == config.target_lang:
         raise UserError(f"source and target language are both {config.source_lang!r}")
-    for kind in (Kind.UTF8, Kind.CR, Kind.NUL):
+    for kind in _CANNOT_STAY:
         if config.policy.action(kind) is Action.COUNT:
             raise UserError(
                 f"--on-{kind.value} count: such a line cannot be binarised as it is",
@@ -123,17 +124,21 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     raw.mkdir()
     pieces.mkdir()
     stages: Json = {}
+    reports: dict[str, list[Report]] = {}
     for split, texts in files.items():
         print(f"checking {split} ...", flush=True)
-        stages[split] = _join(texts, split, config.policy, pair_in(raw, split, languages))
+        policy = _policy_for(split, config.policy)
+        reports[split] = _join(texts, split, policy, pair_in(raw, split, languages))
+        stages[split] = _add([report.counts() for report in reports[split]])
     print(f"learning {config.vocab_size} subwords ...", flush=True)
     model = folder / "spm.model"
     training = subword.train(list(pair_in(raw, "train", languages)), config.vocab_size, model)
     for split in files:
         print(f"segmenting {split} ...", flush=True)
         on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
+        sources, targets = pair_in(raw, split, languages), pair_in(pieces, split, languages)
         stages[split]["segmented"] = subword.segment(
-            model, pair_in(raw, split, languages), pair_in(pieces, split, languages), on_empty
+            model, sources, targets, on_empty, partial(_line_of, reports[split])
         )
     print("binarising ...", flush=True)
     binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
@@ -153,21 +158,29 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
     }
 
 
-def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> Json:
-    """Writes what the checks keep of all texts of a split to `out`; returns the counts."""
-    counts: list[Json] = []
-    parts = [path.with_name(f"{path.name}.part") for path in out]
-    with out[0].open("wb") as source, out[1].open("wb") as target:
-        for text in texts:
-            report = validate(*text, _policy_for(split, policy), (parts[0], parts[1]))
-            _check_report(report, split)
-            counts.append(report.counts())
-            for part, joined in zip(parts, (source, target), strict=True):
-                with part.open("rb") as stream:
-                    shutil.copyfileobj(stream, joined)
-    for part in parts:
-        part.unlink()
-    return _add(counts)
+def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> list[Report]:
+    """Writes what the checks keep of all texts of a split to `out`; what they found in each."""
+    reports = []
+    for text in texts:
+        report = validate(*text, policy, out)
+        report.check("" if split == "train" else _HELD_OUT)
+        if report.found[Kind.COPY] == report.read > 0:
+            what = f"is the same text as {text[0]}: there is nothing to translate"
+            raise UserError(what, text[1], "give the translation")
+        reports.append(report)
+    if not sum(report.kept for report in reports):
+        todo = "fairseq could do nothing with an empty set"
+        raise UserError(f"no sentence pair for the {split} set", texts[0][0], todo)
+    return reports
+
+
+def _line_of(reports: Sequence[Report], side: int, line: int) -> str:
+    """FILE:LINE of a line of the joined text, by the text that it comes from."""
+    for report in reports:
+        if line <= report.kept:
+            break
+        line -= report.kept
+    return f"{(report.source, report.target)[side]}:{report.original_line(line)}"
 
 
 def _add(counts: Sequence[Json]) -> Json:
@@ -183,24 +196,11 @@ def _policy_for(split: str, policy: Policy) -> Policy:
     """Valid and test sets stay whole, or scores could not be compared with anybody else's."""
     if split == "train":
         return policy
-    cannot_stay = (Kind.UTF8, Kind.CR, Kind.NUL)
-    actions = {
-        kind: policy.action(kind)
-        if policy.action(kind) is not Action.DROP
-        else (Action.REFUSE if kind in cannot_stay else Action.COUNT)
-        for kind in Kind
-    }
+    actions = {kind: policy.action(kind) for kind in Kind}
+    for kind, action in actions.items():
+        if action is Action.DROP:
+            actions[kind] = Action.REFUSE if kind in _CANNOT_STAY else Action.COUNT
     return Policy(actions, policy.limits)
-
-
-def _check_report(report: Report, split: str) -> None:
-    try:
-        report.check()
-    except UserError as error:
-        if split == "train":
-            raise
-        todo = "mend the file; lines of valid and test sets are never dropped"
-        raise UserError(error.what, error.where, todo) from None
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
@@ -234,11 +234,6 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
     )
 
 
-def _make(args: argparse.Namespace) -> None:
-    splits = collect_splits(args.split) if args.split else None
-    prepare(config_from(args, text=args.text, splits=splits))
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from a folder of parallel text."
@@ -257,7 +252,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    return run(PROG, lambda: _make(args))
+    return run(
+        PROG, lambda: prepare(config_from(args, args.text, splits=collect_splits(args.split)))
+    )
 
 
 if __name__ == "__main__":

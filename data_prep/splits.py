@@ -25,10 +25,10 @@ def split_option(text: str) -> tuple[str, str]:
     return name, stem
 
 
-def collect_splits(options: Iterable[tuple[str, str]]) -> Splits:
+def collect_splits(options: Iterable[tuple[str, str]] | None) -> Splits | None:
     """What repeated `split_option`s ask for. Raises UserError for a second valid or test text."""
     splits: dict[str, str | tuple[str, ...]] = {}
-    for name, stem in options:
+    for name, stem in options or ():
         if name not in splits:
             splits[name] = stem
         elif name == "train":
@@ -38,7 +38,7 @@ def collect_splits(options: Iterable[tuple[str, str]]) -> Splits:
                 f"--split {name} is given twice: only training texts are joined",
                 todo="give a second test set a name of its own, test1",
             )
-    return splits
+    return splits or None
 
 
 def stems_of(stems: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -63,18 +63,12 @@ def find_files(
             )
     tests = [name for name in splits if name.startswith("test")]
     # fairseq numbers them by their order: a gap would give a set another one's name
-    expected = ["test", *(f"test{n}" for n in range(1, len(tests)))][: len(tests)]
+    expected = [f"test{n or ''}" for n in range(len(tests))]
     if set(tests) != set(expected):
-        raise UserError(
-            f"the test sets are named {', '.join(tests)}",
-            folder,
-            f"name them {', '.join(expected)}",
-        )
+        what = f"the test sets are named {', '.join(tests)}"
+        raise UserError(what, folder, f"name them {', '.join(expected)}")
     return {
-        name: [
-            (text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1]))
-            for stem in stems_of(splits[name])
-        ]
+        name: [text_pair(folder, stem, languages) for stem in stems_of(splits[name])]
         for name in ("train", "valid", *expected)
     }
 
@@ -92,6 +86,11 @@ def _usual_splits(folder: Path, languages: Languages) -> dict[str, str]:
 def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
     names = (f"{stem}.{lang}", f"{stem}.{lang}.gz")
     return [folder / name for name in names if (folder / name).is_file()]
+
+
+def text_pair(folder: Path, stem: str, languages: Languages) -> tuple[Path, Path]:
+    """The files of both languages, as `text_file` finds them."""
+    return text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1])
 
 
 def text_file(folder: Path, stem: str, lang: str) -> Path:

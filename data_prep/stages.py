@@ -13,6 +13,7 @@ where {} is the folder being made.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -38,7 +39,7 @@ def build_stage(
     inputs: Json,
     options: Json,
     build: Callable[[Path], Json],
-    recover: Callable[[], None] | None = None,
+    recover: Callable[[], None] = lambda: None,
     force: bool = False,
 ) -> Path:
     """Makes OUT/NAME with `build(temporary_folder)`, unless it is there; returns it.
@@ -55,8 +56,7 @@ def build_stage(
     out.mkdir(parents=True, exist_ok=True)
     identity = {"stage": name, "options": options, "inputs": inputs}
     with locked(out / ".lock"):
-        if recover is not None:
-            recover()
+        recover()
         made = build_folder(out / name, identity, build, force=force)
     print(f"{name}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
     return out / name
@@ -108,18 +108,11 @@ def run_command(
     def recover() -> None:
         """Killed between the command's end and the stage's: the work is in a temporary folder."""
         for left in out.resolve().glob(f".{name}.tmp-*/{STARTED}"):
-            if not unfinished.exists():
+            if resume and not unfinished.exists():
                 left.parent.rename(unfinished)
 
-    return build_stage(
-        out,
-        name,
-        inputs=inputs,
-        options=options,
-        build=build,
-        recover=recover if resume else None,
-        force=force,
-    )
+    made: Json = {"inputs": inputs, "options": options, "build": build, "recover": recover}
+    return build_stage(out, name, **made, force=force)
 
 
 def _prepare_unfinished(folder: Path, identity: Json, *, force: bool) -> None:
@@ -143,16 +136,14 @@ def _prepare_unfinished(folder: Path, identity: Json, *, force: bool) -> None:
 def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
     filled = [part.replace("{}", str(folder)) for part in command]
     print(f"$ {shlex.join(command)}", flush=True)
-    output = None if stdout is None else (folder / stdout).open("wb")
-    try:
-        status = call(filled, stdout=output)
-    except FileNotFoundError:
-        raise UserError("no such command", command[0], "run bash recipes/setup.sh") from None
-    finally:
-        if output is not None:
-            output.flush()
+    with contextlib.ExitStack() as stack:
+        output = stdout and stack.enter_context((folder / stdout).open("wb"))
+        try:
+            status = call(filled, stdout=output)
+        except FileNotFoundError:
+            raise UserError("no such command", command[0], "run bash recipes/setup.sh") from None
+        if output:
             os.fsync(output.fileno())  # a full disk is found here at the latest
-            output.close()
     if status:
         ended = f"was killed by signal {-status}" if status < 0 else f"failed with status {status}"
         raise UserError(f"{command[0]} {ended}", todo="what it said is above")

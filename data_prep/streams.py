@@ -13,21 +13,20 @@ import os
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from collab_common.errors import UserError
-from collab_common.files import open_bytes
+from collab_common.files import create, open_bytes
 from data_prep.child import die_with
 
-BLOCK_BYTES = 1 << 18  # a few thousand sentences: large beside the cost of handing them over
+BLOCK_LINES = 2048  # some 200 KB: large beside the cost of handing them over
 LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory
 WORDS_REMEMBERED = 1 << 20  # by all workers together, which takes some 300 MB
 _BLOCKS_AHEAD = 2  # per worker, beside the block that it works on
@@ -39,25 +38,27 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole lines of a file. The last line has its newline, unless the file lacks it."""
+    """Some whole lines of a file, each with its newline, unless the file lacks its last one."""
 
     path: Path
     line: int  # lines before this block
     byte: int  # bytes before this block
-    data: bytes
+    rows: list[bytes]
 
     @property
-    def lines(self) -> int:
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n") and bool(self.data))
+    def end(self) -> int:
+        """Bytes up to the end of this block."""
+        return self.byte + sum(map(len, self.rows))
 
     def decode(self) -> Lines:
         """The lines without their newlines; a line ends at LF and nowhere else."""
+        data = b"".join(self.rows)
         try:
-            text = self.data.decode("utf-8")
+            text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            line = self.line + self.data.count(b"\n", 0, error.start) + 1
+            line = self.line + data.count(b"\n", 0, error.start) + 1
             raise UserError(
-                f"invalid UTF-8: byte 0x{self.data[error.start]:02X} "
+                f"invalid UTF-8: byte 0x{data[error.start]:02X} "
                 f"at byte {self.byte + error.start:,} of the file",
                 f"{self.path}:{line}",
                 "mend the file, or drop the line with data_prep.validate --on-utf8 drop",
@@ -65,7 +66,23 @@ class Block:
         return text.removesuffix("\n").split("\n") if text else []
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line + 1}-{self.line + self.lines}"
+        return f"{self.path}:{self.line + 1}-{self.line + len(self.rows)}"
+
+
+def read_blocks(path: Path, lines: int = BLOCK_LINES) -> Iterator[Block]:
+    """The file in blocks of so many lines. Raises UserError for a line that is no text."""
+    with open_bytes(path) as stream:
+        readline = partial(stream.readline, LINE_BYTES)
+        line = byte = 0
+        while rows := list(islice(iter(readline, b""), lines)):
+            for number, row in enumerate(rows, line + 1):
+                if len(row) == LINE_BYTES and not row.endswith(b"\n"):
+                    what = f"a line of more than {LINE_BYTES:,} bytes"
+                    todo = "this is no text with one sentence a line"
+                    raise UserError(what, f"{path}:{number}", todo)
+            block = Block(path, line, byte, rows)
+            yield block
+            line, byte = line + len(rows), block.end
 
 
 def parallel_lines(
@@ -74,31 +91,38 @@ def parallel_lines(
     function: Callable[[Lines], Lines],
     jobs: int = 1,
     *,
-    counts: Counter[str] | None = None,
-    block_bytes: int = BLOCK_BYTES,
-) -> int:
-    """Writes `function` of every block of lines of `source` to `target`; the number of lines.
+    block_lines: int = BLOCK_LINES,
+) -> Counter[str]:
+    """Writes `function` of every block of lines of `source` to `target`.
 
     Args:
         function: gives one line for each line that it is given, in order, without newlines;
             what it gives for a line must depend on that line alone
         jobs: worker processes; with 1, the work is done in this process
-        counts: where "lines", "tokens" (in the output, between blanks) and "emptied" (lines of
-            which nothing but white space came out, though there was something in them) are added
+
+    Returns "lines", "tokens" (in the output, between blanks) and "emptied" (lines of which nothing
+    but white space came out, though there was something in them).
 
     Raises UserError for what cannot be read (with file, line and byte), for a worker that was
     killed, and for an exception of `function` (with file and range of lines).
     """
-    counts = Counter[str]() if counts is None else counts
-    lines = 0
-    with target.open("wb") as output:
-        for data, found in ordered(
-            partial(_convert, function), read_blocks(source, block_bytes), jobs
-        ):
+    refuse_overwriting([source], [target])
+    counts = Counter[str](lines=0, tokens=0, emptied=0)
+    with create(target) as output:
+        blocks = read_blocks(source, block_lines)
+        for data, found in ordered(partial(_convert, function), blocks, jobs):
             output.write(data)
             counts.update(found)
-            lines += found["lines"]
-    return lines
+    return counts
+
+
+def refuse_overwriting(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Raises UserError where a file would be emptied before it is read, or written twice."""
+    seen = {path.resolve() for path in sources}
+    for target in targets:
+        if target.resolve() in seen:
+            raise UserError("is read and written, or written twice", target, "name another file")
+        seen.add(target.resolve())
 
 
 def words_to_remember(jobs: int) -> int:
@@ -113,65 +137,10 @@ def _convert(function: Callable[[Lines], Lines], block: Block) -> tuple[bytes, C
     text = "".join(line + "\n" for line in after)
     if len(after) != len(before) or text.count("\n") != len(before):
         raise ValueError(f"{len(before)} lines went in, {text.count(chr(10))} came out")
-    emptied = sum(
-        1 for old, new in zip(before, after, strict=True) if not new.strip() and old.strip()
-    )
+    pairs = zip(before, after, strict=True)
+    emptied = sum(1 for old, new in pairs if not new.strip() and old.strip())
     found = Counter(lines=len(after), emptied=emptied, tokens=len(text.split()))
     return text.encode("utf-8"), found
-
-
-def read_blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The file in blocks of whole lines of about `size` bytes."""
-    with open_bytes(path) as stream:
-        line = byte = 0
-        while data := _read_lines(stream, size):
-            block = Block(path, line, byte, data)
-            if not data.endswith(b"\n") and stream.peek(1):
-                raise too_long(path, line + block.lines)
-            yield block
-            line += block.lines
-            byte += len(data)
-
-
-def _read_lines(stream: BufferedReader, size: int) -> bytes:
-    data = stream.read(size)
-    return data if data.endswith(b"\n") else data + stream.readline(LINE_BYTES)
-
-
-class Side:
-    """One of the files of a parallel text, read in blocks of so many lines."""
-
-    def __init__(self, path: Path, stream: BinaryIO) -> None:
-        self.path = path
-        self.line = 0  # lines before the current block
-        self.byte = 0  # bytes before the current block
-        self._readline = partial(stream.readline, LINE_BYTES)
-
-    def read_block(self, size: int) -> list[bytes]:
-        lines = list(islice(iter(self._readline, b""), size))
-        for index, line in enumerate(lines):
-            if len(line) == LINE_BYTES and not line.endswith(b"\n"):
-                raise too_long(self.path, self.line + index + 1)
-        return lines
-
-    def move_past(self, block: list[bytes]) -> None:
-        self.line += len(block)
-        self.byte += sum(map(len, block))
-
-    def count_rest(self) -> int:
-        """The number of lines in the file, reading on to its end."""
-        while block := self.read_block(1024):
-            self.move_past(block)
-        return self.line
-
-
-def too_long(path: Path, line: int) -> UserError:
-    """The error for something that is no text."""
-    return UserError(
-        f"a line of more than {LINE_BYTES:,} bytes",
-        f"{path}:{line}",
-        "this is no text with one sentence a line",
-    )
 
 
 def ordered(
@@ -192,18 +161,33 @@ def ordered(
             yield result
         return
     # forked workers have the function as it stands, however large, at no cost
-    method = "fork" if sys.platform == "linux" else None
-    pool = ProcessPoolExecutor(
-        jobs, multiprocessing.get_context(method), _start, (function, os.getpid())
-    )
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    pool = ProcessPoolExecutor(jobs, context, _start, (function, os.getpid()))
+    waiting: deque[Item] = deque()
+    futures: deque[Future[Result]] = deque()
+
+    def oldest() -> Result:
+        with _located(waiting[0]):
+            result = futures[0].result()
+        waiting.popleft()
+        futures.popleft()
+        return result
+
     try:
         for item in items:
-            waiting.append((item, _submit(pool, item)))
+            waiting.append(item)
+            futures.append(pool.submit(_call, item))
             if len(waiting) > jobs * (1 + _BLOCKS_AHEAD):
-                yield _take(waiting)
+                yield oldest()
         while waiting:
-            yield _take(waiting)
+            yield oldest()
+    except BrokenProcessPool:
+        among = f" (or one of the {len(waiting) - 1} blocks after it)" if len(waiting) > 1 else ""
+        raise UserError(
+            f"a worker process was killed at these lines{among}",
+            str(waiting[0]),
+            "if memory ran out, give fewer --jobs; then start again",
+        ) from None
     finally:  # waits for the workers, but not for work whose results nobody takes
         pool.shutdown(cancel_futures=True)
 
@@ -219,31 +203,7 @@ def _located(item: object) -> Iterator[None]:
         raise UserError(f"{type(error).__name__}: {error}", str(item)) from error
 
 
-def _submit(pool: ProcessPoolExecutor, item: object) -> Future[Any]:
-    try:
-        return pool.submit(_call, item)
-    except BrokenProcessPool as error:  # reported for the oldest item, by `_take`
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        return failed
-
-
-def _take(waiting: deque[tuple[Item, Future[Result]]]) -> Result:
-    """The result of the oldest item."""
-    item, future = waiting.popleft()
-    try:
-        with _located(item):
-            return future.result()
-    except BrokenProcessPool:
-        among = f" (or one of the {len(waiting)} blocks after it)" if waiting else ""
-        raise UserError(
-            f"a worker process was killed at these lines{among}",
-            str(item),
-            "if memory ran out, give fewer --jobs; then start again",
-        ) from None
-
-
-_function: Callable[[Any], Any] | None = None  # of this worker
+_function: Callable[[Any], Any]  # of this worker
 
 
 def _start(function: Callable[[Any], Any], parent: int) -> None:
@@ -255,5 +215,4 @@ def _start(function: Callable[[Any], Any], parent: int) -> None:
 
 
 def _call(item: Any) -> Any:
-    assert _function is not None
     return _function(item)

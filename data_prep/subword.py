@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import sentencepiece
 
 from collab_common.errors import UserError
+from data_prep.faults import Action
 from data_prep.parallel_text import lines_of
-from data_prep.policy import Action
 
 # sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
 LONGEST_FOR_TRAINING = 4192  # bytes
@@ -63,11 +63,18 @@ def _counted(texts: list[Path], counts: dict[str, int]) -> Iterator[str]:
 
 
 def segment(
-    model: Path, sources: tuple[Path, Path], targets: tuple[Path, Path], on_empty: Action
+    model: Path,
+    sources: tuple[Path, Path],
+    targets: tuple[Path, Path],
+    on_empty: Action,
+    where: Callable[[int, int], str] | None = None,
 ) -> dict[str, int]:
     """Writes both sides of a text as pieces joined by spaces; counts what came out.
 
     A line of nothing but, say, zero-width spaces has no pieces: `on_empty` is for those, too.
+
+    Args:
+        where: a user's name of a line, given its side and its number from 1
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     counts = {"read": 0, "without_pieces": 0, "dropped": 0}
@@ -83,10 +90,10 @@ def segment(
                 if not all(pair):
                     counts["without_pieces"] += 1
                     if on_empty is Action.REFUSE:
-                        name = sources[0 if not pair[0] else 1].name
+                        side, line = int(bool(pair[0])), counts["read"]
                         raise UserError(
                             "nothing is left of this line after normalisation",
-                            f"{name}:{counts['read']}",
+                            where(side, line) if where else f"{sources[side]}:{line}",
                             "mend the text, or give --on-empty drop (or count)",
                         )
                     if on_empty is Action.DROP:

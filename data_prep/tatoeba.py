@@ -18,8 +18,9 @@ from functools import partial
 from collab_common.folder import Json
 from data_prep import plain
 from data_prep.archives import Member
-from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work, command
+from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.parallel_text import check_published, lines_of
+from data_prep.work import SPLITS, Work
 
 PROG = "data_prep.tatoeba"
 VARIANTS = {"opus": "as OPUS publishes it, split here", "split": "your own train, valid, test"}
@@ -49,10 +50,7 @@ def split_pairs(work: Work) -> Json:
     """Writes the three sets; memory: 16 bytes and a set's overhead for each pair."""
     steps: Json = {"published": check_published(work.originals("all"))}
     held_out = {
-        _digest(sentence)
-        for pair in _pairs(work)
-        if _set_of(work, pair) != "train"
-        for sentence in pair
+        _digest(sentence) for split, pair in _pairs(work) if split != "train" for sentence in pair
     }
     counts = {"read": 0, "duplicate": 0, "empty": 0, "held_out": 0} | dict.fromkeys(SPLITS, 0)
     seen: set[bytes] = set()
@@ -64,39 +62,29 @@ def split_pairs(work: Work) -> Json:
             ]
             for split in SPLITS
         }
-        for pair in _pairs(work):
+        for split, pair in _pairs(work):
             counts["read"] += 1
-            split = _set_of(work, pair)
-            if why := _drop(pair, split, seen, held_out):
-                counts[why] += 1
-                continue
-            counts[split] += 1
-            for stream, sentence in zip(streams[split], pair, strict=True):
-                stream.write(sentence + "\n")
+            digest = _digest("\n".join(pair))
+            if not all(sentence.strip() for sentence in pair):
+                counts["empty"] += 1
+            elif split == "train" and any(_digest(sentence) in held_out for sentence in pair):
+                counts["held_out"] += 1
+            elif digest in seen:
+                counts["duplicate"] += 1
+            else:
+                seen.add(digest)
+                counts[split] += 1
+                for stream, sentence in zip(streams[split], pair, strict=True):
+                    stream.write(sentence + "\n")
     return steps | {"split": counts}
 
 
-def _pairs(work: Work) -> Iterator[tuple[str, str]]:
-    yield from zip(*map(lines_of, work.originals("all")), strict=True)
-
-
-def _set_of(work: Work, pair: tuple[str, str]) -> str:
-    english = pair[work.languages.index("en")]
-    number = int.from_bytes(_digest(english)[:8], "big") % ONE_IN
-    return {0: "valid", 1: "test"}.get(number, "train")
-
-
-def _drop(pair: tuple[str, str], split: str, seen: set[bytes], held_out: set[bytes]) -> str:
-    """Why a pair is left out, or ''."""
-    if not all(sentence.strip() for sentence in pair):
-        return "empty"
-    if split == "train" and any(_digest(sentence) in held_out for sentence in pair):
-        return "held_out"
-    digest = _digest("\n".join(pair))
-    if digest in seen:
-        return "duplicate"
-    seen.add(digest)
-    return ""
+def _pairs(work: Work) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each pair, and the set that its English sentence decides on."""
+    english = work.languages.index("en")
+    for pair in zip(*map(lines_of, work.originals("all")), strict=True):
+        number = int.from_bytes(_digest(pair[english])[:8], "big") % ONE_IN
+        yield {0: "valid", 1: "test"}.get(number, "train"), pair
 
 
 def _digest(text: str) -> bytes:

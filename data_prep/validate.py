@@ -14,96 +14,205 @@ import argparse
 import contextlib
 import os
 import sys
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from collab_common.command import run
-from collab_common.files import open_bytes, write_json
+from collab_common.errors import UserError
+from collab_common.files import create, write_json
 from data_prep.divergence import unequal
-from data_prep.faults import Hit, Kind, find_in_pair, find_in_side
-from data_prep.policy import Action, Policy, add_policy_options, policy_from
-from data_prep.report import Example, Report
-from data_prep.streams import Side
+from data_prep.faults import (
+    MEANING,
+    WHOLE_FILE,
+    Action,
+    Hit,
+    Kind,
+    Policy,
+    add_policy_options,
+    find_in_pair,
+    find_in_side,
+    policy_from,
+)
+from data_prep.streams import Block, read_blocks
 
 PROG = "data_prep.validate"
 BLOCK_LINES = 4096
+EXAMPLES = 5  # kept of each kind
+
+
+@dataclass(frozen=True)
+class Example:
+    """Where a fault is: 1-based line, 0-based byte in the (decompressed) file."""
+
+    file: str
+    line: int
+    byte: int
+    detail: str = ""
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.file}:{self.line}: byte {self.byte}{detail}"
+
+
+@dataclass
+class Report:
+    """What was found. `dropped` gives each dropped pair to the first kind that it was found of."""
+
+    source: Path
+    target: Path
+    policy: Policy
+    read: int = 0
+    kept: int = 0
+    found: Counter[Kind] = field(default_factory=Counter)
+    dropped: Counter[Kind] = field(default_factory=Counter)
+    dropped_lines: array[int] = field(default_factory=lambda: array("q"))
+    examples: dict[Kind, list[Example]] = field(default_factory=dict)
+
+    def add(self, block: Block, hit: Hit) -> None:
+        """Counts a fault; where it is, is worked out for the first few only."""
+        self.found[hit.kind] += 1
+        examples = self.examples.setdefault(hit.kind, [])
+        if len(examples) < EXAMPLES:
+            byte = replace(block, rows=block.rows[: hit.index]).end + hit.byte
+            line = block.line + hit.index + 1
+            examples.append(Example(str(block.path), line, byte, hit.detail))
+
+    @property
+    def refused(self) -> list[Kind]:
+        """The kinds that were found although they are to be refused; empty if all is well.
+
+        Unequal line counts, which make the rest meaningless, come first.
+        """
+        found = [k for k in Kind if self.found[k] and self.policy.action(k) is Action.REFUSE]
+        return sorted(found, key=lambda kind: kind is not Kind.LINE_COUNT)
+
+    def original_line(self, kept: int) -> int:
+        """Where in the text the pair stands that is the `kept`-th of those kept, from 1."""
+        for line in self.dropped_lines:
+            kept += line <= kept
+        return kept
+
+    def line_for(self, kind: Kind) -> str:
+        action = {Action.REFUSE: "refused", Action.COUNT: "counted", Action.DROP: "dropped"}
+        number = "" if kind is Kind.LINE_COUNT else f"{self.found[kind]:,} found, first at "
+        return (
+            f"{action[self.policy.action(kind)]}: {MEANING[kind]}: {number}{self.examples[kind][0]}"
+        )
+
+    def summary(self) -> str:
+        """One line for each kind found, and one for the whole."""
+        lines = [self.line_for(kind) for kind in Kind if self.found[kind]]
+        lost = sum(self.dropped.values())
+        return "\n".join(
+            [*lines, f"{self.read:,} pairs read, {lost:,} dropped, {self.kept:,} kept"]
+        )
+
+    def check(self, todo: str = "") -> None:
+        """Raises UserError if something was found that is to be refused.
+
+        Args:
+            todo: what to do about it, whatever it is
+        """
+        if not self.refused:
+            return
+        kind, *others = self.refused
+        also = f" (and {', '.join(other.value for other in others)})" if others else ""
+        raise UserError(f"{self.line_for(kind)}{also}", todo=todo or _remedy(kind))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": str(self.source),
+            "target": str(self.target),
+            "policy": self.policy.as_json(),
+            "refused": [kind.value for kind in Kind if kind in self.refused],
+            **self.counts(),
+            "examples": {
+                kind.value: [asdict(example) for example in examples]
+                for kind, examples in self.examples.items()
+            },
+        }
+
+    def counts(self) -> dict[str, Any]:
+        """Lines read, found faulty, dropped and why, kept."""
+        return {
+            "read": self.read,
+            "found": {kind.value: n for kind, n in self.found.items()},
+            "dropped": {kind.value: n for kind, n in self.dropped.items()},
+            "kept": self.kept,
+        }
+
+
+def _remedy(kind: Kind) -> str:
+    if kind is Kind.LINE_COUNT:
+        return "find the lines that one side lacks; nothing can be paired until then"
+    if kind in WHOLE_FILE:
+        return f"mend the file, or give --on-{kind.value} count"
+    if kind is Kind.CR:
+        return r"mend the file (CR LF line ends: sed -i 's/\r$//' FILE), or give --on-cr drop"
+    return f"mend the file, or give --on-{kind.value} drop"
 
 
 def validate(
     source: Path, target: Path, policy: Policy | None = None, keep: tuple[Path, Path] | None = None
 ) -> Report:
-    """Reads the whole text and reports; writes the pairs that are kept to `keep`, if given.
+    """Reads the whole text and reports; appends the pairs that are kept to `keep`, if given.
 
     Raises UserError only for what cannot be read. Whether what was found is acceptable is the
     report's to say: `report.refused`, `report.check()`.
     """
     report = Report(source, target, policy or Policy())
+    lines = [0, 0]
+    end_of_pairs: Block | None = None  # in the longer text
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(open_bytes(path)) for path in (source, target)]
-        outputs = [stack.enter_context(path.open("wb")) for path in keep or ()]
-        sides = [Side(path, stream) for path, stream in zip((source, target), streams, strict=True)]
-        while True:
-            blocks = [side.read_block(BLOCK_LINES) for side in sides]
-            pairs = min(map(len, blocks))
-            dropped = _inspect(report, sides, [block[:pairs] for block in blocks])
+        outputs = [stack.enter_context(create(path, "ab")) for path in keep or ()]
+        for found in zip_longest(*(read_blocks(path, BLOCK_LINES) for path in (source, target))):
+            counts = [len(block.rows) if block else 0 for block in found]
+            lines = [total + count for total, count in zip(lines, counts, strict=True)]
+            pairs = min(counts)
+            blocks = [block and replace(block, rows=block.rows[:pairs]) for block in found]
+            if counts[0] != counts[1]:
+                end_of_pairs = end_of_pairs or blocks[counts.index(max(counts))]
+            dropped = _inspect(report, blocks) if pairs else {}
+            report.dropped_lines.extend(report.read + index + 1 for index in sorted(dropped))
             for output, block in zip(outputs, blocks, strict=False):  # no outputs, no writing
-                _write_kept(output, block[:pairs], dropped)
+                _write_kept(output, block.rows if block else [], dropped)
             report.read += pairs
             report.kept += pairs - len(dropped)
-            ends = [
-                side.byte + sum(map(len, block[:pairs]))
-                for side, block in zip(sides, blocks, strict=True)
-            ]
-            for side, block in zip(sides, blocks, strict=True):
-                side.move_past(block)
-            if any(len(block) != BLOCK_LINES for block in blocks):
-                break
-        report.source_lines, report.target_lines = (side.count_rest() for side in sides)
-    if report.source_lines != report.target_lines:
-        _report_line_count(report, ends)
+    if end_of_pairs is not None:
+        detail = unequal(source, target, lines)
+        report.add(end_of_pairs, Hit(Kind.LINE_COUNT, len(end_of_pairs.rows), 0, detail))
     return report
 
 
-def _locate(side: Side, block: list[bytes], hit: Hit) -> Example:
-    byte = side.byte + sum(map(len, block[: hit.index])) + hit.byte
-    return Example(str(side.path), side.line + hit.index + 1, byte, hit.detail)
-
-
-def _inspect(report: Report, sides: list[Side], blocks: list[list[bytes]]) -> dict[int, Kind]:
+def _inspect(report: Report, blocks: list[Block]) -> dict[int, Kind]:
     """Notes every fault of a block; the pairs to drop, each with the first reason for it."""
     dropped: dict[int, Kind] = {}
 
-    def note(side: Side, block: list[bytes], hits: Iterator[Hit]) -> None:
+    def note(block: Block, hits: Iterator[Hit]) -> None:
         for hit in hits:
-            report.add(hit.kind, partial(_locate, side, block, hit))
+            report.add(block, hit)
             if report.policy.action(hit.kind) is Action.DROP and hit.index not in dropped:
                 dropped[hit.index] = hit.kind
                 report.dropped[hit.kind] += 1
 
-    for side, block in zip(sides, blocks, strict=True):
-        note(side, block, find_in_side(block, side.line == 0, report.policy.limits))
-    note(sides[0], blocks[0], find_in_pair(*blocks))
+    for block in blocks:
+        note(block, find_in_side(block.rows, block.line == 0, report.policy.limits))
+    note(blocks[0], find_in_pair(*(block.rows for block in blocks)))
     return dropped
 
 
-def _write_kept(output: BinaryIO, block: list[bytes], dropped: Mapping[int, Kind]) -> None:
+def _write_kept(output: BinaryIO, rows: list[bytes], dropped: Mapping[int, Kind]) -> None:
     """Writes a block without the dropped pairs; the last line gets the newline it may lack."""
-    if block and not block[-1].endswith(b"\n"):
-        block = [*block[:-1], block[-1] + b"\n"]
+    if rows and not rows[-1].endswith(b"\n"):
+        rows = [*rows[:-1], rows[-1] + b"\n"]
     if dropped:
-        block = [line for index, line in enumerate(block) if index not in dropped]
-    output.writelines(block)
-
-
-def _report_line_count(report: Report, ends: list[int]) -> None:
-    """Notes where the longer text goes on alone; `ends` are the bytes up to there."""
-    lines = report.source_lines, report.target_lines
-    longer, end = (report.source, ends[0]) if lines[0] > lines[1] else (report.target, ends[1])
-    detail = unequal(report.source, report.target, lines)
-    where = Example(str(longer), report.read + 1, end, detail)
-    report.add(Kind.LINE_COUNT, lambda: where)
+        rows = [line for index, line in enumerate(rows) if index not in dropped]
+    output.writelines(rows)
 
 
 def validate_to(source: Path, target: Path, policy: Policy, out: tuple[Path, Path]) -> Report:

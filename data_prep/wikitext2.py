@@ -60,17 +60,11 @@ def find_texts(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise UserError("there is no such folder", folder, "give one with train.txt and valid.txt")
     has_test = any((folder / name).is_file() for name in ("test.txt", "test.txt.gz"))
-    stems = LINES if has_test else SHA256
-    files = {stem: text_file(folder, stem, "txt") for stem in stems}
+    files = {stem: text_file(folder, stem, "txt") for stem in (LINES if has_test else SHA256)}
     for stem, path in files.items():
-        check_text(path, stem)
+        name = f"the {stem} text of WikiText-2"
+        check_known_text(path, LINES[stem], SHA256.get(stem), name, _REMEDY)
     return files
-
-
-def check_text(path: Path, stem: str) -> None:
-    """Raises UserError unless the file is WikiText-2's train, valid or test."""
-    name = f"the {stem} text of WikiText-2"
-    check_known_text(path, LINES[stem], SHA256.get(stem), name, _REMEDY)
 
 
 def halves(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -100,11 +94,16 @@ def make(texts: Mapping[str, Path], out: Path, *, force: bool = False) -> bool:
     }
     inputs = {f"{stem}.txt": {"sha256": sha256_of_text(path)} for stem, path in texts.items()}
     identity = {"origin": origin, "inputs": inputs}
-    return build_folder(out, identity, lambda folder: _build(texts, folder), force=force)
+    made = build_folder(out, identity, lambda folder: _build(texts, folder), force=force)
+    print(f"{out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
+    return made
 
 
 def _build(texts: Mapping[str, Path], folder: Path) -> Json:
-    splits = {stem: _lines(path) for stem, path in texts.items()}
+    splits = {}
+    for stem, path in texts.items():
+        with open_bytes(path) as stream:
+            splits[stem] = stream.readlines()
     if "test" not in splits:
         splits["valid"], splits["test"] = halves(splits["valid"])
     stages: Json = {}
@@ -123,17 +122,6 @@ def _build(texts: Mapping[str, Path], folder: Path) -> Json:
     return {"versions": versions("fairseq", "fairseq-collab"), "stages": stages}
 
 
-def _lines(path: Path) -> list[bytes]:
-    with open_bytes(path) as stream:
-        return stream.readlines()
-
-
-def _make(args: argparse.Namespace) -> None:
-    texts = find_texts(source_folder(args, TEXT, fetch_text))
-    made = make(texts, args.out, force=args.force)
-    print(f"{args.out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq's language models from WikiText-2."
@@ -142,7 +130,11 @@ def main(argv: list[str] | None = None) -> int:
     add_source(parser, TEXT, files, MIRROR, ARCHIVE)
     add_output(parser)
     args = parser.parse_args(argv)
-    return run(PROG, lambda: _make(args))
+
+    def action() -> None:
+        make(find_texts(source_folder(args, TEXT, fetch_text)), args.out, force=args.force)
+
+    return run(PROG, action)
 
 
 if __name__ == "__main__":

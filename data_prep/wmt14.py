@@ -18,9 +18,9 @@ import sys
 from functools import partial
 
 from collab_common.folder import Json
-from data_prep import clean_pairs, moses, segment
+from data_prep import clean_pairs, moses
 from data_prep.archives import Member
-from data_prep.corpus_recipe import SPLITS, Archive, Corpus, Work, command
+from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.fetch import Published
 from data_prep.parallel_text import (
     Pair,
@@ -33,6 +33,7 @@ from data_prep.parallel_text import (
     write_lines,
 )
 from data_prep.sgm import write_segments
+from data_prep.work import SPLITS, Work, with_bpe
 
 PROG = "data_prep.wmt14"
 STATMT = "http://www.statmt.org"
@@ -63,7 +64,7 @@ def _both(name: str, path: str) -> tuple[Member, ...]:
 
 
 # Sizes and SHA-256: TensorFlow Datasets, url_checksums/wmt14_translate.txt.
-# MD5: sacreBLEU's entry of wmt14/full. Nobody we know of publishes any of dev.tgz.
+# MD5: sacreBLEU's entry of wmt14/full; of dev.tgz, that of Amazon's Sockeye.
 _TRAINING = (
     Archive(
         "training-parallel-europarl-v7.tgz",
@@ -104,6 +105,7 @@ _VALID = Archive(
         )
         for lang in LANGUAGES
     ),
+    Published(md5="88ba3fc60b2278d59277122e1c7dd6e7"),
 )
 _READY = Archive(
     "wmt16_en_de.tar.gz",
@@ -157,7 +159,7 @@ def _text(variant: str, work: Work) -> Json:
             path.unlink()
     steps["test"] = _write_test(work)
     steps["tokenised"]["test"] = _tokenise_test(work, normalise=variant == "wmt14")
-    steps["subwords"] = segment.with_bpe(work, MERGES[variant])
+    steps["subwords"] = with_bpe(work, MERGES[variant])
     # After segmenting, as fairseq's script does: the lengths are those that the model sees.
     # Only what was carved from the training text is shortened with it; newstest stays whole.
     cleaned = ("train",) if variant == "wmt14" else ("train", "valid")

@@ -7,6 +7,7 @@
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
 dry_run=no force=() source_options=() own=() own_overrides=() extra=() cpu=()
+needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
 
 fail() {
@@ -58,6 +59,7 @@ parse_options() {
     whole_number --stage "$stage"
     whole_number --stop-stage "$stop_stage"
     whole_number --jobs "$jobs"
+    [ "$jobs" -gt 0 ] || fail "--jobs $jobs: there must be at least one"
     whole_number --gpus "$gpus"
     [ -z "$averaged" ] || whole_number --average "$averaged"
     [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
@@ -163,8 +165,31 @@ hardware() {
     fi
 }
 
+# What later stages need, asked before the first of them: a GPU, disk, memory.
+check_machine() {
+    [ "$dry_run" = no ] || return 0
+    local found folder=$out
+    if [ "$gpus" -gt 0 ] && [ "$stage" -le 5 ] && [ "$stop_stage" -ge 5 ] &&
+        [ ! -e "$out/runs/$run/score.json" ]; then
+        found=$(python -c 'import torch; print(torch.cuda.device_count())')
+        [ "$found" -ge "$gpus" ] ||
+            fail "--gpus $gpus: this machine has $found; with --gpus 0 the CPU trains"
+    fi
+    # of the published text; what a user has of his own may be smaller
+    [ "${#own[@]}" -eq 0 ] && [ "$stage" -le 4 ] && [ ! -e "$out/data" ] || return 0
+    until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+    found=$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1048576) }')
+    [ "$found" -ge "$needs_disk" ] ||
+        fail "$folder: $found GiB are free, $needs_disk are needed; give another --out"
+    [ -r /proc/meminfo ] || return 0
+    found=$(awk '$1 == "MemTotal:" { print int($2 / 1048576) }' /proc/meminfo)
+    [ "$found" -ge "$needs_memory" ] ||
+        fail "$found GiB of memory, $needs_memory are needed to prepare the text"
+}
+
 # all_stages CORPUS MODULE WHAT: of configs/CORPUS.yaml and data_prep.MODULE; WHAT its third stage does.
 all_stages() {
+    check_machine
     if begin 1 "fetch"; then data "$2" fetch; fi
     if begin 2 "extract"; then data "$2" extract; fi
     if begin 3 "$3"; then data "$2" text; fi

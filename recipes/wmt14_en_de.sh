@@ -33,6 +33,7 @@ papers_batches=8   # 4 GPUs, --update-freq 2
 out=runs/wmt14_en_de
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
 set_up
 

@@ -193,6 +193,7 @@ def kill_training(out: Path) -> None:
         (["--method", "best"], "--method best: one of collab, concatenated, vanilla"),
         (["--", "--max-epoch=1"], "--max-epoch=1: what follows -- is overrides of configs/"),
         (["--out"], "--out: unknown option, or one without its value"),
+        (["--jobs", "0"], "--jobs 0: there must be at least one"),
     ],
 )
 def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
@@ -201,6 +202,32 @@ def test_usage(options: list[str], message: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "message"),
+    [
+        ("nothing true", ["--gpus", "0"], "GiB of memory, 9999 are needed to prepare the text"),
+        ("python echo 0", ["--gpus", "1"], "--gpus 1: this machine has 0; with --gpus 0 the CPU"),
+        ("df printf 'x\\nx 9 9 1048576 x\\n'", ["--gpus", "0"], "1 GiB are free, 2 are needed"),
+    ],
+)
+def test_what_later_stages_need_is_asked_first(
+    said: str, options: list[str], message: str, tmp_path: Path
+) -> None:
+    """Not after a day of data stages. A stand-in says what the machine has."""
+    program, _, answer = said.partition(" ")
+    stand_in = tmp_path / "bin" / program
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\n{answer}\n")
+    stand_in.chmod(0o755)
+    settings = environment(needs_memory="9999")
+    settings["PATH"] = f"{stand_in.parent}:{settings['PATH']}"
+    command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=settings)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_dry_run_does_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Server:
     cut_after: list[int] = field(default_factory=list)  # bytes of each coming answer, then whole
     statuses: list[int] = field(default_factory=list)  # of each coming answer, then 200 or 206
     ranges: list[str | None] = field(default_factory=list)  # Range of each request so far
-    content_length: int | None = None  # a wrong one
+    content_length: int | None = None  # a wrong one; negative: none at all
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -46,7 +46,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("ETag", state.etag)
         length = len(content) - start if state.content_length is None else state.content_length
-        self.send_header("Content-Length", str(length))
+        if length >= 0:
+            self.send_header("Content-Length", str(length))
         self.end_headers()
         end = state.cut_after.pop(0) if state.cut_after else len(content)
         self.wfile.write(content[start : start + end])

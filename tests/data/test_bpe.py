@@ -49,7 +49,7 @@ def texts(tmp_path: Path) -> list[Path]:
 def test_learns_what_subword_nmt_learns(
     jobs: int, texts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bpe, "COUNTED_BYTES", 1000)  # several blocks a text
+    monkeypatch.setattr(bpe, "COUNTED_LINES", 30)  # several blocks a text
     text = "".join(path.read_text() for path in texts)
     counts = bpe.learn(texts, 300, tmp_path / "codes", jobs=jobs)
     assert (tmp_path / "codes").read_text() == theirs(text, 300)
@@ -125,6 +125,20 @@ def test_real_text(shared_data: Path, tmp_path: Path) -> None:
     assert codes == theirs(text, 1500)
     bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
     assert (tmp_path / "out").read_text() == segmented(codes, text)
+
+
+@pytest.mark.parametrize("merges", [0, -5])
+def test_merges_that_are_none(merges: int, texts: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{merges} merges: there must be at least one"):
+        bpe.learn(texts, merges, tmp_path / "codes")
+    assert not (tmp_path / "codes").exists()
+
+
+def test_what_could_not_be_segmented_is_not_learnt_from(tmp_path: Path) -> None:
+    """A line as long as this is no text; it used to be found when the codes were there."""
+    (tmp_path / "text").write_text("a b\n" + "ab " * 400_000 + "\n")
+    with pytest.raises(UserError, match=r"text:2: a line of more than 1,048,576 bytes"):
+        bpe.learn([tmp_path / "text"], 10, tmp_path / "codes")
 
 
 def test_nothing_to_learn_from(tmp_path: Path) -> None:

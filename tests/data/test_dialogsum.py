@@ -135,7 +135,9 @@ def test_another_text_is_refused(
     path.write_bytes(content + b"one more\n")
     assert f"{path}: 7 lines instead of 6" in refused(capsys, "--from", small, "--out", out)
     path.write_bytes(b"\xff" + content)
-    assert f"{path}: not UTF-8 at byte 0" in refused(capsys, "--from", small, "--out", out)
+    assert f"{path}:1: invalid UTF-8: byte 0xFF at 0 of the line" in refused(
+        capsys, "--from", small, "--out", out
+    )
     path.unlink()
     assert f"{path}: no such file" in refused(capsys, "--from", small, "--out", out)
     assert not out.exists()

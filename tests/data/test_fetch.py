@@ -120,6 +120,24 @@ def test_wrong_size(server: Server, tmp_path: Path) -> None:
     assert not (tmp_path / "f").exists()
 
 
+def test_end_that_nobody_tells(server: Server, tmp_path: Path) -> None:
+    """Without Content-Length, a cut answer looks whole: the file itself must show its end."""
+    server.files["/f"] = gzip.compress(CONTENT)
+    server.content_length = -1
+    server.cut_after = [1000, 0, 0]
+    with pytest.raises(UserError, match=r"the answer ended after 1,000 bytes, .*tried 3 times"):
+        get(server, tmp_path, magic=GZIP)
+    assert not (tmp_path / "f").exists()
+    assert LOCK_FILE not in names(tmp_path)
+    server.etag = '"2"'
+    assert get(server, tmp_path, magic=GZIP).read_bytes() == server.files["/f"]
+    (tmp_path / "f").unlink()
+    (tmp_path / LOCK_FILE).unlink()
+    server.files["/f"] = CONTENT
+    with pytest.raises(UserError, match="of how many it did not say"):
+        get(server, tmp_path)
+
+
 def test_full_disk(server: Server, tmp_path: Path) -> None:
     server.files["/f"] = CONTENT
     (tmp_path / "f.part").symlink_to("/dev/full")

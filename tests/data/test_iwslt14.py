@@ -91,12 +91,22 @@ def test_split_hyphens_are_joined_before_scoring() -> None:
 def test_other_pairs(pair: tuple[str, str], tmp_path: Path) -> None:
     """Each has its own archive; Italian has another of the five test sets."""
     train = {pair[0]: ENGLISH, pair[1]: [sentence.title() for sentence in ENGLISH]}
-    name = "-".join(pair)
+    name = "de-en" if "de" in pair else "-".join(pair)  # the only one that is served
     content = small_iwslt14(train, dict.fromkeys(pair, "One."), name)
     text = made(
         tmp_path / "out", write_archive(tmp_path / "from", f"{name}.tgz", content), "fairseq", pair
     )
     assert len(lines(text / f"test.{pair[1]}")) == 5
+
+
+def test_french_archive_without_a_set(tmp_path: Path) -> None:
+    """Two public listings lack TEDX.dev2012: it is taken where it is there."""
+    train = {"en": ENGLISH, "fr": [sentence.title() for sentence in ENGLISH]}
+    content = small_iwslt14(train, {"en": "One.", "fr": "Un."}, "en-fr", without=("TEDX.dev2012",))
+    source = write_archive(tmp_path / "from", "en-fr.tgz", content)
+    text = made(tmp_path / "out", source, "fairseq", ("en", "fr"))
+    assert len(lines(text / "test.fr")) == 4
+    assert "TEDX.dev2012" not in manifest(text)["steps"]["test"]
 
 
 def test_jobs_change_nothing(shared_data: Path, tmp_path: Path) -> None:

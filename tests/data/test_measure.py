@@ -15,7 +15,7 @@ from processes import is_running
 from text_tools import error_line, run, write_corpus
 
 from collab_common.errors import UserError
-from data_prep import measure
+from data_prep import measure, measure_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux' /proc")
 PAIRS = 40
@@ -119,7 +119,7 @@ def test_memory_by_different_words(corpora: Path, tmp_path: Path) -> None:
         assert (text["stage"], text["jobs"]) == ("learn 40,000", 1)
         assert text["merges"] > 0
         assert text["peak_bytes"] > 0
-    assert told["growth"] == measure.growth([quarter, whole])
+    assert told["growth"] == measure_memory.growth([quarter, whole])
     assert [row.split("|")[1].strip() for row in done.stdout.splitlines()[-3:]] == [
         text["text"] for text in told["texts"]
     ]
@@ -134,19 +134,19 @@ def test_growth_of_words() -> None:
     """Four times the words in sixteen times the tokens is a power of a half."""
     made_up = record("made-up words", 5000, 5000, 1)
     parts = [record("1 line of 16", 100, 15_000_000 // 16, 1)]
-    assert measure.growth([*parts, made_up]) is None
+    assert measure_memory.growth([*parts, made_up]) is None
     parts.append(record("every line", 400, 15_000_000, 1))
-    assert measure.growth([*parts, made_up]) == {"powers": [0.5], "wmt14_words": 1600}
+    assert measure_memory.growth([*parts, made_up]) == {"powers": [0.5], "wmt14_words": 1600}
 
 
 def test_made_up_words(tmp_path: Path) -> None:
     words = ["ab", "Cd", "3", "ef", ",", "gh", "ij"]
-    made = measure.make_up(words, 12)
+    made = measure_memory.make_up(words, 12)
     assert len(set(made)) == len(made) == 12
     assert set(words) < set(made)
-    assert made == measure.make_up(words, 12), "the same each time"
-    measure.write_made_up(made * 5, tmp_path / "made-up")
-    assert sorted(measure.different_words(tmp_path / "made-up")) == sorted(made)
+    assert made == measure_memory.make_up(words, 12), "the same each time"
+    measure_memory.write_made_up(made * 5, tmp_path / "made-up")
+    assert sorted(measure_memory.different_words(tmp_path / "made-up")) == sorted(made)
     sides = [path.read_text().splitlines() for path in measure.pair(tmp_path / "made-up", "tok")]
     assert [len(lines) for lines in sides] == [2, 1]
     assert [word for line in (sides[0][0], sides[1][0], sides[0][1]) for word in line.split()] == (
@@ -154,7 +154,7 @@ def test_made_up_words(tmp_path: Path) -> None:
     )
     for types in (7, 13):
         with pytest.raises(UserError, match=f"--stress-types {types}: the text has 7 different"):
-            measure.make_up(words, types)
+            measure_memory.make_up(words, types)
 
 
 def test_what_measure_memory_refuses(
@@ -164,11 +164,11 @@ def test_what_measure_memory_refuses(
     done = run("measure_memory", "--data", tmp_path, "--out", out)
     assert error_line(done, "measure_memory").endswith("; give the folder with --data")
     options = ["--data", str(corpora), "--pairs", "1", "--out", str(out), "--every", "9", "8"]
-    assert measure.memory_main([*options, "--stress-types", "1"]) == 1
+    assert measure_memory.main([*options, "--stress-types", "1"]) == 1
     printed = capsys.readouterr()
     assert "error: --stress-types 1: the text has " in printed.err
     assert '"stage"' not in printed.out, "refused before anything is measured"
-    assert measure.memory_main(options) == 1, "both parts are the first line"
+    assert measure_memory.main(options) == 1, "both parts are the first line"
     assert capsys.readouterr().err.endswith(
         "error: 1 line of 8: no more different words, or no more tokens, than 1 line of 9; "
         "give numbers further apart with --every\n"

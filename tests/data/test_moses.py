@@ -97,6 +97,14 @@ TOKENS = [
     ("a letter and a combining accent", "en", "cafe\u0301 x", "cafe \u0301 x"),
     ("joiners are special", "en", "a\u200bb", "a \u200b b"),
     ("emoji", "en", "so 😀😀!", "so 😀 😀 !"),
+    (
+        "in lists with a blank behind them, which no token has",
+        "it",
+        "Di all. Un es. X",
+        "Di all . Un es . X",
+    ),
+    ("... in Spanish, Dutch and Slovak", "es", "Un gr. X Fil. X", "Un gr . X Fil . X"),
+    ("... the others still match", "it", "Il dott. Rossi", "Il dott. Rossi"),
     ("nothing", "en", "", ""),
     ("only white space", "en", " \u00a0 ", ""),
     ("a full stop alone", "en", ". . a .", ". . a ."),
@@ -285,6 +293,22 @@ def test_detokenise() -> None:
     for lang, pairs in cases.items():
         tokens, texts = zip(*pairs, strict=True)
         assert moses.detokenise(list(tokens), lang) == list(texts)
+
+
+@pytest.mark.parametrize("lang", ["cs", "ga"])
+def test_no_detokeniser_that_glues_what_moses_does_not(lang: str) -> None:
+    with pytest.raises(UserError, match=f"no detokeniser for {lang} .*; use detokenizer.perl"):
+        moses.detokenise(["V roce 2010 11 12 ."], lang)
+
+
+def test_unknown_language_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("Mr. X\n")
+    moses.normalise_and_tokenise(tmp_path / "a", tmp_path / "b", "de")
+    assert not capsys.readouterr().err
+    moses.normalise_and_tokenise(tmp_path / "a", tmp_path / "b", "xx")
+    told = capsys.readouterr().err
+    assert told == f"{tmp_path}/a: no rules for the language xx: those for English\n"
+    assert (tmp_path / "b").read_text() == "Mr. X\n"
 
 
 @pytest.mark.parametrize("lang", ["fi", "sv", "ca"])

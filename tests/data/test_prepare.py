@@ -26,9 +26,9 @@ from collab_common.files import sha256
 from collab_common.folder import MANIFEST
 from data_prep import subword
 from data_prep.binarise import count_sentences
-from data_prep.faults import Kind
-from data_prep.policy import Action, Policy
+from data_prep.faults import Action, Kind, Policy
 from data_prep.prepare import prepare
+from data_prep.validate import validate
 
 # --- what is made --------------------------------------------------------------------------
 
@@ -234,6 +234,49 @@ def test_line_without_pieces_is_refused(tmp_path: Path) -> None:
         en.write("ba\n")
     with pytest.raises(UserError, match=r"valid\.de:21: nothing is left of this line"):
         prepare(config(text, tmp_path / "bin"))
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_empty_sets_are_refused(split: str, tmp_path: Path) -> None:
+    """fairseq would end in a traceback; also where all lines are dropped."""
+    text = write_corpus(tmp_path / "text")
+    for lang in ("en", "de"):
+        (text / f"{split}.{lang}").write_text("")
+    with pytest.raises(UserError, match=f"{split}.en: no sentence pair for the {split} set"):
+        prepare(config(text, tmp_path / "bin"))
+    assert names(tmp_path) == {"text"}
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_the_same_text_on_both_sides_is_refused(split: str, tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text")
+    shutil.copy(text / f"{split}.en", text / f"{split}.de")
+    with pytest.raises(UserError, match=rf"{split}\.de: is the same text as .*{split}\.en"):
+        prepare(config(text, tmp_path / "bin"))
+
+
+def test_a_line_is_named_by_its_own_file(tmp_path: Path) -> None:
+    """Of several training texts, and though lines before it were dropped."""
+    text = write_corpus(tmp_path / "text")
+    for lang in ("en", "de"):
+        lines = (text / f"train.{lang}").read_text().splitlines()
+        lines[1:1] = [""] if lang == "en" else ["leer"]
+        lines[4:4] = ["ba ."] if lang == "en" else ["\u200b"]
+        (text / f"b.{lang}").write_text("".join(line + "\n" for line in lines))
+    policy = Policy({Kind.EMPTY: Action.DROP})
+    report = validate(text / "b.en", text / "b.de", policy)
+    assert [report.original_line(n) for n in (1, 2, 3, 4)] == [1, 3, 4, 5]
+    reports = [validate(text / "train.en", text / "train.de"), report]
+    assert prepare_module._line_of(reports, 1, 304) == f"{text}/b.de:5"
+    splits = {"train": "train", "valid": ("b",), "test": "test"}
+    refused = Policy({Kind.EMPTY: Action.REFUSE})
+    for lang in ("en", "de"):
+        lines = (text / f"b.{lang}").read_text().splitlines()
+        (text / f"b.{lang}").write_text(
+            "".join(f"{line}\n" for line in lines if line not in ("", "leer"))
+        )
+    with pytest.raises(UserError, match=rf"{text}/b\.de:4: nothing is left of this line"):
+        prepare(config(text, tmp_path / "bin", splits=splits, policy=refused))
 
 
 def test_bad_bytes_cannot_be_counted_away(corpus: Path, tmp_path: Path) -> None:

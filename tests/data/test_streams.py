@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,15 +31,15 @@ def upper(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
-@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+@pytest.mark.parametrize("size", [1, 100, 1 << 17])
 def test_order(jobs: int, size: int, text: Path, tmp_path: Path) -> None:
     if size == 1:
         text.write_text("".join(line + "\n" for line in LINES[:50]))
     expected = text.read_text().upper()
-    counts = Counter[str]()
     out = tmp_path / "out"
-    lines = parallel_lines(text, out, upper, jobs, counts=counts, block_bytes=size)
+    counts = parallel_lines(text, out, upper, jobs, block_lines=size)
     assert out.read_text() == expected
+    lines = expected.count("\n")
     assert counts == {"lines": lines, "tokens": 3 * lines, "emptied": 0}
 
 
@@ -55,7 +54,7 @@ def test_order(jobs: int, size: int, text: Path, tmp_path: Path) -> None:
 )
 def test_a_line_ends_at_lf_only(content: bytes, expected: bytes, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(content)
-    lines = parallel_lines(tmp_path / "text", tmp_path / "out", list, 1)
+    lines = parallel_lines(tmp_path / "text", tmp_path / "out", list, 1)["lines"]
     assert (tmp_path / "out").read_bytes() == expected
     assert lines == expected.count(b"\n")
 
@@ -66,8 +65,7 @@ def blank(lines: list[str]) -> list[str]:
 
 def test_emptied_lines_are_counted(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a\n\n  \nb\n")
-    counts = Counter[str]()
-    parallel_lines(tmp_path / "text", tmp_path / "out", blank, 2, counts=counts)
+    counts = parallel_lines(tmp_path / "text", tmp_path / "out", blank, 2)
     assert counts["emptied"] == 2
 
 
@@ -77,7 +75,7 @@ def test_invalid_utf8(jobs: int, text: Path, tmp_path: Path) -> None:
     text.write_bytes(content)
     at = content.index(b"\xe9\n")
     with pytest.raises(UserError) as refused:
-        parallel_lines(text, tmp_path / "out", upper, jobs, block_bytes=1000)
+        parallel_lines(text, tmp_path / "out", upper, jobs, block_lines=75)
     assert str(refused.value).startswith(
         f"{text}:3211: invalid UTF-8: byte 0xE9 at byte {at:,} of the file"
     )
@@ -86,6 +84,20 @@ def test_invalid_utf8(jobs: int, text: Path, tmp_path: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"text: no such file"):
         parallel_lines(tmp_path / "text", tmp_path / "out", upper, 2)
+
+
+def test_the_input_is_not_overwritten(text: Path, tmp_path: Path) -> None:
+    before = text.read_bytes()
+    (tmp_path / "link").symlink_to(text)
+    for target in (text, tmp_path / "link"):
+        with pytest.raises(UserError, match="is read and written"):
+            parallel_lines(text, target, upper)
+    assert text.read_bytes() == before
+
+
+def test_folder_of_the_output_is_missing(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent: there is no such folder; make it first"):
+        parallel_lines(text, tmp_path / "absent" / "out", upper)
 
 
 def test_endless_line(tmp_path: Path) -> None:
@@ -100,7 +112,7 @@ def test_exception_names_the_lines(jobs: int, text: Path, tmp_path: Path) -> Non
         return [f"{1 / (line != LINES[4321])}" for line in lines]
 
     with pytest.raises(UserError) as refused:
-        parallel_lines(text, tmp_path / "out", fail, jobs, block_bytes=1000)
+        parallel_lines(text, tmp_path / "out", fail, jobs, block_lines=75)
     where, what = str(refused.value).rsplit(": ", 2)[0], str(refused.value)
     assert what.endswith("ZeroDivisionError: division by zero")
     first, last = map(int, where.removeprefix(f"{text}:").split("-"))
@@ -109,7 +121,7 @@ def test_exception_names_the_lines(jobs: int, text: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("wrong", [["a"], ["a\nb"] * 5000, ["a\n"] * 5000])
 def test_shifted_lines_are_refused(wrong: list[str], text: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"text:1-5000: ValueError: 5000 lines went in"):
+    with pytest.raises(UserError, match=r"text:1-2048: ValueError: 2048 lines went in"):
         parallel_lines(text, tmp_path / "out", lambda _: wrong)
 
 
@@ -124,7 +136,7 @@ def test_little_is_read_ahead(text: Path) -> None:
 
     def blocks() -> Iterator[Block]:
         nonlocal drawn
-        for block in read_blocks(text, 500):
+        for block in read_blocks(text, 40):
             drawn += 1
             yield block
 
@@ -136,7 +148,7 @@ def test_little_is_read_ahead(text: Path) -> None:
 
 
 def len_of(block: Block) -> int:
-    return len(block.data)
+    return len(block.rows)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
@@ -147,7 +159,7 @@ def test_killed_worker(text: Path, tmp_path: Path) -> None:
         return lines
 
     with pytest.raises(UserError) as refused:
-        parallel_lines(text, tmp_path / "out", die, 2, block_bytes=1000)
+        parallel_lines(text, tmp_path / "out", die, 2, block_lines=75)
     what = str(refused.value)
     assert "a worker process was killed at these lines" in what
     assert what.endswith("if memory ran out, give fewer --jobs; then start again")
@@ -163,7 +175,7 @@ def slow(lines):
     Path(sys.argv[2], str(os.getpid())).touch()
     time.sleep(60)
     return lines
-parallel_lines(Path(sys.argv[1]), Path(os.devnull), slow, 2, block_bytes=1000)
+parallel_lines(Path(sys.argv[1]), Path(os.devnull), slow, 2, block_lines=75)
 """
 
 
@@ -186,5 +198,5 @@ def test_full_disk_is_not_blamed_on_the_text(text: Path) -> None:
     """The commands tell an OSError in one line, so it must come through as it is."""
     if not os.path.exists("/dev/full"):
         pytest.skip("only Linux has /dev/full, a disk that is always full")
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         parallel_lines(text, Path("/dev/full"), upper, 2)

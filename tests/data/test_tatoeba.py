@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.corpus_recipe import SPLITS, Work
 from data_prep.tatoeba import split_pairs
+from data_prep.work import SPLITS, Work
 
 LANGUAGES = ("en", "de")
 

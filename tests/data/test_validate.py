@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_tools import error_line, run
+from text_tools import command, error_line, run
 
+from collab_common.errors import UserError
 from data_prep import validate as validate_module
-from data_prep.divergence import first_divergence
-from data_prep.faults import Kind, Limits
-from data_prep.policy import Action, Policy
+from data_prep.divergence import first_divergence, unequal
+from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.streams import LINE_BYTES
 from data_prep.validate import main, validate
 
@@ -186,6 +189,52 @@ def test_reads_gzip_and_names_a_cut_one(tmp_path: Path) -> None:
     assert validate(source, target).read == 10_000
     target.write_bytes(whole[:-20])
     assert "cut short" in error_line(run("validate", source, target), "validate")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_pipes_are_read_from_their_first_byte(zipped: bool, tmp_path: Path) -> None:
+    """As `validate <(head -40 en) <(head -40 de)` gives them: nothing is lost."""
+    content = b"".join(b"line %d\n" % n for n in range(3000))
+    text = tmp_path / "text"
+    text.write_bytes(gzip.compress(content) if zipped else content)
+    out = tmp_path / "o.en", tmp_path / "o.de"
+    words = " ".join(
+        [*command("validate"), f"<(cat {text})", f"<(cat {text})", "--out", *map(str, out)]
+    )
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "3,000 pairs read, 0 dropped, 3,000 kept" in done.stdout
+    assert [path.read_bytes() for path in out] == [content, content]
+    shorter = f"<(head -c 100 {text})" if not zipped else "<(echo 1 | gzip)"
+    words = " ".join([*command("validate"), f"<(cat {text})", shorter])
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60)
+    assert "unequal line counts" in error_line(done, "validate")
+
+
+def test_a_pipe_that_nobody_writes_to(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("collab_common.files.PIPE_PATIENCE", 0.2)
+    source, _ = pair(GOOD, GOOD)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"pipe: nobody writes to this pipe"):
+        validate(source, pipe)
+    assert unequal(source, pipe, [4, 3]).endswith("pipe has 3"), "not read a second time"
+    writer = threading.Thread(target=lambda: pipe.write_bytes(GOOD))
+    writer.start()
+    assert validate(source, pipe).read == 3, "somebody does"
+    writer.join()
+
+
+def test_outputs_are_named(pair: Pair, tmp_path: Path) -> None:
+    """A missing folder, and a full disk, which by itself names no file."""
+    source, target = pair(GOOD, GOOD)
+    absent = tmp_path / "absent"
+    done = run("validate", source, target, "--out", absent / "x", absent / "y")
+    assert f"{absent}: there is no such folder; make it first" in error_line(done, "validate")
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        validate(source, target, None, (Path("/dev/full"), tmp_path / "y"))
 
 
 def test_blocks_are_joined_up(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

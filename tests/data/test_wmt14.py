@@ -22,6 +22,7 @@ from data_prep.wmt14 import corpus
 MODULE = "wmt14"
 QUOTED = "\u201eTest\u2019s\u201c 1"  # typographic quotes and apostrophe
 PUBLISHED = {
+    "dev.tgz",
     "training-parallel-europarl-v7.tgz",
     "training-parallel-commoncrawl.tgz",
     "training-parallel-nc-v9.tgz",
@@ -155,6 +156,7 @@ def test_published_hashes_are_enforced(shared_data: Path, tmp_path: Path) -> Non
     done = run(MODULE, "fetch", "--out", tmp_path / "o", "--variant", "google", "--from", ready)
     assert "test-full.tgz: MD5 " in (error := error_line(done, MODULE))
     assert error.endswith("is not the published a8cd784e006feb32ac6f3d9ec7eb389a")
+    assert corpus("wmt14").archives[3].published.md5 == "88ba3fc60b2278d59277122e1c7dd6e7"
     known = {one.name for one in corpus("wmt14").archives if one.published != Published()}
     assert known == PUBLISHED, "nothing is made up where nothing is published"
 

@@ -1,11 +1,43 @@
-"""Segmenting the splits of a corpus into joint subwords, two ways."""
+"""Where a corpus makes its text, and how it is segmented into joint subwords, two ways."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from collab_common.folder import Json
 from data_prep import bpe, subword
-from data_prep.corpus_recipe import SPLITS, Work
-from data_prep.policy import Action
+from data_prep.faults import Action
+from data_prep.parallel_text import Pair, pair_in
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where a corpus makes its text.
+
+    Args:
+        original: folder with the members of all archives
+        folder: to be filled with train, valid and test, segmented, and raw/test, untouched
+        scratch: for everything on the way; removed afterwards
+        jobs: processes; never to change a byte of the result
+    """
+
+    original: Path
+    folder: Path
+    scratch: Path
+    languages: tuple[str, str]
+    jobs: int
+
+    def originals(self, stem: str, suffix: str = "") -> Pair:
+        return pair_in(self.original, stem, self.languages, suffix)
+
+    def scratches(self, stem: str) -> Pair:
+        return pair_in(self.scratch, stem, self.languages)
+
+    def results(self, stem: str) -> Pair:
+        return pair_in(self.folder, stem, self.languages)
 
 
 def with_bpe(work: Work, merges: int) -> Json:
