@@ -12,8 +12,11 @@
 #   --pair S-T        de-en (default), en-de, it-en, en-it, en-fr
 #   --variant V       fairseq (default): as fairseq's script; cased: ordinary cased text;
 #                     paper3: hyphens split, to be compared with arXiv 2305.14380 only
-#   --method M        vanilla (default), collab or concatenated
-#   --key-dim N       for the two latter (default: 128)
+#   --method M        vanilla (default), collab or concatenated; headsize (arXiv 2002.07028); grouped, and
+#                     grouped_pruned, which goes on to vote, prune and fine-tune (arXiv 2305.14380);
+#                     gated, from the vanilla model on, pruned and fine-tuned (arXiv 1905.09418)
+#   --key-dim N       of collab and concatenated (default: 128)
+#   --head-size N     of headsize (default: 128);  --gate-penalty X: of gated (default: 0.1)
 #   --gpus N          1 (default); 0: the CPU
 #   --from DIR        the archive is in DIR;  --mirror URL: it is at URL/NAME
 #   --own-archives    it holds other text in the same layout: published hashes do not apply
@@ -35,6 +38,7 @@ papers_batches=1
 out=runs/iwslt14
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+corpus=iwslt14 papers_methods=(headsize grouped grouped_pruned gated)
 method=vanilla
 parse_options "$@"
 set_up

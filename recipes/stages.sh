@@ -7,6 +7,7 @@
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
 dry_run=no force=() source_options=() own=() own_overrides=() extra=() cpu=()
+head_size="" gate_penalty="" papers_methods=()
 needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
 
@@ -50,6 +51,8 @@ parse_options() {
             --mirror) source_options=(--mirror "$2") ;;
             --method) method=$2 ;;
             --key-dim) key_dim=$2 ;;
+            --head-size) head_size=$2 ;;
+            --gate-penalty) gate_penalty=$2 ;;
             --gpus) gpus=$2 ;;
             --average) averaged=$2 ;;
             *) fail "$1: unknown option (--help tells all)" ;;
@@ -63,6 +66,7 @@ parse_options() {
     whole_number --gpus "$gpus"
     [ -z "$averaged" ] || whole_number --average "$averaged"
     [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
+    [ -z "$head_size" ] || whole_number --head-size "$head_size"
     local word
     for word in "${extra[@]}"; do
         [[ $word != -* ]] ||
@@ -129,8 +133,9 @@ details() {
     "$python" "$@" --dry-run | sed 's/^/#   /'
 }
 
-# choose_model CHOICES...: of configs/model/, the one that is called as --method, less its prefix; then
-# the run of stage 5, by the name that its sweep gives it, and its overrides.
+# choose_model CHOICES...: of configs/model/, those that --method may name, less their prefix; then the
+# run of stage 5, by the name that its sweep gives it, and its overrides. Of PAPERS (more methods than
+# those of the first paper), where they are offered, see papers_method.
 choose_model() {
     local choice names=""
     for choice in "$@"; do
@@ -138,17 +143,49 @@ choose_model() {
         names+="${names:+, }${choice#fork_}"
         choice=""
     done
-    [ -n "$choice" ] || fail "--method $method: one of $names"
-    run=model-$choice
-    overrides=("model=choice($choice)")
-    if [ "$method" != vanilla ]; then
-        key_dim=${key_dim:-$usual_key_dim}
-        run+=_key_dim-$key_dim
-        overrides+=("model.key_dim=choice($key_dim)")
-    elif [ -n "$key_dim" ]; then
-        fail "--key-dim: fairseq's own transformer has none"
+    if [ -z "$choice" ] && [[ " ${papers_methods[*]} " == *" $method "* ]]; then
+        papers_method
+    else
+        [ -n "$choice" ] || fail "--method $method: one of $names${papers_methods[*]:+, ${papers_methods[*]}}"
+        run=model-$choice
+        chosen=("model=choice($choice)")
+        if [ "$method" != vanilla ]; then
+            key_dim=${key_dim:-$usual_key_dim}
+            run+=_key_dim-$key_dim
+            chosen+=("model.key_dim=choice($key_dim)")
+        fi
     fi
+    [[ -z $key_dim || $run == *_key_dim-* ]] || fail "--key-dim: --method $method has none"
     hardware
+}
+
+# The other papers' methods:
+#   headsize   arXiv 2002.07028: a head size that is not d/H; the paper has no translation, 128 is ours
+#   grouped    arXiv 2305.14380, GHT: 2 groups of 8 heads, weights and feature of the paper for the pair
+#   grouped_pruned    the same paper's GHT-PS: then votes, prunes and fine-tunes
+#   gated      arXiv 1905.09418: gates on the vanilla model, which is trained first; then prunes what
+#              they close, and fine-tunes; the paper's code has 0.1 for --gate-penalty as a sample
+papers_method() {
+    case $method in
+        headsize)
+            run=model-concatenated_head_size-${head_size:=128}
+            chosen=("model=choice(concatenated)" "model.head_size=choice($head_size)")
+            ;;
+        grouped | grouped_pruned)
+            local constraint=ght_${corpus}_${pair/-/_}
+            [ "$method" = grouped ] || constraint=${constraint/ght/ght_ps}
+            run=model-grouped_head_groups-2_constraint-$constraint
+            chosen=("model=choice(grouped)" "model.head_groups=choice(2)" "constraint=choice($constraint)")
+            ;;
+        gated)
+            run=model-gated_gate_penalty-${gate_penalty:=0.1}
+            chosen=(
+                "model=choice(gated)" "criterion.gate_penalty=choice($gate_penalty)"
+                criterion.gate_normalisation=released
+                "checkpoint.finetune_from_model=$(realpath -m "$out/runs/model-vanilla/average.pt")"
+            )
+            ;;
+    esac
 }
 
 # Batches of so many GPUs in a paper, on $gpus of them: update_freq makes up for the rest.
@@ -156,12 +193,12 @@ hardware() {
     local ours=$((gpus > 0 ? gpus : 1))
     [ $((papers_batches % ours)) -eq 0 ] ||
         fail "--gpus $gpus: an update is $papers_batches batches; give a divisor of that"
-    overrides+=("optimization.update_freq=[$((papers_batches / ours))]")
+    machine=("optimization.update_freq=[$((papers_batches / ours))]")
     if [ "$gpus" -eq 0 ]; then
         cpu=(--cpu)
-        overrides+=(common.cpu=true common.fp16=false dataset.num_workers=0)   # no fp16 on a CPU
+        machine+=(common.cpu=true common.fp16=false dataset.num_workers=0)   # no fp16 on a CPU
     else
-        overrides+=("distributed_training.distributed_world_size=$gpus")
+        machine+=("distributed_training.distributed_world_size=$gpus")
     fi
 }
 
@@ -197,12 +234,35 @@ all_stages() {
     if begin 5 "train, average, translate, score"; then train "$1"; fi
     [ "$stop_stage" -gt 5 ] || return 0
     [ "$dry_run" = yes ] || [ -d "$out/runs" ] || fail "$out/runs: is not there yet; do stage 5 first"
+    case $method in
+        grouped_pruned | gated)
+            if begin 6 "take out heads"; then take_out_heads; fi
+            if begin 7 "fine-tune what is left"; then fine_tune "$1"; fi
+            ;;
+    esac
     printf '\n== stages 6 to 8: the scores\n'
     if [ "$stage" -gt 5 ] && [ "${#force[@]}" -gt 0 ]; then
         call fairseq-collab score "$out/runs/$run"   # again
     else
         call fairseq-collab score "$out/runs"   # where they are missing
     fi
+}
+
+# take_out_heads: of the run, to OUT/pruned/RUN.pt; its shape as a choice of model= beside it.
+take_out_heads() {
+    local average=$out/runs/$run/average.pt pruned=$out/pruned/$run.pt which=(--gates)
+    call mkdir -p "$out/pruned"
+    if [ "$method" = grouped_pruned ]; then
+        which=(--votes "$out/pruned/$run.votes.json")
+        call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "${which[1]}"
+    fi
+    call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
+    call python -m fairseq_collab.checkpoints.prune.shapes "$out/pruned"
+}
+
+# fine_tune CORPUS: with the training's own settings, without constraint or penalty.
+fine_tune() {
+    run_of "$1" "hydra.searchpath=[\"file://$(realpath -m "$out/pruned/tuned")\"]" "model=choice($run)"
 }
 
 # train CORPUS: the run, in OUT/runs. Given again, it goes on.
@@ -212,7 +272,13 @@ train() {
         return
     fi
     [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/$run"
-    call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${overrides[@]}" \
+    [ "$method" != gated ] || run_of "$1" "model=choice(vanilla)"
+    run_of "$1" "${chosen[@]}"
+}
+
+# run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. Given again, it goes on.
+run_of() {
+    call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
         ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${own_overrides[@]}" "${extra[@]}"
 }

@@ -12,8 +12,11 @@
 #   --variant V       wmt14 (default): newstest2013 validates; fairseq: what fairseq's script makes
 #                     with --icml17; google: Google's ready-made wmt16_en_de, which the paper uses
 #                     (not to be had without a browser: give --from)
-#   --method M        collab (default), concatenated (the paper's baseline) or vanilla
-#   --key-dim N       512, 256, 128 or 64 in the paper (default: 128)
+#   --method M        collab (default), concatenated or vanilla; headsize (arXiv 2002.07028); grouped, and
+#                     grouped_pruned, which goes on to vote, prune and fine-tune (arXiv 2305.14380);
+#                     gated, from the vanilla model on, pruned and fine-tuned (arXiv 1905.09418)
+#   --key-dim N       of collab and concatenated (default: 128)
+#   --head-size N     of headsize (default: 128);  --gate-penalty X: of gated (default: 0.1)
 #   --gpus N          1 (default), 2, 4 or 8; the paper's batch whatever the number; 0: the CPU
 #   --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
 #   --own-archives    they hold other text in the same layout: published hashes do not apply
@@ -33,6 +36,7 @@ papers_batches=8   # 4 GPUs, --update-freq 2
 out=runs/wmt14_en_de
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
 needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
 set_up

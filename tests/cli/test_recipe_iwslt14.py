@@ -77,6 +77,32 @@ def test_a_training_of_an_earlier_version_becomes_a_run(finished: Path, tmp_path
     assert scores(tmp_path).bleu == scores(finished).bleu
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "run"),
+    [
+        ("headsize", ["--head-size", 4], "model-concatenated_head_size-4"),
+        ("grouped_pruned", [], "model-grouped_head_groups-2_constraint-ght_ps_iwslt14_de_en"),
+        ("gated", ["--gate-penalty", "0.1"], "model-gated_gate_penalty-0.1"),
+    ],
+)
+def test_methods_of_the_other_papers(
+    finished: Path, method: str, options: list[str], run: str, tmp_path: Path
+) -> None:
+    """Runs beside the vanilla one, which gates start from; what is pruned is fine-tuned."""
+    (tmp_path / "data").symlink_to(finished / "data")
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    succeed("iwslt14", tmp_path, "--stage", 5, "--method", method, *options)
+    tuned = set() if method == "headsize" else {f"model-{run}"}
+    found = {
+        path.parent.name: json.loads(path.read_text())
+        for path in tmp_path.glob("runs/*/score.json")
+    }
+    assert found.keys() == {"model-vanilla", run, *tuned}
+    if method == "grouped_pruned":
+        heads = found[f"model-{run}"]["heads_by_site"]
+        assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
+
+
 def test_second_call_has_nothing_to_do(finished: Path) -> None:
     before = {stage: outputs(finished, stage) for stage in STAGES}
     score = trained(finished).score_file.read_bytes()

@@ -19,15 +19,19 @@ from hydra_runs import (
     trained_jobs,
 )
 
+from fairseq_collab.attention.head_groups import FEATURES
+from fairseq_collab.runs.sweep import plan
+
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
+ALL_GROUPS = (*GROUPS, "constraint")
 SLURM = "hydra/launcher/slurm.yaml"  # test_slurm.py runs it
 
 
 def test_no_file_is_left_out() -> None:
-    groups = {f"{group}/{name}.yaml" for group in GROUPS for name in options(group)}
+    groups = {f"{group}/{name}.yaml" for group in ALL_GROUPS for name in options(group)}
     primary = {f"{name}.yaml" for name in PRIMARY}
     assert set(FILES) == groups | primary | {"base.yaml", SLURM}
-    assert set(GROUPS) | {"experiment"} <= {path.name for path in CONFIGS.iterdir()}
+    assert {*ALL_GROUPS, "experiment"} <= {path.name for path in CONFIGS.iterdir()}
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -81,3 +85,16 @@ def test_every_other_choice_of_a_group_trains(group: str, data: Path, tmp_path: 
     command = tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True)
     log = succeed(*command, cwd=tmp_path) if choices else ""
     assert trained_jobs(log) == len(choices)
+
+
+@pytest.mark.parametrize("name", options("constraint"))
+def test_constraint_of_the_third_paper(name: str) -> None:
+    """Of one language pair; it stands above what `model=grouped` says."""
+    corpus = name.removeprefix("ght_").removeprefix("ps_").partition("_")[0]
+    wanted = yaml.safe_load((CONFIGS / "constraint" / f"{name}.yaml").read_text())
+    (job,) = plan(CONFIGS / f"{corpus}.yaml", CONFIGS, ["model=grouped", f"constraint={name}"])
+    assert job.config.model.group_feature == wanted["model"]["group_feature"]
+    assert job.config.model.group_feature in FEATURES
+    found = {option: job.config.criterion[option] for option in wanted["criterion"]}
+    assert found == wanted["criterion"]
+    assert job.config.criterion.group_normalisation == "released"
