@@ -405,8 +405,8 @@ MUTANTS = [
     Mutant(
         "offsets are of words that have a neighbour there",
         HEAD_MEASURES,
-        "rows = words & shifted(words, offset)",
-        "rows = words",
+        "[words & shifted(words, offset) for offset in OFFSETS]",
+        "[words for offset in OFFSETS]",
         (HEAD_MEASURE_TESTS, "-k", "positional"),
     ),
     Mutant(

@@ -53,37 +53,42 @@ def logits(module: Any, query: Tensor, key: Tensor | None = None) -> Tensor:
 def factors(module: Any) -> tuple[Tensor, Tensor]:
     """``A (H, d + 1, e)`` and ``B (H, d_y + 1, e)``, biases in the last rows."""
     project_query, project_key = projections(module)
-    weight = module.k_proj.weight
-    a = _matrix(project_query, module.embed_dim, weight)
-    b = _matrix(project_key, weight.size(1), weight)
+    a = _matrix(project_query, module.embed_dim, module.k_proj.weight)
+    b = _matrix(project_key, module.k_proj.weight.size(1), module.k_proj.weight)
     return a, b.expand(len(a), -1, -1)
 
 
 def _matrix(project: Projection, size: int, like: Tensor) -> Tensor:
     """The affine map ``project`` as a matrix ``(H, size + 1, e)``, its constant in the last row."""
-    unit = torch.eye(size, dtype=like.dtype, device=like.device)
-    inputs = torch.cat([unit, unit.new_zeros(1, size)])  # (size + 1, size)
+    inputs = torch.eye(size + 1, size, dtype=like.dtype, device=like.device)
     outputs = project(inputs.unsqueeze(1))[0]  # (H, size + 1, e)
     constant = outputs[:, -1:]
     return torch.cat([outputs[:, :-1] - constant, constant], dim=1)
 
 
 @contextmanager
-def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
-    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``.
+def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]:
+    """While it lasts, each attention of a model has a hook: ``hook`` adds it, returns its handle.
 
     fairseq's encoder layers have a fused path around their attention module, which
     :mod:`fairseq_compat.attention` has closed.
     """
     with ExitStack() as hooks:
         for attention in attentions(model):
+            hooks.enter_context(hook(attention))
+        yield
 
-            def hook(
-                module: Any, args: Any, kwargs: Mapping[str, Any], attention: Attention = attention
-            ) -> None:
-                given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-                see(attention, logits(module, given["query"], given.get("key")))
 
-            module = attention.module
-            hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
+@contextmanager
+def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
+    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``."""
+
+    def hook(attention: Attention) -> Any:
+        def before(module: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+            given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+            see(attention, logits(module, given["query"], given.get("key")))
+
+        return attention.module.register_forward_pre_hook(before, with_kwargs=True)
+
+    with hooked(model, hook):
         yield

@@ -19,7 +19,7 @@ from fairseq import utils
 from collab_common.command import positive
 from collab_common.files import make_folder
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.analysis.heads.analysis import chosen_lines, examples, measure, score_syntax
+from fairseq_collab.analysis.heads.analysis import chosen_lines, example, measure, score_syntax
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.heads.subwords import segmenter
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         "syntax": syntax,
     }
     found["roles"] = roles(found, loaded.heads)
-    found["examples"] = examples(loaded, args.subset, lines)
+    found["examples"] = [example(loaded, args.subset, line) for line in lines]
     content.write(args.out / content.NAME, found)
     page.write(found, args.out)
     print(page.summary(found))

@@ -17,7 +17,6 @@ from fairseq_collab.analysis.heads.relevance import (
     per_unit,
     relevance_rules,
 )
-from fairseq_collab.analysis.heads.weights import by_site
 from fairseq_collab.models.layers import SITES, Site
 
 
@@ -176,7 +175,7 @@ def test_relevance_is_conserved(kind: str, variant: str) -> None:
 
 def sums(relevance: Relevance) -> dict[Site, list[list[float]]]:
     """The relevance of each head, of the 1 that every step has started with."""
-    return by_site(relevance.sums)
+    return relevance.means.result()
 
 
 def test_shares_are_those_of_a_layer() -> None:

@@ -26,13 +26,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fairseq_collab.analysis.heads.weights import by_site, head_outputs, per_head, trained_alone
+from fairseq_collab.analysis.heads.weights import Means, head_outputs, per_head
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.models.layers import Site
 
 
 class Importance:
-    """Adds up the importance of all heads over batches.
+    """The importance of all heads, over batches.
 
     Args:
         model: an encoder-decoder transformer in eval mode.
@@ -40,34 +40,28 @@ class Importance:
 
     def __init__(self, model: Any):
         self.model = model
-        self.sums: dict[Attention, Tensor] = {}  # (2, H): by token, by sample
-        self.source_tokens = self.target_tokens = self.sentences = 0
+        self._by_token, self._by_sample = Means(), Means()
 
     def add(self, sample: dict[str, Any]) -> None:
         """Count a batch of fairseq's, on the model's device."""
-        derivatives = mask_derivatives(self.model, sample)
-        for attention, derivative in derivatives.items():  # (T, B, H)
-            derivative = derivative.double()
-            both = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)  # (H,) each
-            self.sums[attention] = self.sums.get(attention, 0) + torch.stack(both).cpu()
         net_input, padding = sample["net_input"], self.model.encoder.padding_idx
-        self.source_tokens += int(net_input["src_tokens"].ne(padding).sum())
-        self.target_tokens += int(net_input["prev_output_tokens"].ne(padding).sum())
-        self.sentences += len(net_input["src_tokens"])
+        tokens = {
+            "encoder": net_input["src_tokens"].ne(padding).sum(),
+            "decoder": net_input["prev_output_tokens"].ne(padding).sum(),
+        }
+        for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
+            site, layer, *_ = attention
+            by_token, by_sample = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)
+            self._by_token.add(site, layer, by_token, tokens.get(site, tokens["decoder"]))
+            self._by_sample.add(site, layer, by_sample, derivative.size(1))
 
     def per_token(self) -> dict[Site, list[list[float]]]:
         """Mean over query positions, in nats: the source's in the encoder, else the target's."""
-        tokens = {"encoder": self.source_tokens}
-        return by_site(
-            {
-                found: sums[0] / tokens.get(found.site, self.target_tokens)
-                for found, sums in self.sums.items()
-            }
-        )
+        return self._by_token.result()
 
     def per_sample(self) -> dict[Site, list[list[float]]]:
         """Mean over sentence pairs, in nats."""
-        return by_site({found: sums[1] / self.sentences for found, sums in self.sums.items()})
+        return self._by_sample.result()
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
@@ -75,17 +69,13 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
 
     It is 0 at padding, which no loss depends on.
     """
-    with (
-        torch.enable_grad(),
-        trained_alone(model, lambda name: False),
-        head_outputs(model) as outputs,
-    ):
+    with torch.enable_grad(), head_outputs(model) as outputs:
         loss = cross_entropy(model, sample)
         # Without cross-attention the encoder has no effect: its gradients are 0.
         heads = list(outputs.values())
         gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)
     return {
-        attention: per_head(output.detach() * gradient, attention.module.num_heads)
+        attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
         for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
     }
 

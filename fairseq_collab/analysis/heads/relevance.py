@@ -53,8 +53,8 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.weights import by_site, head_outputs, per_head, trained_alone
-from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.analysis.heads.weights import Means, head_outputs, per_head
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.models.layers import Site
 
 #: Added to the size of a logit that relevance is divided by.
@@ -82,7 +82,7 @@ class Relevance:
                 todo="give --no-relevance",
             )
         self.model = model
-        self.sums: dict[Attention, Tensor] = {}
+        self.means = Means()
         #: The largest share of a batch's relevance that was lost or made on the way.
         self.deviation = 0.0
 
@@ -93,10 +93,10 @@ class Relevance:
             UserError: relevance is not conserved, by far.
         """
         net_input = sample["net_input"]
+        biases = [x for name, x in self.model.named_parameters() if name.endswith("bias")]
         with (
             torch.enable_grad(),
             relevance_rules(self.model),
-            trained_alone(self.model, lambda name: name.endswith("bias")) as biases,
             embeddings(self.model) as inputs,
             head_outputs(self.model) as outputs,
         ):
@@ -110,8 +110,7 @@ class Relevance:
             )
         for (attention, output), unit in zip(outputs.items(), found, strict=False):
             shares = per_head(output.detach() * unit, attention.module.num_heads)  # (T, B, H)
-            total = shares.sum((0, 1)).double().cpu()
-            self.sums[attention] = self.sums.get(attention, 0) + total  # (H,)
+            self.means.add(attention.site, attention.layer, shares.sum((0, 1)), is_step.sum())
         arrived = zip([*inputs, *biases], found[len(heads) :], strict=True)
         self._check(_total([(top, start)]), _total(arrived))
 
@@ -126,7 +125,7 @@ class Relevance:
 
     def result(self) -> dict[Site, list[list[float]]]:
         """The relevance of each head among those of its layer; absolute values add up to 1."""
-        return by_site({found: _shares(total) for found, total in self.sums.items()})
+        return {site: [*map(_shares, layers)] for site, layers in self.means.result().items()}
 
 
 def per_unit(logits: Tensor) -> Tensor:
@@ -134,10 +133,10 @@ def per_unit(logits: Tensor) -> Tensor:
     return 1 / (logits + torch.where(logits < 0, -EPSILON, EPSILON))
 
 
-def _shares(relevance: Tensor) -> Tensor:
-    """``(H,)`` over the sum of its absolute values; 0 stays 0."""
-    total = relevance.abs().sum()
-    return relevance / total if total > 0 else relevance
+def _shares(relevance: list[float]) -> list[float]:
+    """Of a layer's heads, over the sum of absolute values; 0 stays 0."""
+    total = sum(map(abs, relevance))
+    return [one / total if total else one for one in relevance]
 
 
 def _total(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:

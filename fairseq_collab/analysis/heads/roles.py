@@ -51,12 +51,10 @@ def positional(
     confidence: Mapping[str, Any], offsets: Mapping[str, Any], place: Place
 ) -> Iterator[str]:
     """``positional -1``, or another offset."""
-    shares, sure = _at(offsets, place), _at(confidence, place)
-    if shares is None or sure is None or not sure > POSITIONAL_CONFIDENCE:
-        return
-    for offset, share in zip(offsets["offsets"], shares, strict=True):
-        if share is not None and share >= POSITIONAL_SHARE:
-            yield f"positional {offset:+d}" if offset else "positional 0"
+    if (_at(confidence, place) or 0) > POSITIONAL_CONFIDENCE:
+        for offset, share in zip(offsets["offsets"], _at(offsets, place) or (), strict=False):
+            if (share or 0) >= POSITIONAL_SHARE:
+                yield f"positional {offset:+d}" if offset else "positional 0"
 
 
 def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
@@ -73,9 +71,7 @@ def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
 def rare(of_two: Mapping[str, Any], chance: float | None, place: Place) -> Iterator[str]:
     """``rare tokens``."""
     share = _at(of_two, place)
-    if share is None or chance is None:
-        return
-    if share > RARE_SHARE and share > RARE_GAIN * chance:
+    if share and chance is not None and share > max(RARE_SHARE, RARE_GAIN * chance):
         yield "rare tokens"
 
 
