@@ -19,7 +19,15 @@ from fairseq import utils
 from collab_common.command import positive
 from collab_common.files import make_folder
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.analysis.heads.analysis import chosen_lines, example, measure, score_syntax
+from fairseq_collab.analysis.heads.analysis import (
+    chosen_lines,
+    example,
+    left_out,
+    measure,
+    relevances,
+    score_syntax,
+)
+from fairseq_collab.analysis.heads.relevance import RULES
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.heads.subwords import segmenter
@@ -71,6 +79,22 @@ def build_parser() -> argparse.ArgumentParser:
         help="leave out relevance and importance, which need gradients",
     )  # fmt: skip
     parser.add_argument(
+        "--relevance-rule", choices=RULES, nargs="+", default=RULES[:1], metavar="RULE",
+        help="how relevance is handed on: as in the paper (Voita et al. 2019, appendix A); ours, "
+        "which takes attention weights for constants; as in the paper's released code (default: "
+        "paper)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--relevance-sentences", type=positive, default=200, metavar="N",
+        help="how many of them, evenly spread, all but our rule are for: each is read once for each "
+        "of its tokens (default: 200)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", action="store_true",
+        help="measure, too, how much the loss grows without each head, a pass for each, and what "
+        "other measures say of it",
+    )  # fmt: skip
+    parser.add_argument(
         "--max-tokens", type=positive, metavar="N",
         help="of a batch, padding included (default: as in training)",
     )  # fmt: skip
@@ -114,6 +138,13 @@ def main(argv: Sequence[str]) -> int:
         **measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
         "syntax": syntax,
     }
+    if not args.no_relevance:
+        of_heads, found["relevance"] = relevances(
+            loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
+        )
+        found["measures"] |= of_heads
+    if args.leave_out:
+        found |= left_out(loaded, args.subset, args.max_tokens, found["measures"])
     found["roles"] = roles(found, loaded.heads)
     found["examples"] = [example(loaded, args.subset, line) for line in lines]
     content.write(args.out / content.NAME, found)

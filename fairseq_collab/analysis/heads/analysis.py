@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,19 @@ from tqdm import tqdm
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import conllu, measures
-from fairseq_collab.analysis.heads.importance import Importance, normalised
+from fairseq_collab.analysis.heads.importance import (
+    Importance,
+    loss_increases,
+    normalised,
+    rank_correlations,
+)
 from fairseq_collab.analysis.heads.measures import SELF_SITES, Measure
-from fairseq_collab.analysis.heads.relevance import Relevance
+from fairseq_collab.analysis.heads.relevance import RULES, Relevance
 from fairseq_collab.analysis.heads.source import batches, to_device
 from fairseq_collab.analysis.heads.subwords import Segmenter, align
 from fairseq_collab.analysis.heads.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.heads.weights import attend
+from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
 
 #: Of a batch of trees, where neither the command nor the training says.
@@ -32,11 +38,11 @@ DIGITS = 3
 def measure(
     trained: Trained, subset: str, max_tokens: int | None, with_gradients: bool
 ) -> dict[str, Any]:
-    """All that is measured on the sentences of a subset.
+    """What is measured on all sentences of a subset.
 
     Args:
         max_tokens: of a batch, padding included; as in the training if None.
-        with_gradients: relevance and importance, too.
+        with_gradients: importance, too.
 
     Raises:
         UserError: see :func:`fairseq_collab.checkpoints.opener.epoch`.
@@ -47,14 +53,12 @@ def measure(
     distance = Measure(measures.distance)
     rare = measures.RareTokens(trained.task.source_dictionary)
     importance = Importance(model)
-    relevance = Relevance(model) if with_gradients else None
     counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
     for sample in batches(trained, subset, max_tokens):
         batch = attend(model, sample)
         for found in (confidence, entropy, positions, distance, rare):
             found.see(batch)
-        if relevance is not None:
-            relevance.add(sample)
+        if with_gradients:
             importance.add(sample)
         counts["sentences"] += len(batch.source)
         counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
@@ -67,9 +71,8 @@ def measure(
         "rare_of_two": rare.pointed[2].result(),
         "entropy": entropy.result(),
     }
-    if relevance is not None:
+    if with_gradients:
         of_heads |= {
-            "relevance": relevance.result(),
             "importance_token": importance.per_token(),
             "importance_sample": importance.per_sample(),
             "importance_token_normalised": normalised(importance.per_token()),
@@ -77,12 +80,47 @@ def measure(
     projections = measures.projection_cosines(model)
     return {
         **counts,
-        "relevance_conservation": None if relevance is None else relevance.deviation,
         "measures": of_heads,
         "offsets": {"offsets": list(measures.OFFSETS), **offsets},
         "rare": {"frequent": measures.FREQUENT, **rare.about()},
         "similarity": {"weights": distance.result(), "projections": projections},
     }
+
+
+def relevances(
+    trained: Trained, subset: str, rules: Sequence[str], number: int, max_tokens: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measures of relevance by each rule, and what is said of them in ``heads.json``.
+
+    Args:
+        rules: of :data:`fairseq_collab.analysis.heads.relevance.RULES`.
+        number: of sentences, evenly spread; our rule is quick and takes all.
+        max_tokens: of a batch, as above.
+    """
+    of_heads, about = {}, {}
+    dataset, chosen = opener.spread(trained, subset, number)
+    few = [to_device(dataset.collater([dataset[i]]), trained.device) for i in chosen]
+    for rule in rules:
+        relevance = Relevance(trained.model, rule)
+        samples = batches(trained, subset, max_tokens) if rule == "ours" else tqdm(
+            few, desc=f"relevance, {rule}", unit="sentence", disable=None, leave=False)  # fmt: skip
+        sentences = 0
+        for sample in samples:
+            relevance.add(sample)
+            sentences += len(sample["target"])
+        of_heads["relevance" if rule == RULES[0] else f"relevance_{rule}"] = relevance.result()
+        lost = None if rule == "released" else relevance.deviation
+        about[rule] = {"sentences": sentences, "lost": lost}
+    return of_heads, about
+
+
+def left_out(
+    trained: Trained, subset: str, max_tokens: int | None, of_heads: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How much the loss grows without each head, and what the other measures say of it."""
+    found = loss_increases(trained.model, list(batches(trained, subset, max_tokens)))
+    told = {name: rank_correlations(one, found) for name, one in of_heads.items()}
+    return {"measures": {**of_heads, "loss_increase": found}, "rank_correlations": told}
 
 
 def score_syntax(

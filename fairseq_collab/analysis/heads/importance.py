@@ -1,4 +1,6 @@
-"""Importance of heads by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1).
+"""How much the loss depends on a head: by gradients, and by leaving it out.
+
+Importance by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1):
 
     I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
 
@@ -11,6 +13,9 @@ Two readings of the expectation, of which the released code of the paper has the
 * per sample, as the formula says: ``|.|`` of a sentence's sum over positions, over the number of
   sentences.
 
+The loss that a head saves is measured, too: how much a target token costs more, in nats, when the
+head's output is 0.  What any other measure of heads says of it is a matter of ranks (Spearman).
+
 The model is in evaluation mode: no dropout, as in the released code.
 
 Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's value.
@@ -20,15 +25,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from tqdm import tqdm
 
-from fairseq_collab.analysis.heads.weights import Means, head_outputs, per_head
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.models.layers import Site
+from fairseq_collab.analysis.heads.weights import Means, ask_for_weights, head_outputs, per_head
+from fairseq_collab.analysis.scores import hooked
+from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.models.layers import SITES, Site
 
 
 class Importance:
@@ -90,6 +98,53 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
         ignore_index=model.decoder.padding_idx,
         reduction="sum",
     )
+
+
+def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, list[list[float]]]:
+    """How much the loss of a target token grows without a head, in nats: a pass for each head."""
+    tokens = sum(int(one["target"].ne(model.decoder.padding_idx).sum()) for one in batches)
+
+    def loss() -> float:
+        return sum(float(cross_entropy(model, sample)) for sample in batches) / tokens
+
+    means = Means()
+    with torch.inference_mode(), hooked(model, ask_for_weights):
+        whole = loss()
+        for site, layer, module, _ in tqdm(attentions(model), desc="heads left out", disable=None):
+            found = []
+            for mask in torch.ones(module.num_heads).diag().logical_not():  # all but one head
+                with module.out_proj.register_forward_pre_hook(partial(_masked, mask)):
+                    found.append(loss() - whole)
+            means.add(site, layer, torch.tensor(found).double(), 1)
+    return means.result()
+
+
+def _masked(mask: Tensor, out_proj: Any, args: tuple[Tensor]) -> tuple[Tensor]:
+    """A hook: outputs of heads ``(T, B, H * h_v)`` times ``mask (H)``."""
+    heads = args[0].unflatten(2, (len(mask), -1))
+    return ((heads * mask.to(heads)[:, None]).flatten(2),)
+
+
+def rank_correlations(
+    measure: Mapping[Site, Any], other: Mapping[Site, Any]
+) -> dict[Site, float | None]:
+    """Spearman's correlation over all heads of a site; None without two different numbers."""
+    found: dict[Site, float | None] = {}
+    for site in SITES:
+        both = [
+            torch.tensor([value for layer in one.get(site) or () for value in layer]).double()
+            for one in (measure, other)
+        ]
+        usable = len(both[0]) == len(both[1]) and all(len(x.unique()) > 1 for x in both)
+        ranks = torch.stack([_ranks(x) for x in both]) if usable else None
+        found[site] = None if ranks is None else float(torch.corrcoef(ranks)[0, 1])
+    return found
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """The place of each number in their order; equal ones share the mean of theirs."""
+    above = (values[:, None] > values).sum(1)
+    return above + ((values[:, None] == values).sum(1) - 1) / 2
 
 
 def normalised(

@@ -138,7 +138,7 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
         return attention.module.register_forward_hook(after)
 
-    with hooked(model, _ask_for_weights), hooked(model, hook):
+    with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
 
 
@@ -156,11 +156,11 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
         return attention.module.out_proj.register_forward_pre_hook(before)
 
-    with hooked(model, _ask_for_weights), hooked(model, hook):
+    with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
 
 
-def _ask_for_weights(attention: Attention) -> Any:
+def ask_for_weights(attention: Attention) -> Any:
     """From now on an attention returns the weights of all its heads, however it is called.
 
     To return them it must compute them: no fused kernel, and ``out_proj`` is called.

@@ -32,7 +32,7 @@ SECTIONS = {
 #: Shown in sections of their own; all else that is one value is listed as it is.
 PARTS = {
     "version", "heads", "measures", "offsets", "rare", "syntax", "similarity", "roles", "examples",
-    "versions",
+    "versions", "relevance", "rank_correlations",
 }  # fmt: skip
 
 
@@ -58,6 +58,7 @@ def report(content: Content) -> str:
     parts: dict[str, Any] = {
         "roles": sites_in(content.get("roles")),
         "measures": list(shown.measured(content)),
+        "positional": list(_positional(content)),
         "positions": _positions(content.get("offsets") or {}),
         "syntax": list(_relations(content)),
         "similarity": {kind: found for kind, part in similarity if (found := sites_in(part))},
@@ -74,6 +75,18 @@ def report(content: Content) -> str:
         shown=shown,
         **parts,
     )
+
+
+def _positional(content: Content) -> Iterator[tuple[str, str, Number, Number]]:
+    """Of each positional head its name, the role, the share of its position, and confidence."""
+    measures = [content["measures"].get(name) for name in ("positional", "confidence")]
+    for site, layers in sites_in(content.get("roles")).items():
+        for layer, heads in enumerate(layers):
+            for head, roles in enumerate(heads):
+                for role in roles:
+                    if shown.kind_of(role) == "positional":
+                        share, sure = (sites_in(one)[site][layer][head] for one in measures)
+                        yield f"{SITE_NAMES[site]}, {layer}.{head}", role, share, sure
 
 
 def _positions(offsets: Content) -> dict[str, Any] | None:
