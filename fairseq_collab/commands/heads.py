@@ -86,8 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--relevance-sentences", type=positive, default=200, metavar="N",
-        help="how many of them, evenly spread, all but our rule are for: each is read once for each "
-        "of its tokens (default: 200)",
+        help="of so many, evenly spread, for all rules but ours: each is read once for each of its "
+        "tokens (default: 200)",
     )  # fmt: skip
     parser.add_argument(
         "--leave-out", action="store_true",

@@ -79,13 +79,16 @@ def report(content: Content) -> str:
 
 def _positional(content: Content) -> Iterator[tuple[str, str, Number, Number]]:
     """Of each positional head its name, the role, the share of its position, and confidence."""
-    measures = [content["measures"].get(name) for name in ("positional", "confidence")]
+    measures = content.get("measures") or {}
+    of_sites = [sites_in(measures.get(name)) for name in ("positional", "confidence")]
     for site, layers in sites_in(content.get("roles")).items():
         for layer, heads in enumerate(layers):
             for head, roles in enumerate(heads):
                 for role in roles:
                     if shown.kind_of(role) == "positional":
-                        share, sure = (sites_in(one)[site][layer][head] for one in measures)
+                        share, sure = (
+                            one[site][layer][head] if site in one else None for one in of_sites
+                        )
                         yield f"{SITE_NAMES[site]}, {layer}.{head}", role, share, sure
 
 
