@@ -104,7 +104,8 @@ def _rows(text: str, where: str) -> list[_Row]:
 def _sentence(rows: list[_Row]) -> Sentence:
     """Put the text together, and the words into it."""
     total = sum(row.last is None for row in rows)
-    text, words = "", []
+    text = ""
+    words: list[Word] = []
     left = iter(rows)
     for token in left:
         if token.first != len(words) + 1:

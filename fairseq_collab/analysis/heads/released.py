@@ -48,7 +48,7 @@ class Handed(torch.autograd.Function):
         return output.detach().clone()
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Any, ...]:
         return None, None, *ctx.handing(relevance)
 
 
@@ -110,7 +110,7 @@ def added(x: Tensor, residual: Tensor) -> Tensor:
         found = scaled(parts, relevance[..., None], (-2, -1))
         return found[..., 0], found[..., 1]
 
-    found: tuple[Tensor, Tensor] = Handed.apply(handing, x + residual, x, residual)
+    found: Tensor = Handed.apply(handing, x + residual, x, residual)
     return found
 
 

@@ -185,7 +185,8 @@ def computed_heads(model: nn.Module, core: Core, inputs: list[Tensor]) -> Iterat
 
     def joined(found: Attention) -> Any:
         def before(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-            heads = core(found.module, *seen["inputs"], seen["weights"], inputs)
+            x, y = seen["inputs"]
+            heads = core(found.module, x, y, seen["weights"], inputs)
             return (heads.permute(2, 0, 1, 3).flatten(2),)  # (B, H, T, h_v) -> (T, B, H * h_v)
 
         return found.module.out_proj.register_forward_pre_hook(before)
