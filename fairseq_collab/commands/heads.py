@@ -137,12 +137,15 @@ def main(argv: Sequence[str]) -> int:
         "heads": loaded.heads,
         **measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
         "syntax": syntax,
+        "relevance_conservation": None,
     }
     if not args.no_relevance:
         of_heads, found["relevance"] = relevances(
             loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
         )
         found["measures"] |= of_heads
+        lost = [one["lost"] for one in found["relevance"].values() if one["lost"] is not None]
+        found["relevance_conservation"] = max(lost, default=None)
     if args.leave_out:
         found |= left_out(loaded, args.subset, args.max_tokens, found["measures"])
     found["roles"] = roles(found, loaded.heads)

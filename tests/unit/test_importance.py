@@ -147,6 +147,8 @@ def test_the_loss_without_a_head_is_that_of_a_mask(kind: str) -> None:
 def test_rank_correlations() -> None:
     """Spearman's, of all heads of a site; equal numbers share a rank."""
     increase = {"encoder": [[1.0, 2.0], [4.0, 8.0]], "decoder": [[1.0, 2.0, 3.0]], "cross": [[5.0]]}
+    holes = {"encoder": [[None, 1.0], [3.0, 0.0]]}
+    assert rank_correlations(holes, increase)["encoder"] is None
     measure = {"encoder": [[-8.0, 1.0], [3.0, 0.0]], "decoder": [[2.0, 2.0, 9.0]], "cross": None}
     assert rank_correlations(measure, increase) == {
         "encoder": pytest.approx(0.4),  # 1 - 6 (0 + 1 + 1 + 4) / (4 * 15)

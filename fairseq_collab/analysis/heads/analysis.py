@@ -81,7 +81,7 @@ def measure(
     return {
         **counts,
         "measures": of_heads,
-        "offsets": {"offsets": list(measures.OFFSETS), **offsets},
+        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
         "rare": {"frequent": measures.FREQUENT, **rare.about()},
         "similarity": {"weights": distance.result(), "projections": projections},
     }

@@ -131,13 +131,10 @@ def rank_correlations(
     """Spearman's correlation over all heads of a site; None without two different numbers."""
     found: dict[Site, float | None] = {}
     for site in SITES:
-        both = [
-            torch.tensor([value for layer in one.get(site) or () for value in layer]).double()
-            for one in (measure, other)
-        ]
-        usable = len(both[0]) == len(both[1]) and all(len(x.unique()) > 1 for x in both)
-        ranks = torch.stack([_ranks(x) for x in both]) if usable else None
-        found[site] = None if ranks is None else float(torch.corrcoef(ranks)[0, 1])
+        both = [[x for layer in one.get(site) or () for x in layer] for one in (measure, other)]
+        usable = all(len({*values}) > 1 and None not in values for values in both)
+        ranks = [_ranks(torch.tensor(values).double()) for values in both] if usable else []
+        found[site] = float(torch.corrcoef(torch.stack(ranks))[0, 1]) if ranks else None
     return found
 
 
