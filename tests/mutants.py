@@ -419,9 +419,37 @@ MUTANTS = [
     Mutant(
         "relevance passes attention's weights by",
         RELEVANCE,
-        "return weights.detach()",
-        "return weights",
+        "of_heads = weights.detach().reshape(",
+        "of_heads = weights.reshape(",
         (RELEVANCE_TESTS, "-k", "conserved"),
+    ),
+    Mutant(
+        "relevance is of the most likely word",
+        RELEVANCE,
+        "decoder.output_layer(features).argmax(-1)",
+        "decoder.output_layer(features).argmin(-1)",
+        (RELEVANCE_TESTS, "-k", "most_likely"),
+    ),
+    Mutant(
+        "weights and values share relevance as a sum",
+        "fairseq_collab/analysis/heads/ratio.py",
+        "found = a * b / away_from_zero(a + b) * ",
+        "found = a * b / away_from_zero(a - b) * ",
+        (RELEVANCE_TESTS, "-k", "as_sums_do"),
+    ),
+    Mutant(
+        "the released rule takes derivatives of who scores",
+        "fairseq_collab/analysis/heads/released.py",
+        "(v.transpose(1, 2)[:, None] - of_v.sum(-1, keepdim=True))",
+        "v.transpose(1, 2)[:, None]",
+        (RELEVANCE_TESTS, "-k", "released_code_does"),
+    ),
+    Mutant(
+        "one head is left out at a time",
+        IMPORTANCE,
+        "torch.ones(module.num_heads).diag().logical_not()",
+        "torch.ones(module.num_heads).diag()",
+        (IMPORTANCE_TESTS, "-k", "without_a_head"),
     ),
     Mutant(
         "importance is of single query positions",
@@ -433,8 +461,8 @@ MUTANTS = [
     Mutant(
         "offsets are of words that have a neighbour there",
         HEAD_MEASURES,
-        "rows = words & shifted(words, offset)",
-        "rows = words",
+        "[words & shifted(words, offset) for offset in OFFSETS]",
+        "[words for offset in OFFSETS]",
         (HEAD_MEASURE_TESTS, "-k", "positional"),
     ),
     Mutant(

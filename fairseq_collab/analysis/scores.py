@@ -29,61 +29,73 @@ from fairseq_collab.checkpoints.attentions import Attention, attentions
 Projection = Callable[[Tensor], Tensor]
 
 
-def projections(module: Any) -> tuple[Projection, Projection]:
-    """Scaled queries and keys: ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``.
+def projections(module: Any) -> tuple[Projection, Projection, Projection]:
+    """Scaled queries, keys and values, each the variant's own number of heads.
 
-    fairseq's own attention has no such functions; these are built from its projections.
+    ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``, ``(B, G, S, h_v)``.  fairseq's
+    own attention has no such functions; these are built from its projections.
     """
     if isinstance(module, HeadAttention):
-        return module.project_query, module.project_key
+        return module.project_query, module.project_key, module.project_value
     heads, scale = module.num_heads, module.scaling
     return (
         lambda x: split_heads(module.q_proj(x) * scale, heads),
         lambda y: split_heads(module.k_proj(y), heads),
+        lambda y: split_heads(module.v_proj(y), heads),
     )
 
 
-def logits(module: Any, query: Tensor, key: Tensor | None = None) -> Tensor:
+def logits(module: Any, x: Tensor, y: Tensor) -> Tensor:
     """All heads' scores before mask and softmax: ``(T, B, d), (S, B, d_y) -> (B, H, T, S)``."""
-    project_query, project_key = projections(module)
-    source = query if key is None or module.self_attention else key
-    return head_scores(project_query(query), project_key(source))
+    project_query, project_key, _ = projections(module)
+    return head_scores(project_query(x), project_key(y))
 
 
 def factors(module: Any) -> tuple[Tensor, Tensor]:
     """``A (H, d + 1, e)`` and ``B (H, d_y + 1, e)``, biases in the last rows."""
-    project_query, project_key = projections(module)
-    weight = module.k_proj.weight
-    a = _matrix(project_query, module.embed_dim, weight)
-    b = _matrix(project_key, weight.size(1), weight)
+    project_query, project_key, _ = projections(module)
+    a = matrix_of(project_query, module.embed_dim, module.k_proj.weight)
+    b = matrix_of(project_key, module.k_proj.weight.size(1), module.k_proj.weight)
     return a, b.expand(len(a), -1, -1)
 
 
-def _matrix(project: Projection, size: int, like: Tensor) -> Tensor:
+def matrix_of(project: Projection, size: int, like: Tensor) -> Tensor:
     """The affine map ``project`` as a matrix ``(H, size + 1, e)``, its constant in the last row."""
-    unit = torch.eye(size, dtype=like.dtype, device=like.device)
-    inputs = torch.cat([unit, unit.new_zeros(1, size)])  # (size + 1, size)
+    inputs = torch.eye(size + 1, size, dtype=like.dtype, device=like.device)
     outputs = project(inputs.unsqueeze(1))[0]  # (H, size + 1, e)
     constant = outputs[:, -1:]
     return torch.cat([outputs[:, :-1] - constant, constant], dim=1)
 
 
+def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """What queries, and what keys and values come from, in a call of an attention."""
+    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    query, key = given["query"], given.get("key")
+    return query, query if key is None or module.self_attention else key
+
+
 @contextmanager
-def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
-    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``.
+def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]:
+    """While it lasts, each attention of a model has a hook: ``hook`` adds it, returns its handle.
 
     fairseq's encoder layers have a fused path around their attention module, which
     :mod:`fairseq_compat.fairseq_fixes` has closed.
     """
     with ExitStack() as hooks:
         for attention in attentions(model):
+            hooks.enter_context(hook(attention))
+        yield
 
-            def hook(
-                module: Any, args: Any, kwargs: Mapping[str, Any], attention: Attention = attention
-            ) -> None:
-                given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-                see(attention, logits(module, given["query"], given.get("key")))
 
-            module = attention.module
-            hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
+@contextmanager
+def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
+    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``."""
+
+    def hook(attention: Attention) -> Any:
+        def before(module: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+            see(attention, logits(module, *inputs_of(module, args, kwargs)))
+
+        return attention.module.register_forward_pre_hook(before, with_kwargs=True)
+
+    with hooked(model, hook):
         yield

@@ -20,7 +20,15 @@ from collab_common.command import positive
 from collab_common.files import make_folder
 from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.analysis.heads.analysis import chosen_lines, examples, measure, score_syntax
+from fairseq_collab.analysis.heads.analysis import (
+    chosen_lines,
+    example,
+    left_out,
+    measure,
+    relevances,
+    score_syntax,
+)
+from fairseq_collab.analysis.heads.relevance import RULES
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.heads.subwords import segmenter
@@ -71,6 +79,22 @@ def build_parser() -> argparse.ArgumentParser:
         help="leave out relevance and importance, which need gradients",
     )  # fmt: skip
     parser.add_argument(
+        "--relevance-rule", choices=RULES, nargs="+", default=RULES[:1], metavar="RULE",
+        help="how relevance is handed on: as in the paper (Voita et al. 2019, appendix A); ours, "
+        "which takes attention weights for constants; as in the paper's released code (default: "
+        "paper)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--relevance-sentences", type=positive, default=200, metavar="N",
+        help="of so many, evenly spread, for all rules but ours: each is read once for each of its "
+        "tokens (default: 200)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", action="store_true",
+        help="measure, too, how much the loss grows without each head, a pass for each, and what "
+        "other measures say of it",
+    )  # fmt: skip
+    parser.add_argument(
         "--max-tokens", type=positive, metavar="N",
         help="of a batch, padding included (default: as in training)",
     )  # fmt: skip
@@ -113,9 +137,19 @@ def main(argv: Sequence[str]) -> int:
         "heads": loaded.heads,
         **measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
         "syntax": syntax,
+        "relevance_conservation": None,
     }
+    if not args.no_relevance:
+        of_heads, found["relevance"] = relevances(
+            loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
+        )
+        found["measures"] |= of_heads
+        lost = [one["lost"] for one in found["relevance"].values() if one["lost"] is not None]
+        found["relevance_conservation"] = max(lost, default=None)
+    if args.leave_out:
+        found |= left_out(loaded, args.subset, args.max_tokens, found["measures"])
     found["roles"] = roles(found, loaded.heads)
-    found["examples"] = examples(loaded, args.subset, lines)
+    found["examples"] = [example(loaded, args.subset, line) for line in lines]
     content.write(args.out / content.NAME, found)
     page.write(found, args.out)
     print(page.summary(found))

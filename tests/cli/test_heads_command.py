@@ -59,8 +59,9 @@ def test_a_collaborative_model(
 ) -> None:  # fmt: skip
     out = tmp_path / "new" / "folder"
     found = run(
-        out, trained, data, "--conllu", trees, "--subwords", codes, "--relations", "obj", "nsubj"
-    )
+        out, trained, data, "--conllu", trees, "--subwords", codes, "--relations", "obj", "nsubj",
+        "--relevance-rule", "paper", "ours", "released", "--relevance-sentences", 4, "--leave-out",
+    )  # fmt: skip
     output = capsys.readouterr().out
     assert (found["version"], found["arch"], found["subset"]) == (1, "transformer_collab", "valid")
     assert found["checkpoint"] == "checkpoint_last.pt"
@@ -68,7 +69,13 @@ def test_a_collaborative_model(
     assert found["sentences"] == 50
     assert found["source_tokens"] == found["target_tokens"]  # the target is the source
     assert {"commit", "versions", "hardware", "date", "command"} < set(found)
-    assert set(found["measures"]) == MEASURES | GRADIENTS
+    rules = {"relevance", "relevance_ours", "relevance_released"}
+    assert set(found["measures"]) == MEASURES | GRADIENTS | rules | {"loss_increase"}
+    assert {rule: one["sentences"] for rule, one in found["relevance"].items()} == {
+        "paper": 4, "ours": 50, "released": 4,
+    }  # fmt: skip
+    assert -1 <= found["rank_correlations"]["importance_token"]["cross"] <= 1
+    assert found["rank_correlations"]["rare"] == dict.fromkeys(SITES)
     for name, measure in found["measures"].items():
         for site in SITES:
             applies = site == "encoder" if "rare" in name else site != "cross" or "pos" not in name
@@ -107,6 +114,7 @@ def test_a_stock_model_and_other_sentences(data: Path, tmp_path: Path) -> None:
     found = run(tmp_path / "one", *arguments, "--example-lines", "3", "1")
     assert (found["arch"], found["subset"]) == ("transformer", "test")
     assert set(found["measures"]) == MEASURES
+    assert "relevance" not in found
     assert found["syntax"] is None
     assert [example["line"] for example in found["examples"]] == [3, 1]
     text = (data.parent / "text" / "test.en").read_text().splitlines()

@@ -18,21 +18,24 @@ from fairseq_collab.analysis.heads import content, source
 from fairseq_collab.analysis.heads.analysis import chosen_lines, rounded
 from fairseq_collab.analysis.heads.measures import (
     OFFSETS,
-    Confidence,
-    Entropy,
-    Positional,
+    SELF_SITES,
+    Measure,
     RareTokens,
-    WeightDistance,
+    best_shares,
+    confidence,
     cosines,
+    distance,
     distances,
+    positions,
     projection_cosines,
     shifted,
-    with_all_sites,
+    width,
 )
-from fairseq_collab.analysis.heads.weights import AttentionBatch, attend, shown_weights
+from fairseq_collab.analysis.heads.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_collab.checkpoints.attentions import attentions, head_counts
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES
 
 PAD, EOS = 1, 2
@@ -49,7 +52,7 @@ def batch(**weights: Tensor) -> AttentionBatch:
         "target": TARGET,
     }
     layers: dict[Any, list[Tensor]] = {site: [found] for site, found in weights.items()}
-    return AttentionBatch(sample, layers, SOURCE.eq(PAD), PREVIOUS.eq(PAD), EOS)
+    return AttentionBatch(sample, layers, PAD, EOS)
 
 
 def pointing(*heads: list[list[int]], keys: int, weight: float = 0.7) -> Tensor:
@@ -79,6 +82,13 @@ def test_words_are_neither_padding_nor_the_end_of_sentence() -> None:
 # ---- confidence and entropy ----------------------------------------------------------------------
 
 
+def mean(of: Any, sites: Any = SITES, **weights: Tensor) -> dict[Any, Any]:
+    """What a measure makes of one batch."""
+    measure = Measure(of, sites)
+    measure.see(batch(**weights))
+    return measure.result()
+
+
 def test_confidence_is_the_mean_largest_weight_of_words() -> None:
     weights = torch.zeros(2, 2, 4, 4)
     weights[0, 0, :3, 0] = torch.tensor([1.0, 0.5, 0.3])
@@ -86,46 +96,47 @@ def test_confidence_is_the_mean_largest_weight_of_words() -> None:
     weights[:, 0, :, 3] = 0.95  # the end of sentence: as a key ...
     weights[:, 0, 3, 0] = 1.0  # ... and as a query
     weights[1, 0, 0, 1] = 1.0  # a padding query
-    confidence = Confidence({"encoder": [2], "decoder": [], "cross": []})
-    confidence.add(batch(encoder=weights))
-    assert confidence.result()["encoder"][0] == pytest.approx([3.0 / 5, 0])
+    assert mean(confidence, encoder=weights)["encoder"][0] == pytest.approx([3.0 / 5, 0])
 
 
 def test_batches_add_up_and_count_by_their_words() -> None:
     """A head's mean is over words, whatever batches they came in."""
-    heads = {"encoder": [1], "decoder": [1], "cross": [1]}
-    confidence, together = Confidence(heads), []
+    measure, together = Measure(confidence), []
     for weight in (0.4, 0.7):
-        confidence.add(batch(cross=pointing([[0] * 3, [1] * 3], keys=4, weight=weight)))
+        measure.see(batch(cross=pointing([[0] * 3, [1] * 3], keys=4, weight=weight)))
         together += [weight] * 3
-    assert confidence.result()["cross"] == [[pytest.approx(sum(together) / 6)]]
-    assert confidence.result()["encoder"] == [[None]]  # nothing to count
+    assert measure.result()["cross"] == [[pytest.approx(sum(together) / 6)]]
+    assert measure.result()["encoder"] == []  # no layers
+
+
+def test_means_of_nothing_and_of_what_is_not_measured_are_none() -> None:
+    means = Means(["encoder"])
+    means.add("encoder", 0, torch.tensor([[0, 3], [0, 6]]), torch.tensor([0, 2]))
+    means.add("encoder", 0, torch.tensor([[0, 1], [0, 2]]), torch.tensor([0, 2]))
+    means.add("encoder", 1, torch.tensor([1.0]), 4)
+    expected = [[[None, 1.0], [None, 2.0]], [0.25]]
+    assert means.result() == {"encoder": expected, "decoder": None, "cross": None}
 
 
 def test_entropy_is_of_whole_rows_in_nats() -> None:
     weights = torch.zeros(2, 2, 4, 4)
     weights[:, 0] = 0.25
     weights[:, 1, :, 3] = 1.0  # all on the end of sentence
-    entropy = Entropy({"encoder": [2], "decoder": [], "cross": []})
-    entropy.add(batch(encoder=weights))
-    assert entropy.result()["encoder"][0] == pytest.approx([math.log(4), 0])
+    assert mean(width, encoder=weights)["encoder"][0] == pytest.approx([math.log(4), 0])
 
 
 # ---- positions -----------------------------------------------------------------------------------
 
 
-def positions(site: str, weights: Tensor) -> Positional:
-    found = Positional({"encoder": [], "decoder": [], site: [weights.size(1)]})
-    found.add(batch(**{site: weights}))
-    return found
+def offsets(**weights: Tensor) -> dict[Any, Any]:
+    return mean(positions, SELF_SITES, **weights)
 
 
 def test_positional_heads_are_found() -> None:
     previous, following = [[0, 0, 1, 2], [1, 1, 1, 2]], [[1, 2, 2, 3]] * 2
     weights = pointing(previous, following, [[0] * 4, [1] * 4], keys=4)
-    found = positions("encoder", weights)
-    layer = found.offsets()["encoder"][0]
-    shares = [dict(zip(OFFSETS, head, strict=True)) for head in layer]
+    found = offsets(encoder=weights)
+    shares = [dict(zip(OFFSETS, head, strict=True)) for head in found["encoder"][0]]
     # Each word that has a neighbour counts: the first has none before it, the last none behind it,
     # for the end of sentence is no word.
     assert [head[-1] for head in shares] == [1, 0, pytest.approx(2 / 3)]
@@ -133,23 +144,21 @@ def test_positional_heads_are_found() -> None:
     assert shares[2][-2] == 1  # of one word that has one two places before it
     assert shares[0][0] == shares[1][0] == pytest.approx(2 / 5)  # at the ends, for want of others
     assert {head[3] for head in shares} == {None}  # no sentence is that long
-    assert found.result()["encoder"] == [[1, 1, 1]]
+    assert best_shares(found) == {"encoder": [[1, 1, 1]], "decoder": [], "cross": None}
 
 
 def test_weight_on_the_end_of_sentence_is_left_out_of_account() -> None:
     weights = pointing([[0, 0, 1, 2]] * 2, keys=4, weight=0.3)
     weights[..., 3] = 0.6
-    assert positions("encoder", weights).offsets()["encoder"][0][0][OFFSETS.index(-1)] == 1
+    assert offsets(encoder=weights)["encoder"][0][0][OFFSETS.index(-1)] == 1
 
 
 def test_the_decoder_has_positions_of_what_it_reads() -> None:
-    found = positions("decoder", pointing([[0, 0, 1]] * 2, [[0, 1, 2]] * 2, keys=3))
-    first, second = found.offsets()["decoder"][0]
+    found = offsets(decoder=pointing([[0, 0, 1]] * 2, [[0, 1, 2]] * 2, keys=3))
+    first, second = found["decoder"][0]
     assert first[OFFSETS.index(-1)] == 1  # of the second word alone: the first follows the start
     assert second[OFFSETS.index(0)] == 1
     assert second[OFFSETS.index(1)] == 0
-    assert found.result()["encoder"] == []
-    assert with_all_sites(found.result())["cross"] is None
 
 
 @pytest.mark.parametrize("offset", [-5, -4, -1, 0, 2, 4, 7])
@@ -175,9 +184,8 @@ def rare_tokens(
 ) -> RareTokens:
     tokens = torch.tensor(rows)
     sample = {"net_input": {"src_tokens": tokens}}
-    attention = AttentionBatch(sample, {"encoder": [weights]}, tokens.eq(PAD), tokens[:, :0], EOS)
-    found = RareTokens({"encoder": [weights.size(1)]}, symbols, frequent)
-    found.add(attention)
+    found = RareTokens(symbols, frequent)
+    found.see(AttentionBatch(sample, {"encoder": [weights]}, PAD, EOS))
     return found
 
 
@@ -190,8 +198,8 @@ def test_heads_that_point_to_the_rarest_token_are_found() -> None:
     weights[:, :, 3, 0] = 9  # from it, either
     weights[1, :, 0, 2] = 9  # from padding
     found = rare_tokens(rows, symbols, weights, frequent=2)
-    assert found.result()["encoder"][0] == [1, 0.5, 0]
-    assert found.of_two()["encoder"][0] == [1, 1, 0.5]
+    assert found.pointed[1].result()["encoder"][0] == [1, 0.5, 0]
+    assert found.pointed[2].result()["encoder"][0] == [1, 1, 0.5]
     assert found.about() == {
         "sentences": 2,
         "chance": pytest.approx((1 / 3 + 1 / 2) / 2),
@@ -202,9 +210,9 @@ def test_heads_that_point_to_the_rarest_token_are_found() -> None:
 def test_a_head_points_to_what_all_queries_together_weigh_most() -> None:
     symbols = vocabulary(the=90, owl=3)
     weights = torch.tensor([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.0, 0.0, 1]])[None, None]
-    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).result()["encoder"][0] == [0]
+    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).pointed[1].result()["encoder"][0] == [0]
     weights = torch.tensor([[0.6, 0.4, 0], [0.2, 0.8, 0], [0.0, 0.0, 1]])[None, None]
-    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).result()["encoder"][0] == [1]
+    assert rare_tokens([[4, 5, EOS]], symbols, weights, 1).pointed[1].result()["encoder"][0] == [1]
 
 
 def test_tokens_that_are_as_frequent_as_the_frequent_ones_are_not_rare() -> None:
@@ -212,7 +220,7 @@ def test_tokens_that_are_as_frequent_as_the_frequent_ones_are_not_rare() -> None
     assert rare_tokens([[5, EOS]], symbols, weights, frequent=1).sentences == 0
     assert rare_tokens([[6, EOS]], symbols, weights, frequent=1).sentences == 1
     few = rare_tokens([[6, EOS]], symbols, weights, frequent=3)  # no more symbols than that
-    assert (few.sentences, few.result()["encoder"]) == (0, [[None]])
+    assert (few.sentences, few.pointed[1].result()["encoder"]) == (0, [[None]])
     assert few.about() == {"sentences": 0, "chance": None, "chance_of_two": None}
 
 
@@ -220,7 +228,7 @@ def test_an_unknown_word_is_the_rarest() -> None:
     symbols = vocabulary(the=90, owl=1)
     weights = pointing([[1] * 3], keys=3)
     found = rare_tokens([[5, symbols.unk(), EOS]], symbols, weights, frequent=1)
-    assert found.result()["encoder"] == [[1]]
+    assert found.pointed[1].result()["encoder"] == [[1]]
 
 
 # ---- similarity ----------------------------------------------------------------------------------
@@ -241,12 +249,8 @@ def test_distances_of_equal_disjoint_and_other_rows() -> None:
 def test_distance_is_a_mean_over_words() -> None:
     same, other = [[0, 1, 2, 3]] * 2, [[0, 2, 2, 0], [0, 1, 1, 0]]
     weights = pointing(same, other, keys=4, weight=1.0)
-    found = WeightDistance({"encoder": [2], "decoder": [3], "cross": []})
-    found.add(batch(encoder=weights))
-    (matrix,) = found.result()["encoder"]
+    (matrix,) = mean(distance, encoder=weights)["encoder"]
     assert matrix[0] == [0, pytest.approx(2 / 5)]  # of five words, two are told apart
-    assert found.result()["decoder"][0][0][1] is None
-    assert found.result()["cross"] == []
 
 
 @pytest.mark.usefixtures("float64")
@@ -298,14 +302,14 @@ def test_every_kind_of_model_is_measured(kind: str) -> None:
     heads = head_counts(model)
     assert heads == {"encoder": [2, 5] if kind == "sizes" else [4, 4], "decoder": [4, 4],
                      "cross": [4, 4]}  # fmt: skip
-    measures: list[Any] = [Confidence(heads), Entropy(heads), Positional(heads)]
-    alike = WeightDistance(heads)
-    for measure in (*measures, alike):
-        measure.add(attend(model, sample()))
-    for measure in measures:
-        for site, layers in measure.result().items():
-            assert [len(layer) for layer in layers] == heads[site]
-            assert all(value >= 0 for layer in layers for value in layer)
+    of_heads = [Measure(confidence), Measure(width), Measure(positions, SELF_SITES)]
+    alike = Measure(distance)
+    for measure in (*of_heads, alike):
+        measure.see(attend(model, sample()))
+    for found in (of_heads[0].result(), of_heads[1].result(), best_shares(of_heads[2].result())):
+        for site, layers in found.items():
+            assert layers is None or [len(layer) for layer in layers] == heads[site]
+            assert all(value >= 0 for layer in layers or () for value in layer)
     for found in (alike.result(), projection_cosines(model)):
         for site in SITES:
             assert [len(matrix) for matrix in found[site]] == heads[site]
@@ -321,7 +325,6 @@ def test_an_encoder_alone_has_weights_without_a_target() -> None:
     alone = {"net_input": {k: whole["net_input"][k] for k in ("src_tokens", "src_lengths")}}
     seen = attend(model, alone)
     assert set(seen.weights) == {"encoder"}
-    assert seen.target_padding.shape == (3, 0)
     both = attend(model, whole)
     torch.testing.assert_close(seen.weights["encoder"][1], both.weights["encoder"][1])
 
@@ -336,7 +339,7 @@ def test_nothing_is_left_behind_in_the_model() -> None:
         model(**sample()["net_input"])
     assert len(seen) == 6
     assert set(seen) == set(attentions(model))
-    assert {site: len(layers) for site, layers in weights.items()} == dict.fromkeys(SITES, 2)
+    assert set(weights) == set(attentions(model))
     for module in model.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
@@ -377,7 +380,7 @@ def test_weights_of_examples_have_three_decimals() -> None:
 
 def test_other_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(model: nn.Module) -> str:
-        opened = source.Loaded(Path("x.pt"), {}, model, None)
+        opened = Trained(Path("x.pt"), {}, model, None)
         monkeypatch.setattr(source.opener, "load", lambda *_: opened)
         with pytest.raises(UserError, match=r"^x\.pt: .*; give .* a translation model") as error:
             source.load(Path("x.pt"), Path("data"))
@@ -400,7 +403,7 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
         max_positions=lambda: (2, 2),
         get_batch_iterator=epoch,
     )
-    loaded = source.Loaded(Path("x"), {"cfg": options}, build("stock"), task)
+    loaded = Trained(Path("x"), {"cfg": options}, build("stock"), task)
     with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
         list(source.batches(loaded, "valid"))
 
@@ -459,4 +462,4 @@ def test_no_number_is_written_that_json_does_not_have(tmp_path: Path) -> None:
 def test_the_architectures_name() -> None:
     for options, arch in ((Namespace(arch="old"), "old"), (Namespace(_name="new"), "new")):
         state = {"cfg": Namespace(model=options)}
-        assert source.Loaded(Path("x"), state, None, None).arch == arch
+        assert Trained(Path("x"), state, None, None).arch == arch

@@ -276,13 +276,11 @@ def batch_of(weights: Tensor) -> AttentionBatch:
     """A layer before, whose heads look at nothing in particular, and one with these weights."""
     sample = {"net_input": {"src_tokens": TOKENS_OF_TREES}}
     layers = [torch.full_like(weights, 1 / 6), weights]
-    padding = TOKENS_OF_TREES.eq(PAD)
-    return AttentionBatch(sample, {"encoder": layers}, padding, padding[:, :0], EOS)
+    return AttentionBatch(sample, {"encoder": layers}, PAD, EOS)
 
 
 def scored(batch: AttentionBatch, relations: list[str] | None = None) -> dict[str, Any]:
-    heads = {"encoder": [layer.size(1) for layer in batch.weights["encoder"]]}
-    scores = SyntaxScores(heads, relations or ["nsubj", "obj", "amod"])
+    scores = SyntaxScores(relations or ["nsubj", "obj", "amod"])
     scores.add(batch, TREES)
     return scores.result()
 
@@ -348,7 +346,7 @@ def test_the_baseline_is_the_distance_that_is_right_most_often() -> None:
 def test_attention_between_words_adds_up() -> None:
     torch.manual_seed(1)
     weights = torch.rand(2, 3, 6, 6, dtype=torch.float64)
-    members = membership(TREES, TOKENS_OF_TREES.eq(PAD))
+    members = membership(TREES, TOKENS_OF_TREES)
     assert members.shape == (2, 6, 4)
     found = word_attention(weights, members)
     second = weights[0, :, 1:3].mean(1)  # from the word of two subwords

@@ -13,8 +13,10 @@ from toy_heads import build, double, sample
 
 from fairseq_collab.analysis.heads.importance import (
     Importance,
+    loss_increases,
     mask_derivatives,
     normalised,
+    rank_correlations,
 )
 from fairseq_collab.analysis.heads.weights import head_outputs
 from fairseq_collab.checkpoints.attentions import Attention, attentions
@@ -65,7 +67,6 @@ def test_the_two_forms() -> None:
     importance = Importance(model)
     importance.add(sample())
     source_tokens, target_tokens = 12, 9
-    assert (importance.source_tokens, importance.target_tokens) == (source_tokens, target_tokens)
     apart = [mask_derivatives(model, sample(i)) for i in range(3)]
     for attention in attentions(model):
         site, layer = attention.site, attention.layer
@@ -121,4 +122,36 @@ def test_a_layer_has_length_one() -> None:
         "encoder": [pytest.approx([0.6, 0.8]), [0.0, 0.0]],
         "decoder": [],
         "cross": [[1.0]],
+    }
+
+
+@pytest.mark.parametrize("kind", ["stock", "sizes"])
+def test_the_loss_without_a_head_is_that_of_a_mask(kind: str) -> None:
+    model, batches = build(kind), [sample(0), sample(1)]
+    found = loss_increases(model, batches)
+    tokens = sum(int(batch["target"].ne(toy.dictionary().pad()).sum()) for batch in batches)
+    for attention in attentions(model):
+        heads = attention.module.num_heads
+        for head in range(heads):
+            mask = torch.ones(2, heads).double()
+            mask[1, head] = 0
+            whole, without = (
+                sum(masked_loss(model, batch, attention, row) for batch in batches) / tokens
+                for row in mask
+            )
+            increase = found[attention.site][attention.layer][head]
+            assert increase == pytest.approx(without - whole, abs=1e-6)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_rank_correlations() -> None:
+    """Spearman's, of all heads of a site; equal numbers share a rank."""
+    increase = {"encoder": [[1.0, 2.0], [4.0, 8.0]], "decoder": [[1.0, 2.0, 3.0]], "cross": [[5.0]]}
+    holes = {"encoder": [[None, 1.0], [3.0, 0.0]]}
+    assert rank_correlations(holes, increase)["encoder"] is None
+    measure = {"encoder": [[-8.0, 1.0], [3.0, 0.0]], "decoder": [[2.0, 2.0, 9.0]], "cross": None}
+    assert rank_correlations(measure, increase) == {
+        "encoder": pytest.approx(0.4),  # 1 - 6 (0 + 1 + 1 + 4) / (4 * 15)
+        "decoder": pytest.approx(0.8660254),
+        "cross": None,
     }

@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from toy_heads import build, double, sample
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.relevance import (
-    Relevance,
-    ignored,
-    per_unit,
-    relevance_rules,
-)
-from fairseq_collab.analysis.heads.weights import by_site
+from fairseq_collab.analysis.heads import ratio, released
+from fairseq_collab.analysis.heads.ratio import SharedProduct, ignored, per_unit
+from fairseq_collab.analysis.heads.relevance import RULES, Relevance, computed_heads
+from fairseq_collab.analysis.heads.weights import head_outputs
 from fairseq_collab.models.layers import SITES, Site
 
 
@@ -45,7 +42,7 @@ def test_two_layers_by_hand() -> None:
     the bias and 2/4 to x2; the second 2/0.5 to x1, -2/0.5 to x2 and 0.5/0.5 to the bias.
     """
     model, x = TwoLayers(torch.relu), torch.tensor([1.0, 2.0]).double().requires_grad_()
-    with relevance_rules(model):
+    with ratio.rules(model):
         logit = model(x)
         units = torch.autograd.grad(logit, [x, model.fc1.bias, model.fc2.bias], per_unit(logit))
     found = [activation * unit for activation, unit in zip((x, *biases(model)), units, strict=True)]
@@ -134,15 +131,14 @@ def test_an_encoder_layer_by_loops() -> None:
     model = build("sizes", encoder_embed_dim=8, decoder_embed_dim=8)
     layer = model.encoder.layers[0]
     x = torch.randn(3, 8).double().requires_grad_()
-    caught: list[Tensor] = []
-    handle = layer.self_attn.out_proj.register_forward_pre_hook(
-        lambda module, inputs: caught.append(inputs[0])
-    )
-    with relevance_rules(model):
+    with (
+        ratio.rules(model),
+        computed_heads(model, ratio.to_values, []),
+        head_outputs(model) as caught,
+    ):
         y = layer(x.unsqueeze(1), None)
-    handle.remove()
     relevance = torch.randn(3, 8).double()
-    (heads,) = caught
+    (heads,) = caught.values()
     units = torch.autograd.grad(y, [x, heads], relevance.unsqueeze(1) / y)
     with torch.no_grad():
         at_input, at_heads = through_encoder_layer(layer, x, relevance)
@@ -150,12 +146,129 @@ def test_an_encoder_layer_by_loops() -> None:
     torch.testing.assert_close((heads * units[1])[:, 0], at_heads, atol=1e-10, rtol=1e-10)
 
 
+# ---- the paper's rule for products ---------------------------------------------------------------
+
+
+def test_products_share_relevance_as_sums_do() -> None:
+    """``R_u = u / (u + u') R`` of each product of a sum of products, one by one."""
+    torch.manual_seed(1)
+    a, b = (torch.randn(*shape).double().requires_grad_() for shape in ((3, 4), (4, 2)))
+    relevance = torch.randn(3, 2).double()
+    product = SharedProduct.apply(a, b)
+    torch.testing.assert_close(product, a @ b)
+    units = torch.autograd.grad(product, [a, b], relevance / product.detach())
+    expected = [torch.zeros(3, 4).double(), torch.zeros(4, 2).double()]
+    with torch.no_grad():
+        for t, s, n in torch.cartesian_prod(*map(torch.arange, (3, 2, 4))).tolist():
+            arriving = a[t, n] * b[n, s] / product[t, s] * relevance[t, s]
+            expected[0][t, n] += a[t, n] / (a[t, n] + b[n, s]) * arriving
+            expected[1][n, s] += b[n, s] / (a[t, n] + b[n, s]) * arriving
+        torch.testing.assert_close(a * units[0], expected[0])
+        torch.testing.assert_close(b * units[1], expected[1])
+
+
+def test_steps_are_normalised_one_by_one() -> None:
+    """A mean of steps, each of which has the size 1 in a layer: signs may cancel, sizes not."""
+    relevance = Relevance(build("collaborative"))
+    seen: list[Tensor] = []
+    add = relevance.means.add
+    relevance.means.add = lambda *args: (seen.append(args[2]), add(*args))  # type: ignore
+    for i in range(3):
+        relevance.add(sample(i))
+    steps = [int(sample(i)["target"].ne(1).sum()) for i in range(3)]
+    assert len(seen) == 3 * 6  # sentences and attentions
+    for place, total in enumerate(seen):
+        assert total.abs().sum() <= steps[place // 6] + 1e-9
+
+
+# ---- the released code's rule --------------------------------------------------------------------
+
+
+def as_released(
+    function: Any, inputs: list[Tensor], relevance: Tensor, joint: bool = True
+) -> list[Tensor]:
+    """The released code's rule for any function of some inputs, from its full jacobian."""
+    flat = torch.cat([x.flatten() for x in inputs])
+    sizes = [x.numel() for x in inputs]
+
+    def of_flat(z: Tensor) -> Tensor:
+        parts = [part.view_as(x) for part, x in zip(z.split(sizes), inputs, strict=True)]
+        return function(*parts).flatten()
+
+    jacobian = torch.autograd.functional.jacobian(of_flat, flat)  # (o, i)
+    z = of_flat(torch.zeros_like(flat))[:, None] / len(flat) + jacobian * flat
+    up, down = z.clamp_min(0), z.clamp_max(0)
+    shares = 0.5 * up / (up.sum(1, keepdim=True) + 1e-5)
+    shares = shares + 0.5 * down / (down.sum(1, keepdim=True) - 1e-5)
+    found = relevance.flatten() @ shares
+    found = found * relevance.sum() / (found.sum() + 1e-5)
+    return [part.view_as(x) for part, x in zip(found.split(sizes), inputs, strict=True)]
+
+
+def test_heads_hand_relevance_on_as_the_released_code_does() -> None:
+    """Head by head, from its outputs to its queries, keys and values."""
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(*shape).double() for shape in ((2, 3, 4), (2, 5, 4), (2, 5, 2)))
+    weights = (q @ k.transpose(1, 2)).softmax(-1)  # (H, T, S)
+    relevance = torch.rand(2, 2, 3, 2).double()  # two rows
+    found = released.through_heads(q, k, v, weights, relevance)
+    for row, head in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        expected = as_released(
+            lambda q, k, v: (q @ k.T).softmax(-1) @ v,
+            [q[head], k[head], v[head]],
+            relevance[row, head],
+        )
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one[row, head], other)
+
+
+def test_heads_that_share_keys_add_up_their_relevance() -> None:
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(*shape).double() for shape in ((2, 3, 4), (1, 5, 4), (2, 5, 2)))
+    weights = (q @ k.transpose(1, 2)).softmax(-1)
+    relevance = torch.rand(1, 2, 3, 2).double()
+    shared = released.through_heads(q, k, v, weights, relevance)
+    apart = released.through_heads(q, k.expand(2, -1, -1), v, weights, relevance)
+    torch.testing.assert_close(shared[1], apart[1].sum(1, keepdim=True))
+    torch.testing.assert_close(shared[2], apart[2])
+
+
+def test_linear_maps_norms_and_sums_as_in_the_released_code() -> None:
+    """Position by position, for each row; a bias is dealt out to the inputs."""
+    torch.manual_seed(1)
+    linear, norm = nn.Linear(4, 3).double(), nn.LayerNorm(4, eps=0).double()
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.add_(torch.randn(4))
+    x = torch.randn(3, 1, 4).double().expand(3, 2, 4).clone().requires_grad_()
+    y = torch.randn(3, 1, 4).double().expand(3, 2, 4).clone().requires_grad_()
+
+    def handed(output: Tensor, inputs: list[Tensor], function: Any) -> None:
+        relevance = torch.rand_like(output)
+        found = torch.autograd.grad(output, inputs, relevance)
+        for t, row in ((0, 0), (1, 1), (2, 0)):
+            given = [one[t, row].detach() for one in inputs]
+            expected = as_released(function, given, relevance[t, row])
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one[t, row], other)
+
+    handed(released.through_linear(linear, (x,), linear(x)), [x], linear)
+    handed(released.added(x, y), [x, y], lambda x, y: x + y)
+    # A norm of zeros is its bias, as in the released code; its derivatives there are of no account.
+    found = torch.autograd.grad(released.through_norm(norm, (x,), norm(x)), x, torch.ones_like(x))
+    jacobian = torch.autograd.functional.jacobian(norm, x[0, 0].detach())
+    z = jacobian * x[0, 0].detach() + norm.bias.detach()[:, None] / 4
+    expected = released.shares_of(z).sum(0)
+    torch.testing.assert_close(found[0][0, 0], expected * 4 / (expected.sum() + 1e-5))
+
+
 # ---- whole models --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["stock", "collaborative", "grouped", "gated", "sizes"])
 @pytest.mark.parametrize("variant", ["plain", "pre-norm", "gelu", "embeddings"])
-def test_relevance_is_conserved(kind: str, variant: str) -> None:
+@pytest.mark.parametrize("rule", ["paper", "ours"])
+def test_relevance_is_conserved(kind: str, variant: str, rule: str) -> None:
     options: dict[str, Any] = {
         "plain": {},
         "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
@@ -166,21 +279,53 @@ def test_relevance_is_conserved(kind: str, variant: str) -> None:
             "share_all_embeddings": True,
         },
     }[variant]
-    relevance = Relevance(build(kind, **options))
+    relevance = Relevance(build(kind, **options), rule)
     relevance.add(sample())
     assert relevance.deviation < 1e-9
     for site in SITES:
         for layer in relevance.result()[site]:
-            assert sum(map(abs, layer)) == pytest.approx(1)
+            size = sum(map(abs, layer))  # of a mean of steps, whose signs may differ
+            assert size == pytest.approx(1) if rule == "ours" else 0 < size < 1 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["stock", "collaborative", "content", "gated", "sizes"])
+def test_the_released_rule_gives_each_layer_all_relevance(kind: str) -> None:
+    relevance = Relevance(build(kind), "released")
+    relevance.add(sample())
+    for site in SITES:
+        for layer in relevance.result()[site]:
+            assert min(layer) > 0
+            assert sum(layer) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_relevance_is_of_the_most_likely_words(rule: str) -> None:
+    """What other words' logits are computed from has no part in it."""
+    model = build("collaborative")
+    features = model(**toy.batch(), features_only=True)[0]
+    logits = model.decoder.output_layer(features)
+    tops = logits.argmax(-1).unique()
+    assert logits.amax(-1).min() > 0
+    found = []
+    for _ in range(2):
+        relevance = Relevance(model, rule)
+        relevance.add(sample())
+        found.append(relevance.result())
+        others = torch.ones(len(model.decoder.output_projection.weight)).bool()
+        others[tops] = False
+        with torch.no_grad():
+            model.decoder.output_projection.weight[others] = 0
+    for site in SITES:
+        torch.testing.assert_close(double(found[0][site]), double(found[1][site]))
 
 
 def sums(relevance: Relevance) -> dict[Site, list[list[float]]]:
     """The relevance of each head, of the 1 that every step has started with."""
-    return by_site(relevance.sums)
+    return relevance.means.result()
 
 
 def test_shares_are_those_of_a_layer() -> None:
-    relevance = Relevance(build("sizes"))
+    relevance = Relevance(build("sizes"), "ours")
     relevance.add(sample())
     whole, shares = sums(relevance)["cross"][1], relevance.result()["cross"][1]
     assert shares == pytest.approx([one / sum(map(abs, whole)) for one in whole])
@@ -192,7 +337,7 @@ def test_stock_models_have_the_relevance_of_their_twins() -> None:
     twin.load_state_dict(twin.state_dict() | shared_weights(stock, twin))
     found = []
     for model in (stock, twin):
-        relevance = Relevance(model)
+        relevance = Relevance(model, "ours")
         relevance.add(sample())
         found.append(sums(relevance))
     for site in SITES:
@@ -203,10 +348,11 @@ def shared_weights(stock: Any, twin: Any) -> dict[str, Tensor]:
     return {name: x for name, x in stock.state_dict().items() if name in twin.state_dict()}
 
 
-def test_batches_add_up() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_batches_add_up(rule: str) -> None:
     """Sentences of a batch, and the same one after the other without the targets' padding."""
     model = build("collaborative")
-    together, apart = Relevance(model), Relevance(model)
+    together, apart = Relevance(model, rule), Relevance(model, rule)
     together.add(sample())
     for i in range(3):
         net_input = {name: x[i : i + 1] for name, x in toy.batch().items()}
@@ -223,9 +369,9 @@ def test_the_model_is_left_as_it_was() -> None:
     before = model(**toy.batch())[0]
     state = [parameter.requires_grad for parameter in model.parameters()]
     activation = model.encoder.layers[0].activation_fn
-    with relevance_rules(model):
+    with ratio.rules(model):
         torch.testing.assert_close(model(**toy.batch())[0], before, atol=1e-10, rtol=1e-10)
-    Relevance(model).add(sample())
+    Relevance(model, "ours").add(sample())
     assert torch.equal(model(**toy.batch())[0], before)
     assert [parameter.requires_grad for parameter in model.parameters()] == state
     assert model.encoder.layers[0].activation_fn is activation
@@ -237,7 +383,7 @@ def test_what_the_rules_do_not_know_is_refused() -> None:
     model = build("sizes")
     model.decoder.layers[1].fc2.register_forward_hook(lambda module, inputs, output: output**2)
     with pytest.raises(UserError, match="relevance propagation has no rule for"):
-        Relevance(model).add(sample())
+        Relevance(model, "ours").add(sample())
 
 
 def test_models_without_logits_are_refused() -> None:

@@ -4,7 +4,8 @@ source          the model and the sentences that it reads
 weights         how all heads attend on a batch of them; their outputs, for gradients
 measures        confidence, entropy, positions, rare tokens; how alike heads are
 conllu, subwords, syntax    gold trees, over the subwords of the model, against the encoder's heads
-importance, relevance       how much the loss and the prediction depend on a head
+importance      how much the loss depends on a head
+relevance       how much the prediction does; ratio, released: two ways to hand relevance on
 roles           which heads are positional, syntactic, or for rare tokens
 analysis        all of it, on one model and one subset
 content         heads.json, which holds it

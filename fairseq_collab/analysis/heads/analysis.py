@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads import conllu
-from fairseq_collab.analysis.heads.importance import Importance, normalised
-from fairseq_collab.analysis.heads.measures import (
-    FREQUENT,
-    OFFSETS,
-    Confidence,
-    Entropy,
-    Positional,
-    RareTokens,
-    WeightDistance,
-    projection_cosines,
-    with_all_sites,
+from fairseq_collab.analysis.heads import conllu, measures
+from fairseq_collab.analysis.heads.importance import (
+    Importance,
+    loss_increases,
+    normalised,
+    rank_correlations,
 )
-from fairseq_collab.analysis.heads.relevance import Relevance
-from fairseq_collab.analysis.heads.source import Loaded, batches, to_device
+from fairseq_collab.analysis.heads.measures import SELF_SITES, Measure
+from fairseq_collab.analysis.heads.relevance import RULES, Relevance
+from fairseq_collab.analysis.heads.source import batches, to_device
 from fairseq_collab.analysis.heads.subwords import Segmenter, align
 from fairseq_collab.analysis.heads.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.heads.weights import attend
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.opener import Trained
 
 #: Of a batch of trees, where neither the command nor the training says.
 MAX_TOKENS = 4096
@@ -38,60 +36,95 @@ DIGITS = 3
 
 
 def measure(
-    loaded: Loaded, subset: str, max_tokens: int | None, with_gradients: bool
+    trained: Trained, subset: str, max_tokens: int | None, with_gradients: bool
 ) -> dict[str, Any]:
-    """All that is measured on the sentences of a subset.
+    """What is measured on all sentences of a subset.
 
     Args:
         max_tokens: of a batch, padding included; as in the training if None.
-        with_gradients: relevance and importance, too.
+        with_gradients: importance, too.
 
     Raises:
-        UserError: see :func:`fairseq_collab.analysis.heads.source.batches`.
+        UserError: see :func:`fairseq_collab.checkpoints.opener.epoch`.
     """
-    model, heads = loaded.model, loaded.heads
-    confidence, widths, positions = Confidence(heads), Entropy(heads), Positional(heads)
-    rare = RareTokens(heads, loaded.task.source_dictionary)
-    alike = WeightDistance(heads)
+    model = trained.model
+    confidence, entropy = Measure(measures.confidence), Measure(measures.width)
+    positions = Measure(measures.positions, SELF_SITES)
+    distance = Measure(measures.distance)
+    rare = measures.RareTokens(trained.task.source_dictionary)
     importance = Importance(model)
-    relevance = Relevance(model) if with_gradients else None
     counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
-    for sample in batches(loaded, subset, max_tokens):
+    for sample in batches(trained, subset, max_tokens):
         batch = attend(model, sample)
-        for found in (confidence, widths, positions, rare, alike):
-            found.add(batch)
-        if relevance is not None:
-            relevance.add(sample)
+        for found in (confidence, entropy, positions, distance, rare):
+            found.see(batch)
+        if with_gradients:
             importance.add(sample)
-        counts["sentences"] += len(batch.source_padding)
-        counts["source_tokens"] += int((~batch.source_padding).sum())
-        counts["target_tokens"] += int((~batch.target_padding).sum())
-    measures: dict[str, Any] = {
+        counts["sentences"] += len(batch.source)
+        counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
+        counts["target_tokens"] += int(sample["target"].ne(batch.pad).sum())
+    offsets = positions.result()
+    of_heads: dict[str, Any] = {
         "confidence": confidence.result(),
-        "positional": positions.result(),
-        "rare": rare.result(),
-        "rare_of_two": rare.of_two(),
-        "entropy": widths.result(),
+        "positional": measures.best_shares(offsets),
+        "rare": rare.pointed[1].result(),
+        "rare_of_two": rare.pointed[2].result(),
+        "entropy": entropy.result(),
     }
-    if relevance is not None:
-        measures |= {
-            "relevance": relevance.result(),
+    if with_gradients:
+        of_heads |= {
             "importance_token": importance.per_token(),
             "importance_sample": importance.per_sample(),
             "importance_token_normalised": normalised(importance.per_token()),
         }
+    projections = measures.projection_cosines(model)
     return {
         **counts,
-        "relevance_conservation": None if relevance is None else relevance.deviation,
-        "measures": {name: with_all_sites(found) for name, found in measures.items()},
-        "offsets": {"offsets": list(OFFSETS), **positions.offsets()},
-        "rare": {"frequent": FREQUENT, **rare.about()},
-        "similarity": {"weights": alike.result(), "projections": projection_cosines(model)},
+        "measures": of_heads,
+        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
+        "rare": {"frequent": measures.FREQUENT, **rare.about()},
+        "similarity": {"weights": distance.result(), "projections": projections},
     }
 
 
+def relevances(
+    trained: Trained, subset: str, rules: Sequence[str], number: int, max_tokens: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measures of relevance by each rule, and what is said of them in ``heads.json``.
+
+    Args:
+        rules: of :data:`fairseq_collab.analysis.heads.relevance.RULES`.
+        number: of sentences, evenly spread; our rule is quick and takes all.
+        max_tokens: of a batch, as above.
+    """
+    of_heads, about = {}, {}
+    dataset, chosen = opener.spread(trained, subset, number)
+    few = [to_device(dataset.collater([dataset[i]]), trained.device) for i in chosen]
+    for rule in rules:
+        relevance = Relevance(trained.model, rule)
+        samples = batches(trained, subset, max_tokens) if rule == "ours" else tqdm(
+            few, desc=f"relevance, {rule}", unit="sentence", disable=None, leave=False)  # fmt: skip
+        sentences = 0
+        for sample in samples:
+            relevance.add(sample)
+            sentences += len(sample["target"])
+        of_heads["relevance" if rule == RULES[0] else f"relevance_{rule}"] = relevance.result()
+        lost = None if rule == "released" else relevance.deviation
+        about[rule] = {"sentences": sentences, "lost": lost}
+    return of_heads, about
+
+
+def left_out(
+    trained: Trained, subset: str, max_tokens: int | None, of_heads: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How much the loss grows without each head, and what the other measures say of it."""
+    found = loss_increases(trained.model, list(batches(trained, subset, max_tokens)))
+    told = {name: rank_correlations(one, found) for name, one in of_heads.items()}
+    return {"measures": {**of_heads, "loss_increase": found}, "rank_correlations": told}
+
+
 def score_syntax(
-    loaded: Loaded,
+    trained: Trained,
     trees: Path,
     segment: Segmenter,
     relations: Sequence[str],
@@ -102,19 +135,19 @@ def score_syntax(
     Raises:
         UserError: the file is not CoNLL-U, or has no sentence that the model can read.
     """
-    model, dictionary = loaded.model, loaded.task.source_dictionary
-    longest = min(loaded.task.max_positions()[0], model.max_positions()[0])
-    max_tokens = max_tokens or loaded.cfg.dataset.max_tokens or MAX_TOKENS
+    model, dictionary = trained.model, trained.task.source_dictionary
+    longest = min(trained.task.max_positions()[0], model.max_positions()[0])
+    max_tokens = max_tokens or trained.cfg.dataset.max_tokens or MAX_TOKENS
     # All in memory: even the largest treebanks are small beside a training corpus.
     sentences = tqdm(conllu.read(trees), desc="trees", unit="tree", disable=None, leave=False)
     read = [tree for sentence in sentences if (tree := align(sentence, segment)).symbols]
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("has no sentence that the model can read", trees)
-    scores = SyntaxScores(loaded.heads, relations)
+    scores = SyntaxScores(relations)
     batched = list(tree_batches(fitting, max_tokens))
     for batch in tqdm(batched, desc="batches of trees", unit="batch", disable=None, leave=False):
-        sample = to_device(as_sample(batch, dictionary), loaded.device)
+        sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)
     subwords = [dictionary.index(symbol) for tree in fitting for symbol in tree.symbols]
     return {
@@ -149,33 +182,27 @@ def chosen_lines(dataset: Any, lines: Sequence[int] | None, number: int) -> list
     return [short[i * len(short) // number] for i in range(number)]
 
 
-def examples(loaded: Loaded, subset: str, lines: Sequence[int]) -> list[dict[str, Any]]:
-    """Tokens and all heads' weights of some sentences of a data set that is loaded.
+def example(trained: Trained, subset: str, line: int) -> dict[str, Any]:
+    """Tokens and all heads' weights of a sentence of a data set that is loaded.
 
     The source and the target end in the end of sentence, weights ``H x T x S`` are rounded; the
     rows of the decoder are those of the target shifted right, whose first is the end of sentence.
     """
-    dataset, task = loaded.task.dataset(subset), loaded.task
-    found = []
-    for line in lines:
-        sample = to_device(dataset.collater([dataset[line]]), loaded.device)
-        seen = attend(loaded.model, sample).weights
-        source, target = sample["net_input"]["src_tokens"][0], sample["target"][0]
-        found.append(
-            {
-                "line": line + 1,
-                "source": [task.source_dictionary[i] for i in source.tolist()],
-                "target": [task.target_dictionary[i] for i in target.tolist()],
-                "weights": {
-                    site: [rounded(one[0]) for one in layers] for site, layers in seen.items()
-                },
-            }
-        )
-    return found
+    dataset, task = trained.task.dataset(subset), trained.task
+    seen = attend(trained.model, to_device(dataset.collater([dataset[line]]), trained.device))
+    source, target = seen.source[0], seen.sample["target"][0]
+    return {
+        "line": line + 1,
+        "source": [task.source_dictionary[i] for i in source.tolist()],
+        "target": [task.target_dictionary[i] for i in target.tolist()],
+        "weights": {
+            site: [rounded(one[0]) for one in layers] for site, layers in seen.weights.items()
+        },
+    }
 
 
 def rounded(weights: Tensor) -> list[Any]:
     """Nested lists, with as many decimals as can be seen."""
     # In double precision, or the lists would hold the many digits of the nearest single.
-    listed: list[Any] = weights.double().mul(10**DIGITS).round().div(10**DIGITS).tolist()
+    listed: list[Any] = torch.round(weights.double(), decimals=DIGITS).tolist()
     return listed

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,15 +43,27 @@ class Sentence(NamedTuple):
     words: tuple[Word, ...]
 
 
+class _Row(NamedTuple):
+    """A line of a tree: a word (no ``last``), or a token of the words ``first`` to ``last``."""
+
+    where: str
+    first: int
+    last: int | None
+    form: str
+    head: str
+    relation: str
+    space_after: bool
+
+
 def read(path: Path) -> Iterator[Sentence]:
     """The sentences of a file, gzipped or not.
 
     Raises:
         UserError: it cannot be read, or a line is not CoNLL-U; says which.
     """
-    block: list[_Row] = []
+    rows: list[_Row] = []
     with open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(chain(stream, [b""]), 1):
             where = f"{path}:{number}"
             try:
                 text = line.decode().rstrip("\r\n")
@@ -59,25 +72,10 @@ def read(path: Path) -> Iterator[Sentence]:
             if text.startswith("#"):
                 continue
             if text.strip():
-                block += _rows(text, where)
-            elif block:
-                yield _sentence(block)
-                block = []
-    if block:
-        yield _sentence(block)
-
-
-class _Row(NamedTuple):
-    """A line of a tree: a word, or a multi-word token of the words ``first`` to ``last``."""
-
-    where: str
-    first: int
-    last: int
-    is_range: bool
-    form: str
-    head: str
-    relation: str
-    space_after: bool
+                rows += _rows(text, where)
+            elif rows:
+                yield _sentence(rows)
+                rows = []
 
 
 def _refuse(what: str, where: str) -> UserError:
@@ -90,52 +88,42 @@ def _rows(text: str, where: str) -> list[_Row]:
     if len(columns) != COLUMNS:
         raise _refuse(f"{len(columns)} columns between tabs, not {COLUMNS}", where)
     number, form, lemma = columns[0], columns[1].strip(), columns[2]
-    if not (match := re.fullmatch(r"(\d+)(?:([-.])(\d+))?", number)):
+    if not (match := re.fullmatch(r"(\d+)(?:-(\d+)|(\.\d+))?", number)):
         raise _refuse(f"{number!r} is no number of a word", where)
-    first, mark, last = match.groups()
-    if mark == ".":
+    first, last, is_empty_node = match.groups()
+    if is_empty_node:
         return []
     # A lone underscore is a form only if it is its own lemma, too: else it stands for none.
     if not form or (form == "_" and lemma != "_"):
         raise _refuse("the word has no form", where)
     space_after = "SpaceAfter=No" not in columns[9].split("|")
-    place = int(first), int(last or first), mark == "-"
+    place = int(first), int(last) if last else None
     return [_Row(where, *place, form, columns[6], columns[7], space_after)]
 
 
 def _sentence(rows: list[_Row]) -> Sentence:
     """Put the text together, and the words into it."""
-    total = sum(not row.is_range for row in rows)
-    text, words = "", []
-    for token, parts in _tokens(rows):
-        spans = _spans(token.form, [part.form for part in parts], len(text))
-        for part, (start, end) in zip(parts, spans, strict=True):
-            words.append(Word(start, end, _head(part, total), part.relation))
+    total = sum(row.last is None for row in rows)
+    text = ""
+    words: list[Word] = []
+    left = iter(rows)
+    for token in left:
+        if token.first != len(words) + 1:
+            raise _refuse(f"word {token.first} where {len(words) + 1} is due", token.where)
+        parts = [token]
+        if token.last is not None:  # a multi-word token, whose words come after it
+            due = [*range(token.first, token.last + 1)]
+            parts = list(islice(left, len(due)))
+            if not due or [part.first for part in parts if part.last is None] != due:
+                raise _refuse(f"words {token.first} to {token.last} do not follow", token.where)
+        ends = accumulate((len(part.form) for part in parts), initial=len(text))
+        spans = list(pairwise(ends))
+        if "".join(part.form for part in parts).lower() != token.form.lower():
+            spans = [(len(text), len(text) + len(token.form))] * len(parts)
+        for part, span in zip(parts, spans, strict=True):
+            words.append(Word(*span, _head(part, total), part.relation))
         text += token.form + " " * token.space_after
     return Sentence(text.rstrip(), tuple(words))
-
-
-def _tokens(rows: list[_Row]) -> Iterator[tuple[_Row, list[_Row]]]:
-    """The tokens of the text, each with its words: itself, unless it is a multi-word token."""
-    place, due = 0, 1
-    while place < len(rows):
-        token = rows[place]
-        words = rows[place + token.is_range :][: token.last - token.first + 1]
-        if token.first != due:
-            raise _refuse(f"word {token.first} where {due} is due", token.where)
-        numbers = [row.first for row in words if not row.is_range]
-        if not numbers or numbers != list(range(token.first, token.last + 1)):
-            raise _refuse(f"words {token.first} to {token.last} do not follow", token.where)
-        place, due = place + token.is_range + len(words), token.last + 1
-        yield token, words
-
-
-def _spans(token: str, forms: list[str], start: int) -> list[tuple[int, int]]:
-    """The characters of each word of a token that begins at ``start``."""
-    if "".join(forms).lower() != token.lower():
-        return [(start, start + len(token))] * len(forms)
-    ends = [start + len("".join(forms[: i + 1])) for i in range(len(forms))]
-    return list(zip([start, *ends[:-1]], ends, strict=True))
 
 
 def _head(row: _Row, total: int) -> int | None:

@@ -4,6 +4,8 @@
      "sentences": n, "source_tokens": n, "target_tokens": n, "command": ..., commit, versions, ...,
      "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
+     "relevance": {RULE: {"sentences": n, "lost": share or null}, ...},
+     "rank_correlations": {NAME of a measure: {"encoder": x, ...}, ...},
      "offsets": {"offsets": [-3, ..., 3],
                  "encoder": [[[share per offset] per head] per layer], "decoder": ...},
      "rare": {"frequent": 500, "sentences": n, "chance": x, "chance_of_two": x},
@@ -15,7 +17,9 @@
      "examples": [{"source": [tokens], "target": [tokens],
                    "weights": {"encoder": [[H x T x S] per layer], ...}}, ...]}
 
-Where a measure does not apply there is null: in place of a site, or of a head.
+Where a measure does not apply there is null: in place of a site, or of a head.  ``relevance`` among
+the measures is by the paper's rule, and by ours in files without the part ``relevance``.
+``rank_correlations`` are Spearman's with the measure ``loss_increase``; both are there on request.
 """
 
 from __future__ import annotations

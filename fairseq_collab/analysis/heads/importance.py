@@ -1,4 +1,6 @@
-"""Importance of heads by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1).
+"""How much the loss depends on a head: by gradients, and by leaving it out.
+
+Importance by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1):
 
     I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
 
@@ -11,6 +13,9 @@ Two readings of the expectation, of which the released code of the paper has the
 * per sample, as the formula says: ``|.|`` of a sentence's sum over positions, over the number of
   sentences.
 
+The loss that a head saves is measured, too: how much a target token costs more, in nats, when the
+head's output is 0.  What any other measure of heads says of it is a matter of ranks (Spearman).
+
 The model is in evaluation mode: no dropout, as in the released code.
 
 Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's value.
@@ -20,19 +25,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from tqdm import tqdm
 
-from fairseq_collab.analysis.heads.weights import by_site, head_outputs, per_head, trained_alone
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.models.layers import Site
+from fairseq_collab.analysis.heads.weights import Means, ask_for_weights, head_outputs, per_head
+from fairseq_collab.analysis.scores import hooked
+from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.models.layers import SITES, Site
 
 
 class Importance:
-    """Adds up the importance of all heads over batches.
+    """The importance of all heads, over batches.
 
     Args:
         model: an encoder-decoder transformer in eval mode.
@@ -40,34 +48,28 @@ class Importance:
 
     def __init__(self, model: Any):
         self.model = model
-        self.sums: dict[Attention, Tensor] = {}  # (2, H): by token, by sample
-        self.source_tokens = self.target_tokens = self.sentences = 0
+        self._by_token, self._by_sample = Means(), Means()
 
     def add(self, sample: dict[str, Any]) -> None:
         """Count a batch of fairseq's, on the model's device."""
-        derivatives = mask_derivatives(self.model, sample)
-        for attention, derivative in derivatives.items():  # (T, B, H)
-            derivative = derivative.double()
-            both = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)  # (H,) each
-            self.sums[attention] = self.sums.get(attention, 0) + torch.stack(both).cpu()
         net_input, padding = sample["net_input"], self.model.encoder.padding_idx
-        self.source_tokens += int(net_input["src_tokens"].ne(padding).sum())
-        self.target_tokens += int(net_input["prev_output_tokens"].ne(padding).sum())
-        self.sentences += len(net_input["src_tokens"])
+        tokens = {
+            "encoder": net_input["src_tokens"].ne(padding).sum(),
+            "decoder": net_input["prev_output_tokens"].ne(padding).sum(),
+        }
+        for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
+            site, layer, *_ = attention
+            by_token, by_sample = derivative.abs().sum((0, 1)), derivative.sum(0).abs().sum(0)
+            self._by_token.add(site, layer, by_token, tokens.get(site, tokens["decoder"]))
+            self._by_sample.add(site, layer, by_sample, derivative.size(1))
 
     def per_token(self) -> dict[Site, list[list[float]]]:
         """Mean over query positions, in nats: the source's in the encoder, else the target's."""
-        tokens = {"encoder": self.source_tokens}
-        return by_site(
-            {
-                found: sums[0] / tokens.get(found.site, self.target_tokens)
-                for found, sums in self.sums.items()
-            }
-        )
+        return self._by_token.result()
 
     def per_sample(self) -> dict[Site, list[list[float]]]:
         """Mean over sentence pairs, in nats."""
-        return by_site({found: sums[1] / self.sentences for found, sums in self.sums.items()})
+        return self._by_sample.result()
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
@@ -75,17 +77,13 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
 
     It is 0 at padding, which no loss depends on.
     """
-    with (
-        torch.enable_grad(),
-        trained_alone(model, lambda name: False),
-        head_outputs(model) as outputs,
-    ):
+    with torch.enable_grad(), head_outputs(model) as outputs:
         loss = cross_entropy(model, sample)
         # Without cross-attention the encoder has no effect: its gradients are 0.
         heads = list(outputs.values())
         gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)
     return {
-        attention: per_head(output.detach() * gradient, attention.module.num_heads)
+        attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
         for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
     }
 
@@ -100,6 +98,50 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
         ignore_index=model.decoder.padding_idx,
         reduction="sum",
     )
+
+
+def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, list[list[float]]]:
+    """How much the loss of a target token grows without a head, in nats: a pass for each head."""
+    tokens = sum(int(one["target"].ne(model.decoder.padding_idx).sum()) for one in batches)
+
+    def loss() -> float:
+        return sum(float(cross_entropy(model, sample)) for sample in batches) / tokens
+
+    means = Means()
+    with torch.inference_mode(), hooked(model, ask_for_weights):
+        whole = loss()
+        for site, layer, module, _ in tqdm(attentions(model), desc="heads left out", disable=None):
+            found = []
+            for mask in torch.ones(module.num_heads).diag().logical_not():  # all but one head
+                with module.out_proj.register_forward_pre_hook(partial(_masked, mask)):
+                    found.append(loss() - whole)
+            means.add(site, layer, torch.tensor(found).double(), 1)
+    return means.result()
+
+
+def _masked(mask: Tensor, out_proj: Any, args: tuple[Tensor]) -> tuple[Tensor]:
+    """A hook: outputs of heads ``(T, B, H * h_v)`` times ``mask (H)``."""
+    heads = args[0].unflatten(2, (len(mask), -1))
+    return ((heads * mask.to(heads)[:, None]).flatten(2),)
+
+
+def rank_correlations(
+    measure: Mapping[Site, Any], other: Mapping[Site, Any]
+) -> dict[Site, float | None]:
+    """Spearman's correlation over all heads of a site; None without two different numbers."""
+    found: dict[Site, float | None] = {}
+    for site in SITES:
+        both = [[x for layer in one.get(site) or () for x in layer] for one in (measure, other)]
+        usable = all(len({*values}) > 1 and None not in values for values in both)
+        ranks = [_ranks(torch.tensor(values).double()) for values in both] if usable else []
+        found[site] = float(torch.corrcoef(torch.stack(ranks))[0, 1]) if ranks else None
+    return found
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """The place of each number in their order; equal ones share the mean of theirs."""
+    above = (values[:, None] > values).sum(1)
+    return above + ((values[:, None] == values).sum(1) - 1) / 2
 
 
 def normalised(

@@ -18,21 +18,21 @@ sentence, and in short sentences never reach 90 %.  For rare tokens they take se
 frequent token is not among the 500 most frequent ones, and count how often a head points to it; a
 head *points to* the token that has most of its weight, all queries of the sentence together.
 
-Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; sums ``(H, ...)`` for each layer;
-factors ``A (H, d, e)``, ``B (H, d_y, e)``.
+Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; factors ``A (H, d, e)``,
+``B (H, d_y, e)``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads, PerHead
+from fairseq_collab.analysis.heads.weights import AttentionBatch, Means
 from fairseq_collab.analysis.scores import factors
 from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.models.layers import SITES, Site
@@ -44,48 +44,24 @@ SELF_SITES: tuple[Site, ...] = ("encoder", "decoder")
 #: Tokens that are as frequent as these are not rare.
 FREQUENT = 500
 
+#: Sums ``(H, ...)`` over a batch, for one layer of one site, and of how many each is the sum.
+Summed = tuple[Tensor, Tensor]
 
-class Sums:
-    """Sums by head of each layer, and of how much they are sums: for means.
 
-    Args:
-        sites: those that are summed over.
-        shape: of what is summed for each head, in a layer of so many.
-    """
+class Measure(Means):
+    """The mean of what ``of`` finds in the layers of a batch."""
 
     def __init__(
-        self,
-        heads: Heads,
-        sites: Iterable[Site] = SITES,
-        shape: Callable[[int], tuple[int, ...]] = lambda number: (),
+        self, of: Callable[[AttentionBatch, Site, int], Summed], sites: Iterable[Site] = SITES
     ):
-        def zeros(site: Site) -> list[Tensor]:
-            sizes = [(number, *shape(number)) for number in heads[site]]
-            return [torch.zeros(size, dtype=torch.float64) for size in sizes]
+        super().__init__(sites)
+        self._of = of
 
-        self.sums = {site: zeros(site) for site in sites}
-        self.counts = {site: zeros(site) for site in self.sums}
-
-    def add(self, site: Site, layer: int, values: Tensor, count: Tensor) -> None:
-        """Add sums ``(H, ...)``, of so many each: ``count (...)`` or ``(H, ...)``."""
-        self.sums[site][layer] += values.double().cpu()
-        self.counts[site][layer] += count.double().cpu()
-
-    def means(self) -> dict[Site, list[Any]]:
-        """By site and layer, nested lists by head; None where nothing was counted."""
-        return {
-            site: [
-                _listed(total / count) for total, count in zip(sums, self.counts[site], strict=True)
-            ]
-            for site, sums in self.sums.items()
-        }
-
-
-def _listed(values: Tensor) -> Any:
-    """Nested lists of numbers, None in place of NaN."""
-    if values.dim():
-        return [_listed(value) for value in values]
-    return None if values.isnan() else values.item()
+    def see(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
+        for site in self.sites:
+            for layer in range(len(batch.weights.get(site, []))):
+                self.add(site, layer, *self._of(batch, site, layer))
 
 
 def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
@@ -93,34 +69,20 @@ def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
     return batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]
 
 
-class Confidence:
-    """The mean over words of each head's largest weight."""
-
-    def __init__(self, heads: Heads):
-        self._sums = Sums(heads)
-
-    def add(self, batch: AttentionBatch) -> None:
-        """Count a batch."""
-        for site, layers in batch.weights.items():
-            rows = batch.query_words(site)  # (B, T)
-            for layer in range(len(layers)):
-                values = self.of_rows(batch, site, layer)  # (B, H, T)
-                self._sums.add(site, layer, (values * rows[:, None]).sum((0, 2)), rows.sum())
-
-    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
-        """The number that each row of weights has: ``(B, H, T)``."""
-        return word_weights(batch, site, layer).amax(-1)
-
-    def result(self) -> PerHead:
-        """By site, layer and head."""
-        return self._sums.means()
+def over_words(values: Tensor, batch: AttentionBatch, site: Site) -> Summed:
+    """Sums over the queries that are words: ``(B, H, T) -> (H)``."""
+    rows = batch.query_words(site)  # (B, T)
+    return (values * rows[:, None]).sum((0, 2)), rows.sum()
 
 
-class Entropy(Confidence):
-    """The mean over words of the entropy of each head's rows, in nats."""
+def confidence(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """Each head's largest weight: ``(H)``."""
+    return over_words(word_weights(batch, site, layer).amax(-1), batch, site)
 
-    def of_rows(self, batch: AttentionBatch, site: Site, layer: int) -> Tensor:
-        return entropy(batch.weights[site][layer])
+
+def width(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """The entropy of each head's rows, in nats: ``(H)``."""
+    return over_words(entropy(batch.weights[site][layer]), batch, site)
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -128,53 +90,41 @@ def entropy(weights: Tensor) -> Tensor:
     return torch.special.entr(weights).sum(-1)
 
 
-class Positional:
-    """How often a word's largest weight is on the word at each offset, in self-attention."""
-
-    def __init__(self, heads: Heads):
-        self._sums = Sums(heads, SELF_SITES, lambda number: (len(OFFSETS),))
-
-    def add(self, batch: AttentionBatch) -> None:
-        """Count a batch."""
-        for site in SELF_SITES:
-            for layer in range(len(batch.weights.get(site, []))):
-                largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
-                self._sums.add(site, layer, *on_offsets(largest, batch.query_words(site)))
-
-    def offsets(self) -> dict[Site, list[list[list[float | None]]]]:
-        """By site, layer and head: the share for each of :data:`OFFSETS`."""
-        return self._sums.means()
-
-    def result(self) -> PerHead:
-        """The share of the offset that has most."""
-
-        def most(shares: list[float | None]) -> float | None:
-            return max((share for share in shares if share is not None), default=None)
-
-        found = self.offsets()
-        return {site: [list(map(most, layer)) for layer in found[site]] for site in found}
+# ---- positions, in self-attention ----------------------------------------------------------------
 
 
-def on_offsets(largest: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """How many words look at each offset, and how many could: ``(B, H, T) -> (H, 7), (7)``."""
-    positions = torch.arange(words.size(1), device=words.device)
-    found, possible = [], []
-    for offset in OFFSETS:
-        rows = words & shifted(words, offset)  # (B, T)
-        on_it = (largest == positions + offset) & rows[:, None]  # (B, H, T)
-        found.append(on_it.sum((0, 2)))
-        possible.append(rows.sum())
-    return torch.stack(found, 1), torch.stack(possible)
+def positions(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """How many words look at each offset, and how many could: ``(H, 7)`` of ``(7)``."""
+    words = batch.query_words(site)  # (B, T)
+    largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
+    distance = largest - torch.arange(words.size(1), device=words.device)
+    rows = torch.stack([words & shifted(words, offset) for offset in OFFSETS], -1)  # (B, T, 7)
+    looks = distance[..., None] == torch.tensor(OFFSETS, device=words.device)  # (B, H, T, 7)
+    return (looks & rows[:, None]).sum((0, 2)), rows.sum((0, 1))
 
 
 def shifted(words: Tensor, offset: int) -> Tensor:
     """Whether there is a word at ``t + offset``: ``(B, T) -> (B, T)``."""
-    there = torch.zeros_like(words)
-    length = words.size(1)
+    there, length = torch.zeros_like(words), words.size(1)
     start, end = max(0, -offset), min(length, length - offset)
     if start < end:
         there[:, start:end] = words[:, start + offset : end + offset]
     return there
+
+
+def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:
+    """The share of the offset that each head looks at most, from the shares of all offsets."""
+
+    def best(shares: list[float | None]) -> float | None:
+        return max((share for share in shares if share is not None), default=None)
+
+    return {
+        site: None if layers is None else [[best(head) for head in layer] for layer in layers]
+        for site, layers in offsets.items()
+    }
+
+
+# ---- rare tokens ---------------------------------------------------------------------------------
 
 
 class RareTokens:
@@ -188,9 +138,10 @@ class RareTokens:
         frequent: how many symbols are frequent.
     """
 
-    def __init__(self, heads: Heads, dictionary: Dictionary, frequent: int = FREQUENT):
-        self._pointed = {number: Sums(heads, ["encoder"]) for number in (1, 2)}
-        self._chance = dict.fromkeys(self._pointed, 0.0)
+    def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):
+        #: By how many tokens count as the rarest.
+        self.pointed = {number: Means(["encoder"]) for number in (1, 2)}
+        self._chance = dict.fromkeys(self.pointed, 0.0)
         self._counts = torch.tensor(dictionary.count)  # (symbols)
         self._counts[dictionary.unk()] = 0
         in_order = self._counts[dictionary.nspecial :].sort(descending=True).values
@@ -198,14 +149,14 @@ class RareTokens:
         self._limit = in_order[frequent - 1].item() if len(in_order) > frequent else 0
         self.sentences = 0
 
-    def add(self, batch: AttentionBatch) -> None:
+    def see(self, batch: AttentionBatch) -> None:
         """Count a batch."""
-        words = batch.source_words  # (B, S)
-        counts = self._counts.to(words.device)[batch.sample["net_input"]["src_tokens"]]
+        words = batch.key_words("encoder")  # (B, S)
+        counts = self._counts.to(words.device)[batch.source]
         counts = counts.masked_fill(~words, torch.iinfo(counts.dtype).max)
         chosen = counts.amin(1) < self._limit  # (B)
         self.sentences += int(chosen.sum())
-        for number, pointed in self._pointed.items():
+        for number, pointed in self.pointed.items():
             rank = min(number, counts.size(1))
             limit = counts.kthvalue(rank, dim=1, keepdim=True).values  # (B, 1)
             rare = (counts <= limit) & words  # (B, S)
@@ -214,14 +165,6 @@ class RareTokens:
                 key = pointed_to(weights, words)  # (B, H)
                 right = rare.gather(1, key) & chosen[:, None]
                 pointed.add("encoder", layer, right.sum(0), chosen.sum())
-
-    def result(self) -> PerHead:
-        """The share of sentences where it is the rarest."""
-        return self._pointed[1].means()
-
-    def of_two(self) -> PerHead:
-        """The share of sentences where it is one of the two rarest."""
-        return self._pointed[2].means()
 
     def about(self) -> dict[str, Any]:
         """How many sentences there were, and what a head that points anywhere would score."""
@@ -237,32 +180,22 @@ def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
     return received.masked_fill(~words[:, None], -1.0).argmax(-1)
 
 
-class WeightDistance:
-    """The mean Jensen-Shannon distance between the rows of each two heads of a layer."""
+# ---- likeness ------------------------------------------------------------------------------------
 
-    def __init__(self, heads: Heads):
-        self._sums = Sums(heads, shape=lambda number: (number,))
 
-    def add(self, batch: AttentionBatch) -> None:
-        """Count a batch."""
-        for site, layers in batch.weights.items():
-            rows = batch.query_words(site)  # (B, T)
-            for layer, weights in enumerate(layers):
-                # Only what is counted is computed: padding would be most of some batches.
-                chosen = weights.transpose(1, 2)[rows]  # (N, H, S)
-                self._sums.add(site, layer, distances(chosen).sum(0), rows.sum())
-
-    def result(self) -> dict[Site, list[Any]]:
-        """By site and layer, ``H x H`` lists."""
-        return self._sums.means()
+def distance(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """The Jensen-Shannon distance between the rows of each two heads: ``(H, H)``."""
+    rows = batch.query_words(site)  # (B, T)
+    # Only what is counted is computed: padding would be most of some batches.
+    chosen = batch.weights[site][layer].transpose(1, 2)[rows]  # (N, H, S)
+    return distances(chosen).sum(0), rows.sum()
 
 
 def distances(weights: Tensor) -> Tensor:
     """Jensen-Shannon distances of the heads of each row: ``(N, H, S) -> (N, H, H)``."""
     own = entropy(weights)  # (N, H)
-    heads = weights.size(1)
-    found = weights.new_zeros(len(weights), heads, heads)
-    for i in range(heads - 1):  # one head against those after it: the memory of all pairs is much
+    found = weights.new_zeros(*own.shape, own.size(1))
+    for i in range(own.size(1) - 1):  # one head against those after it: all pairs take much memory
         middle = entropy((weights[:, i : i + 1] + weights[:, i + 1 :]) / 2)  # (N, H - i - 1)
         divergence = (middle - (own[:, i : i + 1] + own[:, i + 1 :]) / 2) / math.log(2)
         distance = divergence.clamp(0, 1).sqrt()  # rounding may leave the range
@@ -294,8 +227,3 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
     # Of a map that is zero, nothing is alike.
     scale = (norms[:, None] * norms).clamp_min(torch.finfo(products.dtype).tiny)
     return (products / scale).clamp(-1, 1)
-
-
-def with_all_sites(measured: Mapping[Site, Any]) -> dict[str, Any]:
-    """The same by site, with None for those that a measure does not apply to."""
-    return {site: measured.get(site) for site in SITES}

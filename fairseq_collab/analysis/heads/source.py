@@ -17,50 +17,34 @@ from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 
-#: What is analysed; an encoder-decoder transformer.
-Loaded = Trained
 
-
-def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Loaded:
+def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Trained:
     """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
 
     Raises:
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
             encoder-decoder transformer.
     """
-    loaded = opener.load(checkpoint, data)
-    if fault := _fault(loaded.model):
-        raise UserError(fault, checkpoint, "give a checkpoint of a translation model")
-    loaded.model.to(device)
-    return loaded
-
-
-def _fault(model: Any) -> str | None:
-    """What keeps a model from being analysed."""
-    found = attentions(model)
+    trained = opener.load(checkpoint, data)
+    found, todo = attentions(trained.model), "give a checkpoint of a translation model"
     if not {"encoder", "decoder"} <= {attention.site for attention in found}:
-        return "not an encoder-decoder transformer"
+        raise UserError("not an encoder-decoder transformer", checkpoint, todo)
     for attention in found:
         if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
-            return f"attention of an unknown kind: {type(attention.module).__name__}"
-    return None
+            kind = type(attention.module).__name__
+            raise UserError(f"attention of an unknown kind: {kind}", checkpoint, todo)
+    trained.model.to(device)
+    return trained
 
 
-def batches(loaded: Loaded, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
+def batches(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[Any]:
     """The sentences of a data set in fairseq's batches, on the model's device, with a progress bar.
 
-    Sentences that are longer than the model's positions are left out.
-
-    Args:
-        max_tokens: of a batch, padding included; as in the training unless given.
-
-    Raises:
-        UserError: there is no sentence, or one does not fit into ``max_tokens``.
-        FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
+    Arguments and errors are those of :func:`fairseq_collab.checkpoints.opener.epoch`.
     """
-    samples = opener.epoch(loaded, subset, max_tokens)
+    samples = opener.epoch(trained, subset, max_tokens)
     for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):
-        yield to_device(sample, loaded.device)
+        yield to_device(sample, trained.device)
 
 
 def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:

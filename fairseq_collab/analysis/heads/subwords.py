@@ -13,8 +13,8 @@ multi-word token, are one *unit*: what the model reads does not tell them apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,9 +136,15 @@ def align(sentence: Sentence, segment: Segmenter) -> Tree:
     subwords = segment(text)
     ends = {end for word in words for end in (word.start, word.end)}
     counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
-    owners = _owners(subwords, [(counts[word.start], counts[word.end]) for word in words])
-    unit_of = _merged(owners, len(words))
-    units = [unit_of[shared[0]] for shared in owners]
+    spans = [(counts[word.start], counts[word.end]) for word in words]  # of subwords' characters
+    *starts, _ = accumulate((subword.letters for subword in subwords), initial=0)
+    # A word is of another unit than the one before it if a subword starts between them.
+    between = pairwise([(0, 0), *spans])
+    begins = [any(end <= start <= first for start in starts) for (_, end), (first, _) in between]
+    unit_of = [number - 1 for number in accumulate(begins)]
+    # A subword is of the word of its first character; a mark of a space, of the next one.
+    owners = [next((i for i, (_, end) in enumerate(spans) if start < end), -1) for start in starts]
+    units = [unit_of[owner] for owner in owners]
     pairs = [
         (word.relation, unit_of[i], unit_of[word.head])
         for i, word in enumerate(words)
@@ -147,28 +153,3 @@ def align(sentence: Sentence, segment: Segmenter) -> Tree:
     read = set(units)  # normalisation may leave nothing of a word
     kept = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
     return Tree([subword.symbol for subword in subwords], units, kept, len(pairs) - len(kept))
-
-
-def _owners(subwords: Sequence[Subword], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """For each subword the words that it has characters of.
-
-    ``spans`` are where words begin and end, in characters of the subwords.
-
-    One without any (a mark of a space alone) is of the word that the next character is of.
-    """
-    owners, start = [], 0
-    for _, letters in subwords:
-        end = start + max(letters, 1)
-        shared = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
-        owners.append(shared or [len(spans) - 1])
-        start += letters
-    return owners
-
-
-def _merged(owners: Sequence[Sequence[int]], words: int) -> list[int]:
-    """The unit of each word: words that share a subword are one, with all between them."""
-    joined = [False] * words  # to the word before
-    for shared in owners:
-        for i in range(min(shared) + 1, max(shared) + 1):
-            joined[i] = True
-    return [number - 1 for number in accumulate(not together for together in joined)]

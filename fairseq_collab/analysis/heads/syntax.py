@@ -27,7 +27,7 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from fairseq_collab.analysis.heads.subwords import Tree
-from fairseq_collab.analysis.heads.weights import AttentionBatch, Heads
+from fairseq_collab.analysis.heads.weights import AttentionBatch, Means
 
 #: The paper's relations, by their names in Universal Dependencies.
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -43,11 +43,8 @@ class SyntaxScores:
         relations: such as ``nsubj``, which takes ``nsubj:pass`` in, or ``nsubj:pass`` alone.
     """
 
-    def __init__(self, heads: Heads, relations: Sequence[str] = RELATIONS):
-        self._right = {
-            place: [torch.zeros(number, dtype=torch.int64) for number in heads["encoder"]]
-            for place in product(relations, DIRECTIONS)
-        }
+    def __init__(self, relations: Sequence[str] = RELATIONS):
+        self._right = {place: Means(["encoder"]) for place in product(relations, DIRECTIONS)}
         self._offsets: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def add(self, batch: AttentionBatch, trees: Sequence[Tree]) -> None:
@@ -55,26 +52,21 @@ class SyntaxScores:
         pairs = {place: list(_pairs(trees, *place)) for place in self._right}
         for place, found in pairs.items():
             self._offsets[place].update(end - start for _, start, end in found)
-        members = membership(trees, batch.source_padding)  # (B, S, U)
+        members = membership(trees, batch.source)  # (B, S, U)
         for layer, weights in enumerate(batch.weights["encoder"]):
             largest = word_attention(weights, members).argmax(-1)  # (B, H, U)
             for place, found in pairs.items():
-                if found:
-                    self._right[place][layer] += right_heads(largest, found).cpu()
+                self._right[place].add("encoder", layer, right_heads(largest, found), len(found))
 
     def result(self) -> dict[str, dict[str, Any]]:
         """By relation and direction: how many pairs, the baseline, and accuracies by head."""
         found: dict[str, dict[str, Any]] = defaultdict(dict)
-        for (relation, direction), layers in self._right.items():
+        for (relation, direction), right in self._right.items():
             offsets = self._offsets[relation, direction]
-            pairs = offsets.total()
             found[relation][direction] = {
-                "pairs": pairs,
+                "pairs": offsets.total(),
                 "baseline": baseline(offsets),
-                "encoder": [
-                    (right.double() / pairs).tolist() if pairs else [None] * len(right)
-                    for right in layers
-                ],
+                "encoder": right.result()["encoder"],
             }
         return dict(found)
 
@@ -95,13 +87,13 @@ def baseline(offsets: Mapping[int, int]) -> dict[str, Any]:
     return {"offset": best, "accuracy": offsets[best] / sum(offsets.values())}
 
 
-def membership(trees: Sequence[Tree], padding: Tensor) -> Tensor:
+def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:
     """Which subword is of which word: ``(B, S, U)`` of 0 and 1; the end of sentence is of none."""
     units = max(max(tree.units) for tree in trees) + 1
-    members = torch.zeros(*padding.shape, units)
+    members = torch.zeros(*tokens.shape, units)
     for number, tree in enumerate(trees):
         members[number, torch.arange(len(tree.units)), tree.units] = 1
-    return members.to(padding.device)
+    return members.to(tokens.device)
 
 
 def word_attention(weights: Tensor, members: Tensor) -> Tensor:
@@ -118,7 +110,8 @@ def word_attention(weights: Tensor, members: Tensor) -> Tensor:
 
 def right_heads(largest: Tensor, pairs: Sequence[Pair]) -> Tensor:
     """For how many pairs each head looks at the right word: ``(B, H, U) -> (H)``."""
-    sentence, start, end = torch.tensor(pairs, device=largest.device).unbind(1)  # (P) each
+    indices = torch.tensor(pairs, dtype=torch.long, device=largest.device)
+    sentence, start, end = indices.view(-1, 3).unbind(1)  # (P) each
     return (largest[sentence, :, start] == end[:, None]).sum(0)
 
 

@@ -19,22 +19,54 @@ self-attention a row is a word if it reads one, in cross-attention if it predict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.analysis.scores import hooked
+from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.models.layers import SITES, Site
 
 #: How many heads each layer has, by site.
 Heads = Mapping[Site, Sequence[int]]
-#: A number for each head of each layer; None where there was nothing to count.
-PerHead = dict[Site, list[list[float | None]]]
+
+
+class Means:
+    """Means over batches, for each head of each layer.
+
+    Args:
+        sites: those that are measured.
+    """
+
+    def __init__(self, sites: Iterable[Site] = SITES):
+        self.sites = tuple(sites)
+        self._sums: dict[tuple[Site, int], list[Tensor]] = {}
+
+    def add(self, site: Site, layer: int, values: Tensor, count: Tensor | int) -> None:
+        """Add sums ``(H, ...)`` of a layer, of so many each: ``count (...)`` or ``(H, ...)``."""
+        given = [torch.as_tensor(x).double().cpu() for x in (values, count)]
+        before = self._sums.get((site, layer))
+        both = zip(before, given, strict=True) if before else ()
+        self._sums[site, layer] = [old + new for old, new in both] or given
+
+    def result(self) -> dict[Site, Any]:
+        """By site and layer, nested lists by head; None for other sites, and of nothing counted."""
+        found: dict[Site, Any] = {site: [] if site in self.sites else None for site in SITES}
+        for site, layer in sorted(self._sums):
+            total, count = self._sums[site, layer]
+            found[site].append(_listed(total / count))
+        return found
+
+
+def _listed(values: Tensor) -> Any:
+    """Nested lists of numbers, None in place of NaN."""
+    if values.dim():
+        return [_listed(value) for value in values]
+    return None if values.isnan() else values.item()
 
 
 @dataclass(frozen=True)
@@ -45,33 +77,32 @@ class AttentionBatch:
         sample: fairseq's batch.
         weights: by site, one ``(B, H, T, S)`` a layer; the encoder's alone if the batch has no
             target.
-        source_padding: ``(B, S)``, true at padding.
-        target_padding: ``(B, T)``, likewise; ``(B, 0)`` if there is no target.
-        eos: the symbol of the end of sentence.
+        pad, eos: the symbols of padding and of the end of sentence.
     """
 
     sample: dict[str, Any]
     weights: dict[Site, list[Tensor]]
-    source_padding: Tensor
-    target_padding: Tensor
+    pad: int
     eos: int
 
     @property
-    def source_words(self) -> Tensor:
-        """``(B, S)``: the tokens of the source that are words."""
-        return ~self.source_padding & self.sample["net_input"]["src_tokens"].ne(self.eos)
+    def source(self) -> Tensor:
+        """The tokens of the source: ``(B, S)``."""
+        found: Tensor = self.sample["net_input"]["src_tokens"]
+        return found
+
+    def words(self, tokens: Tensor) -> Tensor:
+        """Which tokens are words: ``(B, T) -> (B, T)``."""
+        return tokens.ne(self.pad) & tokens.ne(self.eos)
 
     def key_words(self, site: Site) -> Tensor:
         """Which keys are words: ``(B, S)``.  Those of the decoder are what it reads."""
-        if site != "decoder":
-            return self.source_words
-        return ~self.target_padding & self.sample["net_input"]["prev_output_tokens"].ne(self.eos)
+        reads = site == "decoder"
+        return self.words(self.sample["net_input"]["prev_output_tokens"] if reads else self.source)
 
     def query_words(self, site: Site) -> Tensor:
         """Which queries are words: ``(B, T)``."""
-        if site == "cross":
-            return ~self.target_padding & self.sample["target"].ne(self.eos)
-        return self.key_words(site)
+        return self.words(self.sample["target"]) if site == "cross" else self.key_words(site)
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
@@ -81,40 +112,33 @@ def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
         model: an encoder-decoder transformer in eval mode.
         sample: fairseq's batch, on the model's device.
     """
-    net_input = sample["net_input"]
-    dictionary = model.encoder.dictionary
-    source = net_input["src_tokens"]
-    previous = net_input.get("prev_output_tokens", source[:, :0])
-    with torch.inference_mode(), shown_weights(model) as weights:
+    net_input, symbols = sample["net_input"], model.encoder.dictionary
+    with torch.inference_mode(), shown_weights(model) as seen:
         if "prev_output_tokens" in net_input:
             model(**net_input)
         else:
-            model.encoder(source, net_input["src_lengths"])
-    pad = dictionary.pad()
-    return AttentionBatch(sample, weights, source.eq(pad), previous.eq(pad), dictionary.eos())
+            model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+    weights: dict[Site, list[Tensor]] = {}
+    for attention in sorted(seen, key=lambda attention: attention.layer):
+        weights.setdefault(attention.site, []).append(seen[attention])
+    return AttentionBatch(sample, weights, symbols.pad(), symbols.eos())
 
 
 @contextmanager
-def shown_weights(model: nn.Module) -> Iterator[dict[Site, list[Tensor]]]:
+def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """While it lasts, a forward pass fills the dictionary with weights ``(B, H, T, S)``.
 
     Gradients flow through them if they are on.
     """
-    seen: dict[Site, list[Tensor]] = {}
+    seen: dict[Attention, Tensor] = {}
 
-    def keep(attention: Attention, output: tuple[Tensor, Tensor]) -> None:
-        layers = seen.setdefault(attention.site, [])
-        if attention.layer == 0:
-            layers.clear()  # of an earlier pass
-        layers.append(output[1].transpose(0, 1))  # (H, B, T, S) -> (B, H, T, S)
+    def hook(attention: Attention) -> Any:
+        def after(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
+            seen[attention] = output[1].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
 
-    with ExitStack() as hooks:
-        for found in attentions(model):
-            hooks.enter_context(_ask_for_weights(found))
-            hook = found.module.register_forward_hook(
-                lambda module, args, output, found=found: keep(found, output)
-            )
-            hooks.enter_context(hook)
+        return attention.module.register_forward_hook(after)
+
+    with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
 
 
@@ -126,22 +150,17 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """
     seen: dict[Attention, Tensor] = {}
 
-    def keep(attention: Attention, output: Tensor) -> None:
-        if not output.requires_grad:
-            output.requires_grad_()
-        seen[attention] = output
+    def hook(attention: Attention) -> Any:
+        def before(module: Any, args: tuple[Tensor]) -> None:
+            seen[attention] = args[0] if args[0].requires_grad else args[0].requires_grad_()
 
-    with ExitStack() as hooks:
-        for found in attentions(model):
-            hooks.enter_context(_ask_for_weights(found))
-            hook = found.module.out_proj.register_forward_pre_hook(
-                lambda module, args, found=found: keep(found, args[0])
-            )
-            hooks.enter_context(hook)
+        return attention.module.out_proj.register_forward_pre_hook(before)
+
+    with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
 
 
-def _ask_for_weights(attention: Attention) -> RemovableHandle:
+def ask_for_weights(attention: Attention) -> Any:
     """From now on an attention returns the weights of all its heads, however it is called.
 
     To return them it must compute them: no fused kernel, and ``out_proj`` is called.
@@ -153,33 +172,9 @@ def _ask_for_weights(attention: Attention) -> RemovableHandle:
         wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
         return args, {**kwargs, **wanted}
 
-    handle: RemovableHandle = attention.module.register_forward_pre_hook(ask, with_kwargs=True)
-    return handle
-
-
-@contextmanager
-def trained_alone(model: nn.Module, which: Callable[[str], bool]) -> Iterator[list[nn.Parameter]]:
-    """While it lasts, only parameters whose name is one of ``which`` have gradients; gives them."""
-    before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    chosen = [parameter for name, parameter in model.named_parameters() if which(name)]
-    model.requires_grad_(False)
-    for parameter in chosen:
-        parameter.requires_grad_()
-    try:
-        yield chosen
-    finally:
-        for parameter, required in before:
-            parameter.requires_grad_(required)
+    return attention.module.register_forward_pre_hook(ask, with_kwargs=True)
 
 
 def per_head(x: Tensor, num_heads: int) -> Tensor:
     """The sum over each head's neurons: ``(T, B, H * h_v) -> (T, B, H)``."""
     return x.unflatten(2, (num_heads, -1)).sum(-1)
-
-
-def by_site(values: Mapping[Attention, Tensor]) -> dict[Site, list[list[float]]]:
-    """Numbers of all heads, ``(H,)`` for each attention, by site and layer."""
-    ordered = sorted(values, key=lambda attention: attention.layer)
-    return {
-        site: [values[found].tolist() for found in ordered if found.site == site] for site in SITES
-    }

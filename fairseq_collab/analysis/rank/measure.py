@@ -17,30 +17,29 @@ are attention weights out of its reach (Bhojanapalli et al. 2020, arXiv 2002.070
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from fairseq_collab.analysis.heads.source import Loaded
 from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES, Site
 
 #: In place of the number of a head.
 ALL_HEADS = "all"
-#: Site, layer, head, kind and weights of a row.
-Place = tuple[Site, int, str, str, str]
 
 
-def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
+def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     """The model's inputs for ``number`` sentences, evenly spread over ``subset``, one a batch.
 
     Those that are longer than the model's positions are left out.
@@ -49,11 +48,11 @@ def sentences(loaded: Loaded, subset: str, number: int) -> list[dict[str, Any]]:
         UserError: no sentence is short enough.
         FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
     """
-    dataset, chosen = opener.spread(loaded, subset, number)
+    dataset, chosen = opener.spread(trained, subset, number)
     return [dataset.collater([dataset[i]])["net_input"] for i in chosen]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """What is measured of one head of one layer (or of all its heads), and for which lengths.
 
@@ -75,12 +74,12 @@ class Row:
     layer: int
     head: str
     kind: str
-    weights: str
-    length_from: int | None
-    length_to: int | None
-    length: float | None
-    sentences: int | None
-    longer: int | None
+    weights: str = "trained"
+    length_from: int | None = None
+    length_to: int | None = None
+    length: float | None = None
+    sentences: int | None = None
+    longer: int | None = None
     rows: float
     columns: float
     bound: float
@@ -94,16 +93,16 @@ class Row:
 
 
 def measure(
-    loaded: Loaded, inputs: list[dict[str, Any]], bin_width: int, tolerance: float | None
+    trained: Trained, inputs: list[dict[str, Any]], bin_width: int, tolerance: float | None
 ) -> list[Row]:
     """Rows of all kinds, from the weights and from running the model on ``inputs``.
 
     The model is made one of double precision: rounding would pass for rank.
     """
-    model = loaded.model.double()
+    model = trained.model.double()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        untrained = loaded.task.build_model(loaded.cfg.model).double().eval()
+        untrained = trained.task.build_model(trained.cfg.model).double().eval()
     rows = weight_rows(model, tolerance) + weight_rows(untrained, tolerance, "untrained")
     found = LogitRows(model, bin_width, tolerance)
     for net_input in tqdm(inputs, desc="sentences", disable=None, leave=False):
@@ -111,50 +110,28 @@ def measure(
     return rows + found.rows()
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """Singular values of one matrix, its shape, and how many columns its factors have.
-
-    Centred rows are orthogonal to ``(1, ..., 1)``, which is worth one column of the shape.
-    """
-
-    values: Tensor
-    shape: tuple[int, int]
-    width: int
-    centred: bool = False
-
-    @property
-    def bound(self) -> int:
-        rows, columns = self.shape
-        return min(rows, columns - self.centred, self.width)
-
-    def rank(self, tolerance: float | None) -> int:
-        """Numerical rank.  Where large terms cancel, what rounding leaves may exceed the tolerance,
-        but no rank exceeds the bound."""
-        found = spectra.numerical_rank(self.values, self.shape, tolerance)
-        return min(int(found), self.bound)
-
-
 def weight_rows(model: Any, tolerance: float | None = None, weights: str = "trained") -> list[Row]:
     """Rows of the kinds ``map``, ``sum``, ``stacked_queries`` and ``stacked_keys``.
 
     The singular values of random matrices fall off, too: compare with those of an untrained model.
     """
-    rows = []
     with torch.inference_mode():
-        for site, layer, module, _ in attentions(model):
-            a, b = (factor[:, :-1] for factor in factors(module))  # biases apart
-            for head, kind, spectrum in _weight_spectra(module, a, b):
-                rows.append(_row((site, layer, head, kind, weights), [spectrum], tolerance))
-    return rows
+        return [
+            Row(site=site, layer=layer, head=head, kind=kind, weights=weights, **_means([matrix]))
+            for site, layer, module, _ in attentions(model)
+            for head, kind, matrix in _weight_matrices(module, tolerance)
+        ]
 
 
-def _weight_spectra(module: Any, a: Tensor, b: Tensor) -> Iterator[tuple[str, str, Spectrum]]:
-    """Head, kind and spectrum of each matrix that ``A (H, d, e)`` and ``B (H, d_y, e)`` make."""
+def _weight_matrices(
+    module: Any, tolerance: float | None
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Head, kind and numbers of each matrix that an attention's factors make."""
+    a, b = (factor[:, :-1] for factor in factors(module))  # biases apart: (H, d, e), (H, d_y, e)
     heads, d, d_y = len(a), a.size(1), b.size(1)
     widths = spectra.used_width(a, b).tolist()
     for head, s in enumerate(spectra.map_spectrum(a, b)):
-        yield str(head), "map", Spectrum(s, (d, d_y), widths[head])
+        yield str(head), "map", _numbers(s, (d, d_y), min(d, d_y, widths[head]), tolerance)
     # Columns of all heads' queries and of all heads' keys; those that heads share count once.
     once = int((a.any(1) & b.any(1)).any(0).sum())
     one_query = isinstance(module, CollaborativeAttention)  # A_i = Wq^T diag(m_i)
@@ -165,7 +142,7 @@ def _weight_spectra(module: Any, a: Tensor, b: Tensor) -> Iterator[tuple[str, st
         ("stacked_queries", spectra.stacked_spectrum(b, a), (d, heads * d_y), queries),
         ("stacked_keys", spectra.stacked_spectrum(a, b), (heads * d, d_y), keys),
     ):
-        yield ALL_HEADS, kind, Spectrum(s, shape, width)
+        yield ALL_HEADS, kind, _numbers(s, shape, min(*shape, width), tolerance)
 
 
 class LogitRows:
@@ -180,7 +157,8 @@ class LogitRows:
         self.model = model
         self.bin_width = bin_width
         self.tolerance = tolerance
-        self._found: dict[tuple[Place, int], list[Spectrum]] = defaultdict(list)
+        # By site, layer, head, kind and number of the bin, in the order of the rows.
+        self._found: dict[tuple[int, int, int, str, int], list[dict[str, Any]]] = defaultdict(list)
         with torch.inference_mode():
             self._widths: dict[Attention, list[int]] = {
                 attention: spectra.used_width(*factors(attention.module)).tolist()
@@ -193,61 +171,62 @@ class LogitRows:
             self.model(**net_input)
 
     def _see(self, attention: Attention, logits: Tensor) -> None:
-        """Keep the spectra of ``logits (1, H, T, S)``, without and with centring."""
-        shape = (logits.size(2), logits.size(3))
-        seen = {"logits": logits[0], "logits_centred": spectra.centre_rows(logits[0])}
-        for kind, matrices in seen.items():
+        """Keep the numbers of ``logits (1, H, T, S)``, without and with centring."""
+        rows, columns = logits.shape[2:]
+        length, site = min(rows, columns), SITES.index(attention.site)
+        # Centred rows are orthogonal to (1, ..., 1), which is worth one column of the shape.
+        for kind, matrices, free in (
+            ("logits", logits[0], columns),
+            ("logits_centred", spectra.centre_rows(logits[0]), columns - 1),
+        ):
             values = torch.linalg.svdvals(matrices)  # (H, min(T, S))
             for head, width in enumerate(self._widths[attention]):
-                place = (attention.site, attention.layer, str(head), kind, "trained")
-                spectrum = Spectrum(values[head], shape, width, centred=kind != "logits")
-                self._found[place, (min(shape) - 1) // self.bin_width].append(spectrum)
+                bound = min(rows, free, width)
+                found = _numbers(values[head], (rows, columns), bound, self.tolerance)
+                found |= {"length": length, "longer": length > width}
+                place = site, attention.layer, head, kind, (length - 1) // self.bin_width
+                self._found[place].append(found)
 
     def rows(self) -> list[Row]:
         """One row a site, layer, head, kind and bin of lengths, in this order."""
-
-        def order(key: tuple[Place, int]) -> tuple[Any, ...]:
-            (site, layer, head, kind, _), number = key
-            return SITES.index(site), layer, int(head), kind, number
-
-        rows = []
-        for place, number in sorted(self._found, key=order):
-            lengths = number * self.bin_width + 1, (number + 1) * self.bin_width
-            rows.append(_row(place, self._found[place, number], self.tolerance, lengths))
-        return rows
-
-
-def _row(
-    place: Place,
-    found: list[Spectrum],
-    tolerance: float | None,
-    lengths: tuple[int, int] | None = None,
-) -> Row:
-    """Means over matrices of the same kind."""
-    longest = max(len(one.values) for one in found)
-    s = torch.stack([pad(one.values, (0, longest - len(one.values))) for one in found])  # (N, r)
-    norms = torch.linalg.vector_norm(s, dim=-1)  # (N)
-    unit = s / norms.clamp_min(torch.finfo(s.dtype).tiny)[:, None]
-    dims90, dims95, dims99 = (_mean(spectra.energy_rank(s, n / 100)) for n in (90, 95, 99))
-    return Row(
-        *place,
-        length_from=lengths[0] if lengths else None,
-        length_to=lengths[1] if lengths else None,
-        length=_mean([min(one.shape) for one in found]) if lengths else None,
-        sentences=len(found) if lengths else None,
-        longer=sum(min(one.shape) > one.width for one in found) if lengths else None,
-        rows=_mean([one.shape[0] for one in found]),
-        columns=_mean([one.shape[1] for one in found]),
-        bound=_mean([one.bound for one in found]),
-        rank=_mean([one.rank(tolerance) for one in found]),
-        effective_rank=_mean(spectra.effective_rank(s)),
-        dims90=dims90,
-        dims95=dims95,
-        dims99=dims99,
-        norm=_mean(norms),
-        spectrum=tuple(unit.square().mean(0).sqrt().tolist()),
-    )
+        return [
+            Row(
+                site=SITES[site],
+                layer=layer,
+                head=str(head),
+                kind=kind,
+                length_from=number * self.bin_width + 1,
+                length_to=(number + 1) * self.bin_width,
+                sentences=len(found),
+                **{**_means(found), "longer": sum(one["longer"] for one in found)},
+            )
+            for (site, layer, head, kind, number), found in sorted(self._found.items())
+        ]
 
 
-def _mean(values: Tensor | list[int]) -> float:
-    return torch.as_tensor(values).double().mean().item()
+def _numbers(
+    s: Tensor, shape: tuple[int, int], bound: int, tolerance: float | None
+) -> dict[str, Any]:
+    """What a row says of one matrix with these singular values.
+
+    Where large terms cancel, what rounding leaves may exceed the tolerance, but no rank exceeds the
+    bound.
+    """
+    norm = torch.linalg.vector_norm(s)
+    return {
+        "rows": shape[0],
+        "columns": shape[1],
+        "bound": bound,
+        "rank": min(int(spectra.numerical_rank(s, shape, tolerance)), bound),
+        "effective_rank": float(spectra.effective_rank(s)),
+        **{f"dims{n}": int(spectra.energy_rank(s, n / 100)) for n in (90, 95, 99)},
+        "norm": float(norm),
+        "spectrum": s / norm.clamp_min(torch.finfo(s.dtype).tiny),
+    }
+
+
+def _means(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Over matrices of the same kind; of spectra the root of the mean square."""
+    means = {name: fmean(one[name] for one in found) for name in found[0] if name != "spectrum"}
+    padded = pad_sequence([one["spectrum"] for one in found])  # (r, N)
+    return {**means, "spectrum": tuple(padded.square().mean(1).sqrt().tolist())}

@@ -49,11 +49,27 @@ def report(content: Content) -> str:
         shown=shown,
         roles=sites_in(content.get("roles")),
         measures=list(shown.measured(content)),
+        positional=list(_positional(content)),
         positions=_positions(content.get("offsets") or {}),
         syntax=list(_relations(content)),
         similarity={kind: found for kind, part in similarity if (found := sites_in(part))},
         attention=_attention(content.get("examples") or []),
     )
+
+
+def _positional(content: Content) -> Iterator[tuple[str, str, Number, Number]]:
+    """Of each positional head its name, the role, the share of its position, and confidence."""
+    measures = content.get("measures") or {}
+    of_sites = [sites_in(measures.get(name)) for name in ("positional", "confidence")]
+    for site, layers in sites_in(content.get("roles")).items():
+        for layer, heads in enumerate(layers):
+            for head, roles in enumerate(heads):
+                for role in roles:
+                    if shown.kind_of(role) == "positional":
+                        share, sure = (
+                            one[site][layer][head] if site in one else None for one in of_sites
+                        )
+                        yield f"{SITE_NAMES[site]}, {layer}.{head}", role, share, sure
 
 
 def _positions(offsets: Content) -> dict[str, Any] | None:

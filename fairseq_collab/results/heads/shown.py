@@ -54,6 +54,9 @@ MEASURES = {
     "rare_of_two": About("Rare-token score, one of the two rarest", bounded=True),
     "entropy": About("Entropy"),
     "relevance": About("Relevance"),
+    "relevance_ours": About("Relevance, our rule"),
+    "relevance_released": About("Relevance, the released code's rule", bounded=True),
+    "loss_increase": About("Loss without the head", spec=DIGITS),
     "importance_token_normalised": About(
         "Gradient importance, per token, normalised", bounded=True
     ),
