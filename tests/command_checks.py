@@ -255,9 +255,11 @@ def check_recipe(words: Words, variables: frozenset[str]) -> None:
         raise Wrong(f"{name} reads no {', '.join(sorted(unknown))}")
     if 'pytest "$@"' in code or re.search(r'pytest .*"\$@"', code):
         return  # what follows is pytest's
-    if "--" in arguments:  # what follows is fairseq-train's
+    if "--" in arguments:  # what follows is overrides of Hydra
         arguments = arguments[: arguments.index("--")]
-    if stages := re.search(r"^all_stages (\w+)", code, re.M):  # variants and pairs are its module's
+    if stages := re.search(
+        r"^all_stages \w+ (\w+)", code, re.M
+    ):  # variants and pairs are its module's
         module = f"data_prep.{stages[1]}"
         at = [i for i, word in enumerate(arguments) if word in ("--variant", "--pair")]
         chosen = [word for i in at for word in arguments[i : i + 2]]

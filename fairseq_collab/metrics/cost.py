@@ -23,9 +23,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from fairseq import models
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import build_model
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import nn
@@ -123,7 +123,7 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     target = source if joined else placeholder(sizes[1])
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     try:
-        return build_model(cfg.model, task)
+        return models.build_model(cfg.model, task)  # looked up late: fairseq_compat wraps it
     except UserError as error:
         error.where = error.where or path
         raise

@@ -65,7 +65,7 @@ def test_it_votes_prunes_and_ends_with_tables(commands: list[Command]) -> None:
     assert [table[1] for table in tables] == ["/out/trained", "/out/tuned"]
     assert all(options(table)["--columns"].startswith("rouge.R1,") for table in tables)
     assert [command for command in commands if command[0] not in ("sweep", "table")] == [
-        ["vote", grouped, "/data", "--cpu", "--output", votes],
+        ["vote", grouped, "/data", "--cpu", "--election", "cosine", "--output", votes],
         ["prune", grouped, "--votes", votes, "--output", "/out/pruned/voted-7.pt"],
         ["prune", ordinary, *chance.split()],
     ]

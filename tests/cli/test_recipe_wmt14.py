@@ -151,7 +151,7 @@ def test_dry_run_tells_what_the_data_stages_do() -> None:
     run = partial(subprocess.run, capture_output=True, text=True, env=environment())
     told = run(command).stdout
     assert "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz (657,632,379" in told
-    assert "wmt14/dev.tgz (no hash published: locked at the first download)" in told
+    assert "wmt14/dev.tgz (MD5 88ba3fc60b2278d59277122e1c7dd6e7)" in told
     assert "test-full/newstest2014-deen-ref.de.sgm -> newstest2014.de.sgm" in told
     assert '"valid": "newstest2013", "clean": {"ratio": 1.5, "shortest": 1, "longest": 250}' in told
     assert "#   fairseq-preprocess --source-lang en --target-lang de --trainpref" in told

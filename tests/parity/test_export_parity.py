@@ -95,7 +95,7 @@ def test_an_attention_becomes_fairseqs(case: str) -> None:
 
 
 def test_gates_go_into_the_output_projection() -> None:
-    gated = randomised(GatedAttention(D, H, encoder_decoder_attention=True))
+    gated = randomised(GatedAttention(D, H, encoder_decoder_attention=True, gate_evaluation="mean"))
     assert len(set(gated.gates().tolist())) == H  # neither all open nor all closed
     check_same(gated)
 

@@ -34,6 +34,7 @@ plugin = plugin or settings["user_dir"] in arguments or "--config-name" in argum
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(os.path.join(folder, "plugin" if plugin else "fairseq"))
 request = {"command": command, "folder": os.getcwd(), "environment": dict(os.environ)}
+request["deaf_to_ctrl_c"] = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 content = json.dumps(request).encode() + b"\n"
 sent = socket.send_fds(connection, [content], [0, 1, 2])
 connection.sendall(content[sent:])

@@ -115,6 +115,8 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    deaf = request["deaf_to_ctrl_c"]  # the server may be, if it was started in the background
+    signal.signal(signal.SIGINT, signal.SIG_IGN if deaf else signal.default_int_handler)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
