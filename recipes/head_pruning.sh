@@ -18,7 +18,7 @@
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
-# alone with the decoder frozen. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
+# alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
 # tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
 # 6 heads kept against BLEU: a table of each of these folders (OUT/tables).
 #
@@ -71,6 +71,13 @@ echo "== 2 gates"
 from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
 gates() {   # FOLDER PENALTIES OVERRIDES...
     sweep "gated_heads_$DATASET" "gated/$1" "$from" criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
+    local run
+    for run in "$OUT/gated/$1"/*; do   # scored once more, with gates that are not rounded
+        [ -e "$run/score.json" ] || continue
+        fairseq-collab score "$run/average.pt" --data "$data" "${cpu[@]}" \
+            --run "$OUT/gated/$1-mean/$(basename "$run")" --set gate_evaluation=mean \
+            --set "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\"" || note $?
+    done
 }
 encoder_penalties=${PENALTIES#0,}
 gates all "$PENALTIES"
@@ -116,7 +123,7 @@ echo "== 5 from scratch"
 shaped grouped_heads scratch optimization.max_epoch="$epochs"
 
 echo "== 6 heads kept against BLEU"
-for folder in "$baseline" "$OUT"/{gated/all,gated/encoder,tuned,scratch}; do
+for folder in "$baseline" "$OUT"/{gated/{all,encoder}{,-mean},tuned,scratch}; do
     fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
 done

@@ -22,11 +22,12 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
@@ -142,12 +143,15 @@ def check_test_set(run: Run) -> str:
 
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
-    task, generation, subwords = config.task, config.generation, config.common_eval.post_process
+    task, generation, common = config.task, config.generation, config.common_eval
+    changed = common.model_overrides  # as text: "{}" for none
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
         *("--beam", generation.beam, "--lenpen", generation.lenpen),
-        *(["--remove-bpe", subwords] if subwords else []),
+        *(["--remove-bpe", common.post_process] if common.post_process else []),
+        *(["--model-overrides", changed] if changed != "{}" else []),
+        *other_than_usual(generation),
     ]
     log = fairseq("generate", run, config, lock, run.generation, words)
     return {
@@ -156,6 +160,17 @@ def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> 
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
     }
+
+
+def other_than_usual(generation: Mapping[str, Any]) -> list[Any]:
+    """Options of ``fairseq-generate`` that have not fairseq's defaults; beam and lenpen apart."""
+    found: list[Any] = []
+    for option in fields(GenerationConfig):
+        value = generation.get(option.name, option.default)
+        if option.name not in ("_name", "beam", "lenpen") and value not in (option.default, None):
+            name = f"--{option.name.replace('_', '-')}"
+            found += [name] if value is True else [name, value]
+    return found
 
 
 def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[str, Any]) -> Facts:

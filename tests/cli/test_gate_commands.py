@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from cli.conftest import SHORT, SIZES
-from commands import USER_DIR, succeed, train_log
+from commands import USER_DIR, succeed, train_log, warm_children
 
 from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.commands import score as command_score
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_gates import LOGGED
+from fairseq_collab.runs.fairseq_output import read_hypotheses
 from fairseq_compat import checkpoints
 
 SHARED = "--share-all-embeddings"
@@ -108,3 +111,27 @@ def test_heads_with_gates_vote(data: Path, closing: tuple[Path, str], tmp_path: 
     command = [str(closing[0]), str(data), "--groups=2", "--cpu", f"--output={votes}"]
     assert command_vote.main(command) == 0
     assert len(json.loads(votes.read_text())["votes"]["encoder"][0]) == 2
+
+
+def test_gates_are_rounded_unless_a_score_says_otherwise(
+    closing: tuple[Path, str], data: Path, tmp_path: Path
+) -> None:
+    """Both models are one file; three of four gates are below one half."""
+    corpus = shutil.copytree(data, tmp_path / "copy")
+    shutil.copytree(data.parent / "text", corpus / "raw")
+    state = checkpoints.read(closing[0])
+    theta = state["model"]["encoder.layers.0.self_attn.theta"]
+    theta.copy_(torch.tensor([2.0, -0.5, -0.5, -0.5]) / 10_000)
+    checkpoint = tmp_path / "between.pt"
+    checkpoints.save(state, checkpoint)
+    mean = ["--set", "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\""]
+    short = ["--set", "generation.max_len_b=5", "--set", "generation.max_len_a=0"]
+    found = []
+    for name, more in (("rounded", []), ("mean", mean)):
+        command = [str(checkpoint), "--data", str(corpus), "--run", str(tmp_path / name), "--cpu"]
+        with warm_children():
+            assert command_score.main([*command, *short, *more]) == 0
+        found.append(read_hypotheses(tmp_path / name / "generation.txt", "H"))
+    assert max(len(line.split()) for line in found[0]) == 5
+    scores = [(tmp_path / name / "generation.txt").read_text() for name in ("rounded", "mean")]
+    assert scores[0] != scores[1]

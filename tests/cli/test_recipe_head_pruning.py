@@ -104,6 +104,15 @@ def test_gates_start_from_ordinary_heads(recorded: Pruning) -> None:
                 assert config.model[option] == ordinary.model[option]
 
 
+def test_every_finished_run_is_scored_with_gates_as_they_are_too(recorded: Pruning) -> None:
+    scored = [command for command in recorded.commands if command[0] == "score"]
+    assert len(scored) == len(SHAPES) - 1
+    for command in scored:
+        checkpoint, run = Path(command[1]), Path(options(command)["--run"])
+        assert run == Path(f"{checkpoint.parents[1]}-mean") / checkpoint.parent.name
+        assert "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\"" in command
+
+
 def test_every_finished_run_is_pruned(recorded: Pruning) -> None:
     pruned = {}
     for name, *rest in recorded.commands:
@@ -156,7 +165,8 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
 
 def test_it_ends_with_tables(recorded: Pruning) -> None:
     tables = [command for command in recorded.commands if command[0] == "table"]
-    assert tables == recorded.commands[-5:]
-    folders = ["trained", "gated/all", "gated/encoder", "tuned", "scratch"]
+    assert tables == recorded.commands[-7:]
+    gated = ["gated/all", "gated/all-mean", "gated/encoder", "gated/encoder-mean"]
+    folders = ["trained", *gated, "tuned", "scratch"]
     assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
     assert all("heads_by_site" in options(table)["--columns"] for table in tables)

@@ -11,6 +11,8 @@ import pytest
 
 from fairseq_compat import doctor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def versions(monkeypatch):

@@ -25,6 +25,8 @@ from transformers import MarianMTModel
 from collab_common import main as fairseq_collab_main
 from fairseq_compat import checkpoints
 
+pytestmark = pytest.mark.slow
+
 STORED = REPOSITORY / "tests" / "stored"
 OLDER = STORED / "older"
 EXPORTED = STORED / "exported"

@@ -27,6 +27,8 @@ from data_prep.corpus_recipe import fetch_archives
 from data_prep.fetch import LOCK_FILE
 from data_prep.iwslt14 import corpus, main
 
+pytestmark = pytest.mark.slow
+
 MODULE = "iwslt14"
 
 

@@ -17,7 +17,10 @@ from text_tools import error_line, run, write_corpus
 from collab_common.errors import UserError
 from data_prep import measure, measure_memory
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux' /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux' /proc"),
+]
 PAIRS = 40
 
 

@@ -17,6 +17,8 @@ from data_prep import wikitext2
 from data_prep.fetch import Published
 from data_prep.wikitext2 import fetch_text, find_texts, halves, make
 
+pytestmark = pytest.mark.slow
+
 SPLITS = ("train", "valid", "test")
 
 

@@ -18,7 +18,7 @@ NAMED = {
     "command": r"```bash|`fairseq-collab ",
     "commit": r"(?i)\b(commits?|-dirty\b)[^.]*\b[0-9a-f]{7,40}\b|\| commit +\|",
     "seed": r"(?i)\bseeds? *(\||\d)|\b(one|two) seeds?\b",
-    "hardware": r"AMD EPYC",
+    "hardware": r"AMD EPYC|Intel Xeon",
     "date": r"\b20\d\d-\d\d-\d\d\b",
 }
 SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
