@@ -144,7 +144,7 @@ def check_test_set(run: Run) -> str:
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
     task, generation, common = config.task, config.generation, config.common_eval
-    changed = common.model_overrides  # as text: "{}" for none
+    changed = common.get("model_overrides", "{}")  # as text
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
