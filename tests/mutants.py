@@ -96,7 +96,7 @@ MUTANTS = [
     Mutant(
         "formula of the fork (scale)",
         SCORES,
-        'scored_size if scale == "key" else embed_dim / num_heads',
+        'scored_size if scale == "key" else embed_dim / max(num_heads, 1)',
         "scored_size",
         (PARITY, "-k", "fork"),
     ),
