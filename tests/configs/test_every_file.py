@@ -59,6 +59,7 @@ def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_p
     params = sweep_of(config)
     assert bool(params) == config.startswith("experiment/")
     values = {"model.encoder_attention_heads": 2, "model.key_dim": 8, "model.head_size": 8}
+    values["model.decoder_attention_heads"] = 4
     values["common.seed"] = 1
     fixed = [f"{key}={value}" for key, value in values.items() if key in params]
     assert params.keys() <= {*values, "model", "~criterion.label_smoothing"}
