@@ -13,6 +13,7 @@ import toy_language_models
 from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
+from fairseq_collab.analysis.heads import source
 from fairseq_collab.checkpoints.prune import curve
 from fairseq_collab.checkpoints.prune.choices import without_least
 from fairseq_collab.checkpoints.prune.curve import (
@@ -22,7 +23,7 @@ from fairseq_collab.checkpoints.prune.curve import (
     heads_in,
     sites_of,
 )
-from fairseq_collab.checkpoints.prune.surgery import Kept
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
 from fairseq_collab.commands.prune_curve import check_some_go
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
@@ -75,6 +76,14 @@ def test_a_further_step_starts_from_what_is_left() -> None:
 
 
 # ---- models --------------------------------------------------------------------------------------
+
+
+def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: Kept = {"encoder": [[0], [1]], "decoder": [[0], [0, 1]], "cross": [[2], []]}
+    smaller = pruned(trained("transformer"), kept)
+    monkeypatch.setattr(source.opener, "load", lambda *_: smaller)
+    with pytest.raises(UserError, match="attention cross 1 has no heads left to be analysed; give"):
+        source.load(Path("pruned.pt"), Path("data"))
 
 
 def test_heads_that_are_left_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

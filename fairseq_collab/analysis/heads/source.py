@@ -23,7 +23,7 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
 
     Raises:
         UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
-            encoder-decoder transformer.
+            encoder-decoder transformer, or a layer has lost all of its heads.
     """
     trained = opener.load(checkpoint, data)
     found, todo = attentions(trained.model), "give a checkpoint of a translation model"
@@ -33,6 +33,9 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
         if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
             kind = type(attention.module).__name__
             raise UserError(f"attention of an unknown kind: {kind}", checkpoint, todo)
+        if not attention.module.num_heads:
+            what = f"attention {attention} has no heads left to be analysed"
+            raise UserError(what, checkpoint, "give the model that was pruned")
     trained.model.to(device)
     return trained
 
