@@ -66,7 +66,7 @@ def tiny(config: str, data: Path, *overrides: str, sweep: bool = False) -> list[
     """``config``, made small, on the corpus in ``data``; run N of a sweep in folder N."""
     folders = ["hydra.sweep.dir=.", "hydra.sweep.subdir=${hydra:job.num}", "hydra.run.dir=."]
     small = TINY_LANGUAGE_MODEL if config in LANGUAGE_MODELS else TINY
-    if "adaptive_input: true" not in (CONFIGS / f"{config}.yaml").read_text():
+    if "_name: cross_entropy" in (CONFIGS / f"{config}.yaml").read_text():  # of the whole softmax
         small = tuple(option for option in small if "adaptive" not in option)
     return command(config, f"task.data={data}", *small, *folders, *overrides, sweep=sweep)
 
