@@ -271,7 +271,11 @@ train() {
         former_training "configs/data/$1.yaml"
         return
     fi
-    [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/$run"
+    local stale=("$out/runs/$run")
+    case $method in   # what is pruned and fine-tuned is of the run that goes
+        grouped_pruned | gated) stale+=("$out/runs/model-$run" "$out/pruned/$run".{pt,votes.json}) ;;
+    esac
+    [ "${#force[@]}" -eq 0 ] || call rm -rf "${stale[@]}"
     [ "$method" != gated ] || run_of "$1" "model=choice(vanilla)"
     run_of "$1" "${chosen[@]}"
 }

@@ -144,13 +144,11 @@ def check_test_set(run: Run) -> str:
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
     task, generation, common = config.task, config.generation, config.common_eval
-    changed = common.get("model_overrides", "{}")  # as text
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
         *("--beam", generation.beam, "--lenpen", generation.lenpen),
         *(["--remove-bpe", common.post_process] if common.post_process else []),
-        *(["--model-overrides", changed] if changed != "{}" else []),
         *other_than_usual(generation),
     ]
     log = fairseq("generate", run, config, lock, run.generation, words)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from fairseq_collab.runs.fairseq_output import last_line
@@ -30,6 +30,7 @@ def fairseq(
         UserError: it failed; with the last line that it wrote.
     """
     tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
+    changed = OmegaConf.select(config, "common_eval.model_overrides", default="{}")  # as text
     command = [
         *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
         *("--user-dir", config.common.user_dir, *words),
@@ -37,6 +38,7 @@ def fairseq(
         *("--num-workers", config.dataset.num_workers),
         *(["--cpu"] * bool(config.common.cpu)),
         *(["--fp16"] * bool(config.common.fp16)),
+        *(["--model-overrides", changed] if changed != "{}" else []),
     ]
     partial = output.with_name(f"{output.name}.part")
     with partial.open("w") as file:

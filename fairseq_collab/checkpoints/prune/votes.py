@@ -6,9 +6,9 @@ batch to batch: k-means starts from the groups that the model was trained with, 
 is numbered as they are.  A model without groups takes those of the first batch.  With several
 features, as in algorithm 1, the heads are compared by one after the other, and all votes count.
 
-The whole model is frozen and in evaluation mode, padding is not looked at, and nothing is drawn by
-chance: the same checkpoint and data give the same votes.  ``fairseq-collab vote`` writes them, and
-``fairseq-collab prune`` reads them:
+The whole model is frozen and in evaluation mode, padding is not looked at, and where chance elects
+its seed is fixed: the same checkpoint and data give the same votes.  ``fairseq-collab vote`` writes
+them, and ``fairseq-collab prune`` reads them:
 
     {"version": 1, "checkpoint": ..., "data": ..., "subset": ..., "feature": "value,output",
      "election": "cosine", "count": "votes", "rule": "group", "batches": 400,
