@@ -55,7 +55,7 @@ def factors(module: Any) -> tuple[Tensor, Tensor]:
     """``A (H, d + 1, e)`` and ``B (H, d_y + 1, e)``, biases in the last rows."""
     project_query, project_key, _ = projections(module)
     a = matrix_of(project_query, module.embed_dim, module.k_proj.weight)
-    b = matrix_of(project_key, module.k_proj.weight.size(1), module.k_proj.weight)
+    b = matrix_of(project_key, module.kdim, module.k_proj.weight)
     return a, b.expand(len(a), -1, -1)
 
 

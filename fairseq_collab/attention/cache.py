@@ -28,10 +28,14 @@ class Context(NamedTuple):
 
 
 class Cache:
-    """Keys and values of one attention, and the mask of those that no later step adds to."""
+    """Keys and values of one attention, and the mask of those that no later step adds to.
+
+    Where one tensor is both (a memory), it is kept once.
+    """
 
     def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None = None):
-        self.keys, self.values, self.mask = Slots(keys), Slots(values), mask
+        self.keys, self.mask = Slots(keys), mask
+        self.values = self.keys if values is keys else Slots(values)
 
     def context(self, mask: Tensor | None) -> Context:
         """All keys and values so far, without a copy."""
@@ -40,12 +44,14 @@ class Cache:
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Add the keys and values of more steps."""
         self.keys.append(keys)
-        self.values.append(values)
+        if self.values is not self.keys:
+            self.values.append(values)
 
     def select(self, sentences: Tensor) -> None:
         """Make sentence ``i`` what sentence ``sentences[i]`` is now."""
         self.keys.select(sentences)
-        self.values.select(sentences)
+        if self.values is not self.keys:
+            self.values.select(sentences)
         if self.mask is not None:
             self.mask = self.mask.index_select(0, sentences)
 

@@ -27,6 +27,7 @@ from torch.nn.utils import skip_init
 
 from fairseq_collab.attention.beams import beam_history
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState
+from fairseq_collab.attention.memory import Maps
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
@@ -82,6 +83,7 @@ class HeadAttention(nn.Module):
 
     num_heads: int
     v_head_size: int
+    k_proj: nn.Linear
     out_proj: nn.Linear
     signature: Tensor
     #: False where every forward pass has to show its attention weights.
@@ -117,15 +119,42 @@ class HeadAttention(nn.Module):
         """Values: ``(S, B, d_y) -> (B, G, S, h_v)``."""
         raise NotImplementedError
 
+    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys of ``y`` and values of ``z``, for variants where both have a part in common."""
+        return self.project_key(y), self.project_value(z)
+
+    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
+        """What :meth:`maps` make keys of ``y`` and values of ``z`` of: ``(B, 1, S, r)``."""
+        raise NotImplementedError
+
+    def maps(self, decoding: bool, static_kv: bool) -> Maps | None:
+        """Linear maps that make keys and values of a memory, or None where there are such anyway.
+
+        With maps the memory is attended to, and cached, in their place.
+
+        Args:
+            decoding: keys and values are kept for later steps.
+            static_kv: they are the encoder's.
+        """
+        return None
+
     def describe(self) -> Signature:
         """What no tensor shape shows, to be compared when weights are loaded."""
         raise NotImplementedError
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        """Numbers that the cache keeps for one token of one sentence: ``(keys, values)``."""
+        """Numbers that the cache keeps for one token of one sentence: ``(keys, values)``.
+
+        A memory of both counts once, as keys.
+        """
         raise NotImplementedError
 
     # ---- what all variants share -----------------------------------------------------------------
+
+    @property
+    def kdim(self) -> int:
+        """The size ``d_y`` of the input of keys, as fairseq calls it."""
+        return self.k_proj.in_features
 
     @property
     def head_dim(self) -> int:
@@ -170,8 +199,13 @@ class HeadAttention(nn.Module):
         """
         if not self.num_heads:
             return torch.zeros_like(query) + self.out_proj.bias, None
-        context = self._context(query, key, value, key_padding_mask, incremental_state, static_kv)
+        maps = self.maps(incremental_state is not None, static_kv)
+        context = self._context(
+            query, key, value, key_padding_mask, incremental_state, static_kv, maps is not None
+        )
         q = self.project_query(query)  # (B, H, T, e)
+        if maps is not None:
+            q = maps.of_memory(q)  # (B, H, T, r)
         if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):
             heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
             weights = None
@@ -179,10 +213,13 @@ class HeadAttention(nn.Module):
             scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
             if before_softmax:
                 values = for_each_head(context.values, self.num_heads)
+                values = values if maps is None else maps.of_values(values)
                 return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
+        if maps is not None:
+            heads = maps.of_values(heads)  # of (B, H, T, r)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if weights is None or not (need_weights or need_head_weights):
             return output, None
@@ -213,8 +250,9 @@ class HeadAttention(nn.Module):
         padding: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
+        to_memory: bool,
     ) -> Context:
-        """What the query ``(T, B, d)`` attends to."""
+        """What the query ``(T, B, d)`` attends to: keys and values, or the memory as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
             return cache.context(cache.mask)
@@ -223,7 +261,10 @@ class HeadAttention(nn.Module):
             raise ValueError("no key was given, and none is cached from an earlier step")
         if value is None or self.self_attention or self.encoder_decoder_attention:
             value = source
-        k, v = self.project_key(source), self.project_value(value)
+        if to_memory:
+            k = v = self.project_memory(source, value)
+        else:
+            k, v = self.project_both(source, value)
         mask = over_keys(padding)
         if incremental_state is None:
             return Context(k, v, mask)
@@ -262,11 +303,15 @@ class HeadAttention(nn.Module):
         return incremental_state
 
     def cache_bytes(self, incremental_state: IncrementalState) -> dict[str, int]:
-        """Bytes that this module's keys and values take in ``incremental_state``."""
+        """Bytes that this module's keys and values take in ``incremental_state``.
+
+        A memory of both counts once, under ``keys``.
+        """
         cache = self._cache(incremental_state)
         if cache is None:
             return {"keys": 0, "values": 0}
-        return {"keys": cache.keys.filled.nbytes, "values": cache.values.filled.nbytes}
+        values = 0 if cache.values is cache.keys else cache.values.filled.nbytes
+        return {"keys": cache.keys.filled.nbytes, "values": values}
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

@@ -95,6 +95,26 @@ def collaborative_library(
     return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
 
 
+def latent(
+    x: Tensor,
+    y: Tensor,
+    weights: dict[str, Tensor],
+    num_heads: int,
+    scale: float,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Keys and values from one latent (DeepSeek-V2, arXiv 2405.04434, equations 9 to 11).
+
+    ``c = y C^T + bc``, ``head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T)(c Uv_i^T)``.
+    """
+    c = _linear(y, weights, "latent_proj")  # (S, r)
+    q = _linear(x, weights, "q_proj").chunk(num_heads, dim=-1)  # H x (T, h_qk)
+    k = _linear(c, weights, "k_proj").chunk(num_heads, dim=-1)  # H x (S, h_qk)
+    v = _linear(c, weights, "v_proj").chunk(num_heads, dim=-1)  # H x (S, h_v)
+    heads = [attend(scale * q[i] @ k[i].T, v[i], mask) for i in range(num_heads)]
+    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
+
+
 def _linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
     output = x @ weights[f"{name}.weight"].T
     bias = weights.get(f"{name}.bias")

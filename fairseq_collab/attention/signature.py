@@ -17,7 +17,7 @@ from torch import Tensor
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
 #: What the second number is called.
-KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated, 5 grouped query)"
+KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated, 5 grouped query, 6 latent)"
 
 S = TypeVar("S", bound="Signature")
 

@@ -29,8 +29,8 @@ def _heads_in(site: str, default: str) -> Any:
 
 
 @dataclass
-class ConcatenatedOptions(FairseqDataclass):
-    """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
+class HeadSizeOptions(FairseqDataclass):
+    """How many heads there are, and how large: options of all variants whose heads may be so."""
 
     head_size: Optional[int] = field(
         default=None,
@@ -70,6 +70,12 @@ class ConcatenatedOptions(FairseqDataclass):
             "arXiv 2006.16362's translation code)"
         },
     )
+
+
+@dataclass
+class ConcatenatedOptions(HeadSizeOptions):
+    """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
+
     key_init: str = field(
         default="constant",
         metadata={
@@ -97,6 +103,18 @@ def head_options(
 ) -> tuple[int, dict[str, Any]]:
     """How many heads there are, and further arguments of :class:`ConcatenatedAttention`.
 
+    Raises:
+        ValueError: an option's value makes no sense.
+    """
+    heads, sizes = head_sizes(cfg, site, layer, num_heads)
+    return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
+
+
+def head_sizes(
+    cfg: TransformerConfig, site: Site, layer: int, num_heads: int
+) -> tuple[int, dict[str, Any]]:
+    """How many heads there are, their sizes and scale, by :class:`HeadSizeOptions`.
+
     Args:
         num_heads: how many there are unless ``--heads-in-SITE`` is given.
 
@@ -109,8 +127,6 @@ def head_options(
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
         "scale": cfg.attention_scale,
-        "key_init": cfg.key_init,
-        "value_init": cfg.value_init,
     }
 
 

@@ -8,6 +8,7 @@ headsize_n      x              x                  x
 grouped_heads   x              x
 gated_heads     x
 grouped_query   x              x                  x
+latent          x              x                  x
 =============== ============== ================== =================
 """
 
@@ -19,6 +20,7 @@ from fairseq_collab.models import (
     gated,
     grouped_query,
     head_groups,
+    latent,
 )
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
@@ -46,7 +48,8 @@ GATED = Variant(
 GROUPED_QUERY = Variant(
     "grouped_query", grouped_query.attention, grouped_query.GroupedQueryOptions, _ALL
 )
+LATENT = Variant("latent", latent.attention, latent.LatentOptions, _ALL)
 
-VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY)
+VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT)
 for variant in VARIANTS:
     register(variant)

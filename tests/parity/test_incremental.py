@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
+from fairseq_collab.attention.latent import LatentAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -17,6 +18,7 @@ TOLERANCE = 1e-10
 VARIANTS = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
     "collaborative": lambda **o: CollaborativeAttention(D, H, 5, **o),
+    "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
     "content": lambda **o: CollaborativeAttention(D, H, 5, bias="content", **o),
 }
 

@@ -51,7 +51,7 @@ def test_the_same_options_load() -> None:
         (
             {"collaborative_sites": "encoder,decoder"},
             "decoder.layers.0.encoder_attn: kind (1 concatenated, 2 collaborative, 3 grouped, "
-            "4 gated, 5 grouped query) is 2 in it, 1 here",
+            "4 gated, 5 grouped query, 6 latent) is 2 in it, 1 here",
         ),
         (
             {"encoder_ffn_embed_dim": 32},
@@ -118,7 +118,7 @@ def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> 
 
 
 def test_collaborative_weights_are_no_concatenated_ones() -> None:
-    kinds = r"kind \(1 concatenated, 2 collaborative, .* 5 grouped query\) is 2 in it, 1"
+    kinds = r"kind \(1 concatenated, 2 collaborative, .* 6 latent\) is 2 in it, 1"
     with pytest.raises(UserError, match=kinds):
         load(ours(), toy.model("transformer_headsize_n", key_dim=8))
 

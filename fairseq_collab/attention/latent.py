@@ -1,0 +1,169 @@
+"""Keys and values of all heads from one latent vector a token (DeepSeek-V2, arXiv 2405.04434).
+
+    c = y C^T + bc,      head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T) (c Uv_i^T)
+
+This is section 2.1.2, equations 9 to 11, "low-rank key-value joint compression", with full queries
+and without the rotary part: positions here are in the inputs.  Unlike in the paper's models there is no
+normalisation of the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is ordinary attention.  (A
+bias of ``Uk_i`` the softmax would not see, one of ``Uv_i`` is part of the output's.)
+
+Shapes:
+    d  model size    H  heads    r  latent size    h_qk, h_v  head sizes
+    C  (r, d_y)      Wq_i  (h_qk, d)      Uk_i  (h_qk, r)      Uv_i  (h_v, r)
+
+**Two forms of the same function.**  *Expanded* makes keys and values of the latents and attends as
+ever; *absorbed* takes ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
+the latents themselves (:mod:`fairseq_collab.attention.memory`).  Decoding is absorbed: it caches
+``r`` numbers a token, and does not make keys and values of the whole past at every step.  Training
+takes what costs less.  For as many queries as keys the projections of both forms have the same
+multiply-adds; scores and outputs of a head have ``h_qk + h_v`` for a query and a key if expanded,
+``2 r`` if absorbed.  So it is expanded unless the latent is smaller than a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_collab.attention.checks import check_positive, even_head_size
+from fairseq_collab.attention.concatenated import ConcatenatedAttention
+from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
+from fairseq_collab.attention.init import init_output, init_projection
+from fairseq_collab.attention.memory import Maps
+from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.signature import Signature, chosen, labelled
+
+
+@dataclass(frozen=True)
+class LatentSignature(Signature):
+    kind = 6
+
+    heads: int
+    latent_dim: int = labelled("latent dimension")
+    qk_head_size: int = labelled("query/key head size")
+    v_head_size: int = labelled("value head size")
+    scale: str = chosen("scale", SCALES)
+
+
+class LatentAttention(HeadAttention):
+    """``H`` heads whose keys and values all come from one latent of size ``r``.
+
+    Args:
+        num_heads: ``H``, at least 1.
+        latent_dim: ``r``.
+        qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
+        v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
+        kdim, vdim: size of the input of keys and values, if not ``d``: the same for both.
+        scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
+
+    Raises:
+        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, an unknown scale,
+            or keys and values have inputs of different sizes.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        latent_dim: int,
+        *,
+        qk_head_size: int | None = None,
+        v_head_size: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        scale: str = "key",
+        **options: Any,
+    ):
+        super().__init__(embed_dim, **options)
+        check_positive(num_heads=num_heads, latent_dim=latent_dim)
+        if (kdim or embed_dim) != (vdim or embed_dim):
+            raise ValueError(
+                f"keys and values come from one latent: their inputs cannot have sizes {kdim} and "
+                f"{vdim}"
+            )
+        if qk_head_size is None:
+            qk_head_size = even_head_size(embed_dim, num_heads)
+        if v_head_size is None:
+            v_head_size = even_head_size(embed_dim, num_heads)
+        check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
+        self.num_heads, self.latent_dim = num_heads, latent_dim
+        self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
+        self.scale = scale
+        self.scaling = scaling(scale, embed_dim, num_heads, qk_head_size)
+        kdim = kdim or embed_dim
+        self.latent_proj = linear(kdim, latent_dim)
+        self.k_proj = linear(latent_dim, num_heads * qk_head_size, bias=False)
+        self.v_proj = linear(latent_dim, num_heads * v_head_size, bias=False)
+        self.q_proj = linear(embed_dim, num_heads * qk_head_size)
+        self.out_proj = linear(num_heads * v_head_size, embed_dim)
+        init_projection(self.latent_proj, same_dims=False)
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            init_projection(projection, same_dims=kdim == embed_dim)
+        init_output(self.out_proj)
+        self.register_signature()
+
+    @property
+    def kdim(self) -> int:
+        return self.latent_proj.in_features
+
+    def project_query(self, x: Tensor) -> Tensor:
+        return split_heads(self.q_proj(x) * self.scaling, self.num_heads)  # (B, H, T, h_qk)
+
+    def project_key(self, y: Tensor) -> Tensor:
+        return split_heads(self.k_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_qk)
+
+    def project_value(self, y: Tensor) -> Tensor:
+        return split_heads(self.v_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_v)
+
+    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        latent = self._latent(y, z)
+        k, v = self.k_proj(latent), self.v_proj(latent)
+        return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
+
+    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
+        return self._latent(y, z).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
+
+    def _latent(self, y: Tensor, z: Tensor) -> Tensor:
+        """``(S, B, d_y) -> (S, B, r)``."""
+        if z is not y:
+            raise ValueError("keys and values come from one latent: give the same input for both")
+        return self.latent_proj(y)
+
+    def maps(self, decoding: bool, static_kv: bool) -> Maps | None:
+        if not decoding and self.qk_head_size + self.v_head_size <= 2 * self.latent_dim:
+            return None
+        heads = (self.num_heads, -1)
+        return Maps(self.k_proj.weight.unflatten(0, heads), self.v_proj.weight.unflatten(0, heads))
+
+    def describe(self) -> LatentSignature:
+        return LatentSignature(
+            self.num_heads, self.latent_dim, self.qk_head_size, self.v_head_size, self.scale
+        )
+
+    def cached_floats_per_token(self) -> tuple[int, int]:
+        return self.latent_dim, 0
+
+    @torch.no_grad()
+    def concatenated(self) -> ConcatenatedAttention:
+        """The same function with keys and values of its own for each head."""
+        whole = ConcatenatedAttention(
+            self.embed_dim,
+            self.num_heads,
+            qk_head_size=self.qk_head_size,
+            v_head_size=self.v_head_size,
+            kdim=self.kdim,
+            vdim=self.kdim,
+            scale=self.scale,
+            self_attention=self.self_attention,
+            encoder_decoder_attention=self.encoder_decoder_attention,
+        ).to(self.out_proj.weight)
+        state = self.state_dict() | {"signature": whole.signature}
+        latent, bias = state.pop("latent_proj.weight"), state.pop("latent_proj.bias")
+        for name in ("k_proj", "v_proj"):
+            up = state[f"{name}.weight"]
+            state |= {f"{name}.weight": up @ latent, f"{name}.bias": up @ bias}
+        whole.load_state_dict(state)
+        return whole
