@@ -33,3 +33,12 @@ def even_head_size(embed_dim: int, num_heads: int) -> int:
             "change one of them, or give the head sizes"
         )
     return embed_dim // num_heads
+
+
+def check_shared_evenly(num_heads: int, groups: int, what: str) -> None:
+    """Raise ValueError if ``num_heads`` do not share ``groups`` of ``what`` evenly."""
+    if num_heads % groups:
+        raise ValueError(
+            f"{num_heads} heads do not share {groups} {what} evenly: give a number that divides "
+            "the heads"
+        )

@@ -9,6 +9,10 @@ i's own ``d/H`` dimensions and zero elsewhere.
 Shapes: ``Wq, Wk (K, d)`` for any ``K >= 1`` (the paper's D~k), mixing ``M (H, K)`` with rows
 ``m_i``, ``Wv_i (d/H, d)``, ``Wo (d, d)``.
 
+The paper's heads have values of their own, ``d`` numbers a token in a cache.  With ``value_heads``
+G < H, head i has those of group ``i G // H`` in their place, ``G d/H`` numbers, as in grouped-query
+attention (Ainslie et al. 2023, arXiv 2305.13245, section 2.2).
+
 The mixing multiplies the *query*.  So there is one key ``(B, 1, S, K)`` for all heads, and the
 cache of a decoder holds ``K`` numbers a token; the same product with mixed keys would cache
 ``H K``.
@@ -24,11 +28,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.checks import check_choice, check_positive, even_head_size
+from fairseq_collab.attention.checks import (
+    check_choice,
+    check_positive,
+    check_shared_evenly,
+    even_head_size,
+)
 from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 from fairseq_collab.attention.init import INITS, init_output, init_projection
 from fairseq_collab.attention.scores import SCALES, scaling
-from fairseq_collab.attention.signature import Signature, chosen, labelled
+from fairseq_collab.attention.signature import Signature, added, chosen, labelled
 
 #: Biases: in both projections (the authors' fork), per-head content vectors (their library), none.
 BIASES = ("projection", "content", "none")
@@ -45,6 +54,7 @@ class CollaborativeSignature(Signature):
     v_head_size: int = labelled("value head size")
     scale: str = chosen("scale", SCALES)
     bias: str = chosen("bias", BIASES)
+    value_heads: int = added("value heads", same_as="heads")
 
 
 class CollaborativeAttention(HeadAttention):
@@ -53,6 +63,7 @@ class CollaborativeAttention(HeadAttention):
     Args:
         num_heads: ``H``; must divide ``d``, since values are per head and of size ``d/H``.
         key_dim: ``K``, the shared key dimension.
+        value_heads: ``G``, which divides ``H``; ``H`` unless given.
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
         mixing_init: ``xavier`` (the authors' fork), ``block`` (starts as concatenated heads of size
             ``K/H``), ``normal`` (their library), ``ones``.
@@ -62,8 +73,8 @@ class CollaborativeAttention(HeadAttention):
         value_init: ``constant``, or ``fork`` for gain 1/sqrt(2) at ``K = d`` only, and else 1.
 
     Raises:
-        ValueError: a size is not positive, ``d/H`` is not whole, ``block`` mixing with ``K < H``,
-            or an unknown choice.
+        ValueError: a size is not positive, ``d/H`` or ``H/G`` is not whole, ``block`` mixing with
+            ``K < H``, or an unknown choice.
     """
 
     def __init__(
@@ -72,6 +83,7 @@ class CollaborativeAttention(HeadAttention):
         num_heads: int,
         key_dim: int,
         *,
+        value_heads: int | None = None,
         kdim: int | None = None,
         vdim: int | None = None,
         mixing_init: str = "xavier",
@@ -88,11 +100,14 @@ class CollaborativeAttention(HeadAttention):
             self_attention=self_attention,
             encoder_decoder_attention=encoder_decoder_attention,
         )
-        check_positive(num_heads=num_heads, key_dim=key_dim)
+        value_heads = num_heads if value_heads is None else value_heads
+        check_positive(num_heads=num_heads, key_dim=key_dim, value_heads=value_heads)
+        check_shared_evenly(num_heads, value_heads, "value heads")
         check_choice("attention bias", bias, BIASES)
         check_choice("value init", value_init, INITS)
         self.num_heads = num_heads
         self.key_dim = key_dim
+        self.value_heads = value_heads
         self.v_head_size = even_head_size(embed_dim, num_heads)
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
@@ -100,7 +115,7 @@ class CollaborativeAttention(HeadAttention):
         kdim, vdim = kdim or embed_dim, vdim or embed_dim
         # In fairseq's order, so that one seed gives both the same weights.
         self.k_proj = linear(kdim, key_dim, bias == "projection")
-        self.v_proj = linear(vdim, embed_dim)
+        self.v_proj = linear(vdim, value_heads * self.v_head_size)
         self.q_proj = linear(embed_dim, key_dim, bias == "projection")
         self.out_proj = linear(embed_dim, embed_dim)
         self.mixing = nn.Parameter(torch.empty(num_heads, key_dim))
@@ -132,16 +147,21 @@ class CollaborativeAttention(HeadAttention):
         return k.transpose(0, 1).unsqueeze(1)  # (B, 1, S, K), or K + H
 
     def project_value(self, y: Tensor) -> Tensor:
-        return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, d/H)
+        return split_heads(self.v_proj(y), self.value_heads)  # (B, G, S, d/H)
 
     def describe(self) -> CollaborativeSignature:
         return CollaborativeSignature(
-            self.num_heads, self.key_dim, self.v_head_size, self.scale, self.bias
+            self.num_heads,
+            self.key_dim,
+            self.v_head_size,
+            self.scale,
+            self.bias,
+            self.value_heads,
         )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         content = self.num_heads if self.bias == "content" else 0
-        return self.key_dim + content, self.embed_dim
+        return self.key_dim + content, self.value_heads * self.v_head_size
 
 
 def init_mixing(mixing: Tensor, how: str) -> None:

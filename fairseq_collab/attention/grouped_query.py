@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_positive, even_head_size
+from fairseq_collab.attention.checks import check_positive, check_shared_evenly, even_head_size
 from fairseq_collab.attention.concatenated import ConcatenatedAttention
 from fairseq_collab.attention.heads import HeadAttention, linear, split_heads
 from fairseq_collab.attention.init import init_output, init_projection
@@ -57,11 +57,7 @@ class GroupedQueryAttention(HeadAttention):
     ):
         super().__init__(embed_dim, **options)
         check_positive(num_heads=num_heads, key_value_heads=key_value_heads)
-        if num_heads % key_value_heads:
-            raise ValueError(
-                f"{num_heads} heads do not share {key_value_heads} key/value heads evenly: "
-                "give a number that divides the heads"
-            )
+        check_shared_evenly(num_heads, key_value_heads, "key/value heads")
         self.num_heads, self.key_value_heads = num_heads, key_value_heads
         self.v_head_size = even_head_size(embed_dim, num_heads)
         # In fairseq's order, so that G = H starts from the same weights.

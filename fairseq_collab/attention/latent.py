@@ -3,9 +3,9 @@
     c = y C^T + bc,      head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T) (c Uv_i^T)
 
 This is section 2.1.2, equations 9 to 11, "low-rank key-value joint compression", with full queries
-and without the rotary part: positions here are in the inputs.  Unlike in the paper's models there is no
-normalisation of the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is ordinary attention.  (A
-bias of ``Uk_i`` the softmax would not see, one of ``Uv_i`` is part of the output's.)
+and without the rotary part: positions here are in the inputs.  Unlike the paper's models it does
+not normalise the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is ordinary attention.  (A bias
+of ``Uk_i`` the softmax would not see, one of ``Uv_i`` is part of the output's.)
 
 Shapes:
     d  model size    H  heads    r  latent size    h_qk, h_v  head sizes

@@ -33,6 +33,11 @@ def chosen(label: str, choices: tuple[str, ...]) -> Any:
     return field(metadata={"label": f"{label} ({numbered})", "choices": choices})
 
 
+def added(label: str, same_as: str) -> Any:
+    """A last field that older checkpoints lack: kept only where it differs from ``same_as``."""
+    return field(metadata={"label": label, "same_as": same_as})
+
+
 @dataclass(frozen=True)
 class Signature:
     """Base of all signatures: a variant adds fields, which are integers, or :func:`chosen`."""
@@ -41,10 +46,9 @@ class Signature:
     kind: ClassVar[int]
 
     def numbers(self) -> dict[str, int]:
-        """The kind and all fields, by their names in messages."""
-        return {KIND: self.kind} | {
-            _label(f): _number(f, getattr(self, f.name)) for f in fields(self)
-        }
+        """The kind and all fields that are kept, by their names in messages."""
+        kept = (f for f in fields(self) if getattr(self, f.name) != _default(self, f))
+        return {KIND: self.kind} | {_label(f): _number(f, getattr(self, f.name)) for f in kept}
 
     def to_tensor(self) -> Tensor:
         """``(2 + fields,)``, as a checkpoint keeps it."""
@@ -58,22 +62,45 @@ class Signature:
             ValueError: it is of another kind or version.
         """
         version, kind, *numbers = saved.tolist()
-        if (version, kind, len(numbers)) != (SIGNATURE_VERSION, cls.kind, len(fields(cls))):
+        own = cls._completed(numbers)
+        if (version, kind) != (SIGNATURE_VERSION, cls.kind) or own is None:
             raise ValueError(f"{saved.tolist()} is no {cls.__name__}")
-        return cls(*(_value(f, number) for f, number in zip(fields(cls), numbers, strict=True)))
+        return cls(*(_value(f, number) for f, number in zip(fields(cls), own, strict=True)))
+
+    @classmethod
+    def _completed(cls, numbers: list[int]) -> list[int] | None:
+        """A number for each field, from those that a checkpoint keeps; None if these do not fit."""
+        own = fields(cls)
+        if len(numbers) > len(own):
+            return None
+        names = [f.name for f in own]
+        for f in own[len(numbers) :]:
+            if "same_as" not in f.metadata:
+                return None
+            numbers = [*numbers, numbers[names.index(f.metadata["same_as"])]]
+        return numbers
 
     def diff(self, saved: Tensor) -> Iterator[str]:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""
-        version, *old = saved.tolist()
-        new = self.numbers()
+        version, kind, *numbers = saved.tolist()
+        old = self._completed(numbers)
         if version != SIGNATURE_VERSION:
             yield f"signature version is {version} in it, {SIGNATURE_VERSION} here"
-        elif old[0] != self.kind or len(old) != len(new):
-            yield f"{KIND} is {old[0]} in it, {self.kind} here"
+        elif kind != self.kind or old is None:
+            yield f"{KIND} is {kind} in it, {self.kind} here"
         else:
-            for (label, given), number in zip(new.items(), old, strict=True):
+            # A field that neither keeps follows another, which speaks for both.
+            kept = max(len(numbers), len(self.numbers()) - 1)
+            for f, number in [*zip(fields(self), old, strict=True)][:kept]:
+                given = _number(f, getattr(self, f.name))
                 if number != given:
-                    yield f"{label} is {number} in it, {given} here"
+                    yield f"{_label(f)} is {number} in it, {given} here"
+
+
+def _default(signature: Signature, part: Field[Any]) -> Any:
+    """What a field is if a checkpoint does not say so; None where it must."""
+    same_as = part.metadata.get("same_as")
+    return same_as and getattr(signature, same_as)
 
 
 def _label(part: Field[Any]) -> str:

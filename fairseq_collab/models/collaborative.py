@@ -25,6 +25,17 @@ def _key_dim_in(site: str) -> Any:
     )
 
 
+def _value_heads_in(site: str) -> Any:
+    """The option for the value heads of one attention site."""
+    return field(
+        default=None,
+        metadata={
+            "help": f"value heads of collaborative heads in {site}: a number, or one for each "
+            "layer, joined by commas (default: --value-heads)"
+        },
+    )
+
+
 # The defaults here are the authors' (xavier, embed); configs/model/collab.yaml has block and key,
 # which start as concatenated heads do.  Both stay: trained models and commands rely on them.
 @dataclass
@@ -41,6 +52,16 @@ class CollabOptions(FairseqDataclass):
     key_dim_in_encoder: Optional[str] = _key_dim_in("encoder self-attention")
     key_dim_in_decoder: Optional[str] = _key_dim_in("decoder self-attention")
     key_dim_in_cross: Optional[str] = _key_dim_in("decoder-encoder attention")
+    value_heads: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "values of collaborative heads, each shared by as many heads: any number that "
+            "divides these (default: one a head, as in the paper)"
+        },
+    )
+    value_heads_in_encoder: Optional[str] = _value_heads_in("encoder self-attention")
+    value_heads_in_decoder: Optional[str] = _value_heads_in("decoder self-attention")
+    value_heads_in_cross: Optional[str] = _value_heads_in("decoder-encoder attention")
     collaborative_sites: str = field(
         default="encoder,decoder,cross",
         metadata={
@@ -94,10 +115,12 @@ def attention(
         return ConcatenatedAttention(embed_dim, num_heads, **options)
     if key_dim is None:
         key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    value_heads = at_layer(cfg, "value_heads", site, layer, least=1)
     return CollaborativeAttention(
         embed_dim,
         num_heads,
         key_dim,
+        value_heads=cfg.value_heads if value_heads is None else value_heads,
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         bias=cfg.attention_bias,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
+from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.checkpoints.export.attention import (
     NotExactError,
     plain_weights,
@@ -43,6 +44,9 @@ EXACT = {
     "content scores in a dimension of their own": {"key_dim": 3, "bias": "content"},
     "all key dimensions, dealt out": {"key_dim": 12, "mixing_init": "block"},
     "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block", "bias": "content"},
+    "all heads share one value": {"key_dim": 4, "value_heads": 1},
+    "latent": {"latent_dim": 7},
+    "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
     "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
@@ -71,7 +75,8 @@ def randomised(module: nn.Module) -> nn.Module:
 
 
 def attention(options: dict[str, Any]) -> HeadAttention:
-    kind = CollaborativeAttention if "key_dim" in options else ConcatenatedAttention
+    named = {"key_dim": CollaborativeAttention, "latent_dim": LatentAttention}
+    kind = next((named[name] for name in options if name in named), ConcatenatedAttention)
     return randomised(kind(D, H, encoder_decoder_attention=True, **options))
 
 

@@ -18,6 +18,7 @@ TOLERANCE = 1e-10
 VARIANTS = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
     "collaborative": lambda **o: CollaborativeAttention(D, H, 5, **o),
+    "value heads": lambda **o: CollaborativeAttention(D, H, 5, value_heads=1, **o),
     "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
     "content": lambda **o: CollaborativeAttention(D, H, 5, bias="content", **o),
 }

@@ -14,6 +14,8 @@ needs more than h dimensions:
 * A content score ``s y c_i`` is one more dimension, with a query that is constant.  Where no
   dimension is left it can still be a query bias: if ``c_i = b Wk_i`` has a solution b.
 * Smaller heads (arXiv 2002.07028) are filled up with zeros, queries, keys and values alike.
+* Each head gets a copy of the keys and values that it shares with others (arXiv 1911.02150,
+  2305.13245), or what its maps make of a latent (arXiv 2405.04434).
 
 So at h = d/H collaborative heads qualify for K <= d/H.  An engine whose heads may have any size can
 take every attention: :func:`smallest_size`.
@@ -30,6 +32,7 @@ from torch import Tensor
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
 
 #: A content vector counts as a combination of keys if what is left of it is below this share: a few
 #: roundings of single precision, in which weights are stored.
@@ -106,14 +109,19 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def in_double(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """A copy in double precision; gates are in ``out_proj`` as in evaluation, keys repeated."""
+    """A copy in double precision.
+
+    Gates are in ``out_proj`` as in evaluation; shared heads and latents are keys and values of each
+    head.
+    """
+    attention = copy.deepcopy(attention).double()
     if isinstance(attention, GatedAttention):
         attention = attention.ungated(attention.gates())
-    elif isinstance(attention, GroupedQueryAttention):
+    elif isinstance(attention, GroupedQueryAttention | LatentAttention):
         attention = attention.concatenated()
     if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
         raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
-    return copy.deepcopy(attention).double()
+    return attention
 
 
 def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> list[Head]:
@@ -180,8 +188,10 @@ def values(
     if own > size:
         raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
 
-    def stacked(x: Tensor) -> Tensor:  # (H h_v, ...) -> (H h, ...)
-        return torch.cat([filled(head, size - own) for head in x.split(own)])
+    def stacked(x: Tensor) -> Tensor:  # (G h_v, ...) -> (H h, ...)
+        heads = [filled(head, size - own) for head in x.split(own)]
+        each = attention.num_heads // len(heads)
+        return torch.cat([head for head in heads for _ in range(each)])
 
     return {
         "v_proj.weight": stacked(v.weight),
