@@ -6,7 +6,8 @@ that fill a specification from fairseq's modules are used, on a model with plain
 
 Its heads may have any size.  So every model of this project can be exported exactly, whatever its
 key dimension: heads then are as large as the largest needs (K, with collaborative heads; their
-values are filled up with zeros), and products with them cost accordingly.
+values are filled up with zeros), and products with them cost accordingly.  They may share keys and
+values, too: then those that heads here share are shared there (``num_heads_kv``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ctranslate2.specs import (
     TransformerSpec,
     common_spec,
 )
+from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
 from torch import nn
 
@@ -31,6 +33,12 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import plain_weights, smallest_size
 from fairseq_collab.checkpoints.export.model import common_heads
+from fairseq_collab.checkpoints.export.shared import (
+    key_value_heads,
+    shared_size,
+    shared_weights,
+    shares,
+)
 from fairseq_collab.checkpoints.export.translation import (
     Vocabulary,
     check,
@@ -105,7 +113,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
             setattr(stack.layers[one.layer], name, projections(one.module, size, heads))
     if stack.embed_positions is None:
         stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
-    return kind(
+    spec = kind(
         len(stack.layers),
         heads,
         head_dim=size,
@@ -114,17 +122,33 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         layernorm_embedding=stack.layernorm_embedding is not None,
         no_final_norm=stack.layer_norm is None,
     )
+    for one in places:
+        if isinstance(one.module, HeadAttention) and shares(one.module):
+            own = one.site != "cross"
+            shared = MultiHeadAttentionSpec(
+                own, num_heads_kv=key_value_heads(one.module), head_dim=size
+            )
+            setattr(spec.layer[one.layer], "self_attention" if own else "attention", shared)
+    return spec
 
 
 def head_size(attention: Any) -> int:
     """The smallest size of heads, ours or fairseq's own, that computes the same."""
-    ours = isinstance(attention, HeadAttention)
-    return smallest_size(attention) if ours else attention.head_dim
+    if not isinstance(attention, HeadAttention):
+        return attention.head_dim
+    return shared_size(attention) if shares(attention) else smallest_size(attention)
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
-    """What CTranslate2 reads of fairseq's attention, with so many heads of ``size``."""
-    weights, module = plain_weights(attention, size, heads), nn.Module()
+    """What CTranslate2 reads of fairseq's attention, with so many heads of ``size``.
+
+    Keys and values that heads share are there once.
+    """
+    if shares(attention):
+        weights = shared_weights(attention, size)
+    else:
+        weights = plain_weights(attention, size, heads)
+    module = nn.Module()
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         weight, bias = weights[f"{name}.weight"].contiguous(), weights[f"{name}.bias"]
         setattr(module, name, SimpleNamespace(weight=weight, bias=bias))
