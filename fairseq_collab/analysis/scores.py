@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.heads import split_heads
+from fairseq_collab.attention.projections import split_heads
 from fairseq_collab.attention.scores import head_scores
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fairseq_collab.attention.checks import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
-from fairseq_collab.attention.heads import split_heads
+from fairseq_collab.attention.projections import split_heads
 from fairseq_collab.attention.signature import chosen, labelled
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.

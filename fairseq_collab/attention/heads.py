@@ -23,11 +23,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from fairseq_collab.attention.beams import beam_history
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState
 from fairseq_collab.attention.memory import Maps
+from fairseq_collab.attention.projections import linear, split_heads  # noqa: F401  (for plug-ins)
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
@@ -39,31 +39,6 @@ from fairseq_collab.attention.scores import (
     weighted_values,
 )
 from fairseq_collab.attention.signature import Signature
-
-
-def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
-    """A linear map with a trained bias, or with a constant zero in place of it.
-
-    The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
-    parameter nor part of the state dict.  Nor is a weight or bias without elements, as in an
-    attention without heads: no gradient would ever reach it.
-    """
-    if in_features * out_features:
-        projection = nn.Linear(in_features, out_features, bias=bias)
-    else:
-        projection = skip_init(nn.Linear, in_features, out_features, bias=bias)
-        _make_zero(projection, "weight", out_features, in_features)
-        if bias:
-            nn.init.zeros_(projection.bias)
-    if not bias or not out_features:
-        _make_zero(projection, "bias", out_features)
-    return projection
-
-
-def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
-    """A constant in place of a parameter, outside the state dict."""
-    delattr(projection, name)
-    projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
 class HeadAttention(nn.Module):
@@ -88,6 +63,8 @@ class HeadAttention(nn.Module):
     signature: Tensor
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
+    #: Decode from the encoder's output itself, one for all layers, by :meth:`source_maps`.
+    from_source = False
 
     def __init__(
         self,
@@ -123,8 +100,8 @@ class HeadAttention(nn.Module):
         """Keys of ``y`` and values of ``z``, for variants where both have a part in common."""
         return self.project_key(y), self.project_value(z)
 
-    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
-        """What :meth:`maps` make keys of ``y`` and values of ``z`` of: ``(B, 1, S, r)``."""
+    def source_maps(self) -> Maps:
+        """Linear maps that make keys and values of their input itself, where a variant has them."""
         raise NotImplementedError
 
     def maps(self, decoding: bool, static_kv: bool) -> Maps | None:
@@ -136,7 +113,11 @@ class HeadAttention(nn.Module):
             decoding: keys and values are kept for later steps.
             static_kv: they are the encoder's.
         """
-        return None
+        return self.source_maps() if self.from_source and decoding and static_kv else None
+
+    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
+        """What :meth:`maps` make keys of ``y`` and values of ``z`` of: ``(B, 1, S, r)``."""
+        return y.transpose(0, 1).contiguous().unsqueeze(1)  # (B, 1, S, d_y)
 
     def describe(self) -> Signature:
         """What no tensor shape shows, to be compared when weights are loaded."""
@@ -217,9 +198,10 @@ class HeadAttention(nn.Module):
                 return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
-            heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
+            shown = self.dropout_module(weights)
+            heads = weighted_values(shown, context.values)  # (B, H, T, h_v)
         if maps is not None:
-            heads = maps.of_values(heads)  # of (B, H, T, r)
+            heads = maps.of_values(heads, None if weights is None else shown)  # of (B, H, T, r)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if weights is None or not (need_weights or need_head_weights):
             return output, None
@@ -253,7 +235,11 @@ class HeadAttention(nn.Module):
         to_memory: bool,
     ) -> Context:
         """What the query ``(T, B, d)`` attends to: keys and values, or the memory as both."""
+        history = None
         cache = self._cache(incremental_state)
+        if self.from_source and static_kv and incremental_state is not None:
+            history = beam_history(incremental_state)
+            cache = history.source
         if static_kv and cache is not None:
             return cache.context(cache.mask)
         source = query if self.self_attention else key
@@ -269,8 +255,12 @@ class HeadAttention(nn.Module):
         if incremental_state is None:
             return Context(k, v, mask)
         if static_kv:
-            incremental_state[self._state_key] = {"cache": Cache(k, v, mask)}
-            return Context(k, v, mask)
+            cache = Cache(k, v, mask)
+            if history is not None:
+                history.source = cache
+            else:
+                incremental_state[self._state_key] = {"cache": cache}
+            return cache.context(mask)
         if padding is not None:
             raise ValueError("padding of a step belongs into the decoder's beam history")
         if cache is None:
@@ -312,8 +302,3 @@ class HeadAttention(nn.Module):
             return {"keys": 0, "values": 0}
         values = 0 if cache.values is cache.keys else cache.values.filled.nbytes
         return {"keys": cache.keys.filled.nbytes, "values": values}
-
-
-def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
-    return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)

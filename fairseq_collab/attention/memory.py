@@ -35,10 +35,17 @@ class Maps(NamedTuple):
         by_group = q.unflatten(1, (len(self.keys), -1))
         return torch.einsum("bgite,ger->bgitr", by_group, self.keys).flatten(1, 2)
 
-    def of_values(self, heads: Tensor) -> Tensor:
-        """Weighted memory as weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
-        by_group = heads.unflatten(1, (len(self.values), -1))
-        out = torch.einsum("bgitr,gvr->bgitv", by_group, self.values)
+    def of_values(self, heads: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Weighted memory as weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``.
+
+        Args:
+            weights: ``(B, H, T, S)``, if they do not sum to one (because of dropout).
+        """
+        groups = (len(self.values), -1)
+        out = torch.einsum("bgitr,gvr->bgitv", heads.unflatten(1, groups), self.values)
         if self.value_bias is not None:
-            out = out + self.value_bias[:, None, None]
+            bias = self.value_bias[:, None, None]  # (G, 1, 1, h_v)
+            if weights is not None:
+                bias = bias * weights.sum(-1, keepdim=True).unflatten(1, groups)
+            out = out + bias
         return out.flatten(1, 2)

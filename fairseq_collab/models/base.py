@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.kernels.onednn import swap_linear
 from fairseq_collab.models.config import copied, plain_options, preset
+from fairseq_collab.models.cross_cache import set_cross_cache
 from fairseq_collab.models.layers import AttentionFactory, Site
 from fairseq_collab.models.signature import check_weights
 
@@ -63,6 +64,7 @@ class HeadModel(BaseFairseqModel):
         try:
             model = cls.build(given, task)
             swap_linear(model)
+            set_cross_cache(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
         if cls.variant.finish is not None:
