@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.projections import split_heads
-from fairseq_collab.attention.scores import head_scores
+from fairseq_collab.attention.scores import for_each_head, head_scores
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 
 Projection = Callable[[Tensor], Tensor]
@@ -56,7 +56,7 @@ def factors(module: Any) -> tuple[Tensor, Tensor]:
     project_query, project_key, _ = projections(module)
     a = matrix_of(project_query, module.embed_dim, module.k_proj.weight)
     b = matrix_of(project_key, module.kdim, module.k_proj.weight)
-    return a, b.expand(len(a), -1, -1)
+    return a, for_each_head(b.unsqueeze(0), len(a))[0]
 
 
 def matrix_of(project: Projection, size: int, like: Tensor) -> Tensor:

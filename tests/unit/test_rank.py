@@ -156,6 +156,11 @@ def test_bounds_of_weights_hold(kind: str) -> None:
         assert {row.bound for row in encoder} == {3}
         stacks = chosen(rows, site="encoder", kind="stacked_keys")
         assert [row.bound for row in stacks] == [6, 15]
+    for shared, bounds in (("shared keys", (8, 8)), ("latent", (6, 3))):
+        if kind == shared:  # two keys of size 4; the latents of encoder and cross-attention
+            for site, bound in zip(("encoder", "cross"), bounds, strict=True):
+                stacks = chosen(rows, site=site, kind="stacked_keys")
+                assert {row.bound for row in stacks} == {bound}
 
 
 def test_heads_of_their_own_blocks_are_as_wide_as_a_block() -> None:
@@ -179,7 +184,14 @@ def sentence(length: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     ("kind", "width"),
-    [("stock", 4), ("collaborative", 6), ("content", 3 + 1), ("no bias", 5), ("sizes", 3)],
+    [
+        ("stock", 4),
+        ("collaborative", 6),
+        ("content", 3 + 1),
+        ("no bias", 5),
+        ("sizes", 3),
+        ("shared keys", 4),
+    ],
 )
 def test_logits_have_the_rank_that_heads_and_lengths_allow(kind: str, width: int) -> None:
     """Biases of projections add no rank; a content score adds one."""

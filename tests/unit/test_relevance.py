@@ -265,7 +265,7 @@ def test_linear_maps_norms_and_sums_as_in_the_released_code() -> None:
 # ---- whole models --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["stock", "collaborative", "grouped", "gated", "sizes"])
+@pytest.mark.parametrize("kind", ["stock", "collaborative", "grouped", "gated", "sizes", "latent"])
 @pytest.mark.parametrize("variant", ["plain", "pre-norm", "gelu", "embeddings"])
 @pytest.mark.parametrize("rule", ["paper", "ours"])
 def test_relevance_is_conserved(kind: str, variant: str, rule: str) -> None:
@@ -288,7 +288,9 @@ def test_relevance_is_conserved(kind: str, variant: str, rule: str) -> None:
             assert size == pytest.approx(1) if rule == "ours" else 0 < size < 1 + 1e-9
 
 
-@pytest.mark.parametrize("kind", ["stock", "collaborative", "content", "gated", "sizes"])
+@pytest.mark.parametrize(
+    "kind", ["stock", "collaborative", "content", "gated", "sizes", "shared values", "latent"]
+)
 def test_the_released_rule_gives_each_layer_all_relevance(kind: str) -> None:
     relevance = Relevance(build(kind), "released")
     relevance.add(sample())

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -30,6 +31,7 @@ from tqdm import tqdm
 from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
@@ -129,20 +131,32 @@ def _weight_matrices(
     """Head, kind and numbers of each matrix that an attention's factors make."""
     a, b = (factor[:, :-1] for factor in factors(module))  # biases apart: (H, d, e), (H, d_y, e)
     heads, d, d_y = len(a), a.size(1), b.size(1)
-    widths = spectra.used_width(a, b).tolist()
+    widths = _widths(module, a, b)
     for head, s in enumerate(spectra.map_spectrum(a, b)):
         yield str(head), "map", _numbers(s, (d, d_y), min(d, d_y, widths[head]), tolerance)
     # Columns of all heads' queries and of all heads' keys; those that heads share count once.
-    once = int((a.any(1) & b.any(1)).any(0).sum())
+    used = a.any(1) & b.any(1)  # (H, e)
     one_query = isinstance(module, CollaborativeAttention)  # A_i = Wq^T diag(m_i)
-    one_key = b.stride(0) == 0  # one matrix, seen as many
-    queries, keys = (once if shared else sum(widths) for shared in (one_query, one_key))
+    queries = int(used.any(0).sum()) if one_query else sum(widths)
+    first = [i for i in range(heads) if not i or not torch.equal(b[i], b[i - 1])]
+    keys = sum(int(used[i:j].any(0).sum()) for i, j in pairwise([*first, heads]))
+    keys = min(keys, _latent_dim(module, keys))
     for kind, s, shape, width in (
         ("sum", spectra.sum_spectrum(a, b), (d, d_y), min(queries, keys)),
         ("stacked_queries", spectra.stacked_spectrum(b, a), (d, heads * d_y), queries),
         ("stacked_keys", spectra.stacked_spectrum(a, b), (heads * d, d_y), keys),
     ):
         yield ALL_HEADS, kind, _numbers(s, shape, min(*shape, width), tolerance)
+
+
+def _widths(module: Any, a: Tensor, b: Tensor) -> list[int]:
+    """The rank that the width of each head allows: that of its vectors, and of a latent."""
+    widths: list[int] = spectra.used_width(a, b).tolist()
+    return [min(width, _latent_dim(module, width)) for width in widths]
+
+
+def _latent_dim(module: Any, otherwise: int) -> int:
+    return module.latent_dim if isinstance(module, LatentAttention) else otherwise
 
 
 class LogitRows:
@@ -161,7 +175,7 @@ class LogitRows:
         self._found: dict[tuple[int, int, int, str, int], list[dict[str, Any]]] = defaultdict(list)
         with torch.inference_mode():
             self._widths: dict[Attention, list[int]] = {
-                attention: spectra.used_width(*factors(attention.module)).tolist()
+                attention: _widths(attention.module, *factors(attention.module))
                 for attention in attentions(model)
             }
 
