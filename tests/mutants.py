@@ -63,6 +63,11 @@ IMPORTANCE = "fairseq_collab/analysis/heads/importance.py"
 IMPORTANCE_TESTS = "tests/unit/test_importance.py"
 HEAD_MEASURES = "fairseq_collab/analysis/heads/measures.py"
 HEAD_MEASURE_TESTS = "tests/unit/test_heads_measures.py"
+LATENT, LATENT_TESTS = "fairseq_collab/attention/latent.py", "tests/parity/test_latent.py"
+VALUE_HEADS = "tests/parity/test_value_heads.py"
+SIGNATURES = "fairseq_collab/attention/signature.py"
+CROSS_CACHE = "tests/parity/test_cross_cache.py"
+EXPORTS = "tests/unit/test_export.py"
 
 MUTANTS = [
     Mutant(
@@ -492,6 +497,104 @@ MUTANTS = [
         "!= len(lines):",
         "< 0:",
         ("tests/data/test_wikitext2.py", "-k", "otherwise"),
+    ),
+    Mutant(
+        "latent attention scales its scores",
+        LATENT,
+        "split_heads(self.q_proj(x) * self.scaling, self.num_heads)",
+        "split_heads(self.q_proj(x), self.num_heads)",
+        (LATENT_TESTS, "-k", "both_forms"),
+    ),
+    Mutant(
+        "training takes the cheaper form of latent attention",
+        LATENT,
+        "<= 2 * self.latent_dim",
+        "<= 0",
+        (LATENT_TESTS, "-k", "cheaper_form"),
+    ),
+    Mutant(
+        "keys and values of a latent have one input",
+        LATENT,
+        "if z is not y:",
+        "if False:",
+        (LATENT_TESTS, "-k", "refusals"),
+    ),
+    Mutant(
+        "a latent is cached once",
+        CACHE,
+        "self.keys if values is keys else Slots(values)",
+        "Slots(values)",
+        (INCREMENTAL, "-k", "reported_cache"),
+    ),
+    Mutant(
+        "decoding caches latents",
+        LATENT,
+        "if not decoding and self.qk_head_size",
+        "if self.qk_head_size",
+        (INCREMENTAL, "-k", "reported_cache"),
+    ),
+    Mutant(
+        "a checkpoint without value heads has one a head",
+        SIGNATURES,
+        "kept = max(len(numbers), len(self.numbers()) - 1)",
+        "kept = len(numbers)",
+        (VALUE_HEADS, "-k", "other_values"),
+    ),
+    Mutant(
+        "as many value heads as heads are not in the signature",
+        SIGNATURES,
+        "if getattr(self, f.name) != _default(self, f))",
+        "if True)",
+        (VALUE_HEADS, "-k", "bit_for_bit"),
+    ),
+    Mutant(
+        "heads share values evenly",
+        "fairseq_collab/attention/checks.py",
+        "if num_heads % groups:",
+        "if False:",
+        (VALUE_HEADS, "-k", "refusals"),
+    ),
+    Mutant(
+        "cached values are those of the value heads",
+        COLLABORATIVE,
+        "self.value_heads * self.v_head_size\n\n",
+        "self.embed_dim\n\n",
+        (INCREMENTAL, "-k", "reported_cache"),
+    ),
+    Mutant(
+        "the encoder's output follows its sentences",
+        BEAMS,
+        "self.source.select(self.moved)",
+        "pass",
+        (CROSS_CACHE, "-k", "one_copy"),
+    ),
+    Mutant(
+        "weights that dropout has changed do not sum to one",
+        "fairseq_collab/attention/memory.py",
+        "if weights is not None:",
+        "if False:",
+        (CROSS_CACHE, "-k", "dropout"),
+    ),
+    Mutant(
+        "who cannot decode from the encoder's output says so",
+        "fairseq_collab/models/cross_cache.py",
+        "if module.from_source and type(module)",
+        "if False and type(module)",
+        (CROSS_CACHE, "-k", "refusals"),
+    ),
+    Mutant(
+        "CTranslate2 is told of shared keys and values",
+        "fairseq_collab/checkpoints/export/ctranslate2_format.py",
+        "own, num_heads_kv=key_value_heads(one.module), head_dim=size",
+        "own, head_dim=size",
+        (EXPORTS, "-k", "same_scores and grouped_query"),
+    ),
+    Mutant(
+        "a latent bounds the rank of keys",
+        "fairseq_collab/analysis/rank/measure.py",
+        "return module.latent_dim if isinstance(module, LatentAttention) else otherwise",
+        "return otherwise",
+        ("tests/unit/test_rank.py", "-k", "bounds_of_weights"),
     ),
 ]
 

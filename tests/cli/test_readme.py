@@ -114,8 +114,8 @@ def test_excerpts_are_in_their_files(page: Path) -> None:
 
 def test_an_excerpt_that_is_not_in_its_file_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    file = "tests/examples/multi_query/__init__.py"
-    parts = ["class MultiQueryAttention(HeadAttention):", "    def project_key(self, y"]
+    file = "tests/examples/tied_heads/__init__.py"
+    parts = ["class TiedAttention(HeadAttention):", "    def project_key(self, y"]
     code = "\n...\n".join(parts)
     page.write_text(f"Text\n\n<!-- {file} -->\n```python\n{code}\n```\n")
     assert excerpts(page) == [(file, f"{code}\n")]

@@ -1,4 +1,4 @@
-"""The README's variant of one's own: multi-query attention, which takes one file."""
+"""The README's variant of one's own: keys that are values, which takes one file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfol
 from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
-    Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "multi_query"))
+    Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "tied_heads"))
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,31 +30,26 @@ TOLERANCE = 1e-10
 
 
 def variant(**options: Any) -> HeadAttention:
-    """Multi-query attention with weights that hide no mistake behind zeros."""
-    import multi_query
+    """Tied heads with weights that hide no mistake behind zeros."""
+    import tied_heads
 
-    attention = multi_query.MultiQueryAttention(D, H, **options)
+    attention = tied_heads.TiedAttention(D, H, **options)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.normal_(std=0.5)
     return attention
 
 
-def shazeer(
-    weights: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The paper's equation for a sentence: output ``(T, d)`` and weights ``(H, T, S)``.
+def tied(weights: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The equation for a sentence: output ``(T, d)`` and weights ``(H, T, S)``.
 
-    Shazeer 2019, section 3, ``MultiquerySelfAttentionIncremental`` and its batched form: its
-    einsums, with one letter for the one sentence left out, and with the biases and the scale of
-    the transformer. ``x (T, d)``, ``y (S, d)``, ``mask (T, S)`` true where a query may not look.
+    ``x (T, d)``, ``y (S, d)``, ``mask (T, S)`` true where a query may not look.
     """
     q = (x @ weights["q_proj.weight"].T + weights["q_proj.bias"]).view(len(x), H, h)
-    k = y @ weights["k_proj.weight"].T + weights["k_proj.bias"]  # (S, h)
-    v = y @ weights["v_proj.weight"].T + weights["v_proj.bias"]  # (S, h)
-    logits = torch.einsum("thk,sk->hts", q, k) / h**0.5
+    k = (y @ weights["k_proj.weight"].T + weights["k_proj.bias"]).view(len(y), H, h)
+    logits = torch.einsum("thk,shk->hts", q, k) / h**0.5
     shares = logits.masked_fill(mask, float("-inf")).softmax(dim=-1)
-    heads = torch.einsum("hts,sv->thv", shares, v).flatten(1)  # (T, H h)
+    heads = torch.einsum("hts,shv->thv", shares, k).flatten(1)  # (T, H h)
     return heads @ weights["out_proj.weight"].T + weights["out_proj.bias"], shares
 
 
@@ -90,7 +85,7 @@ def test_the_papers_equation(cross: bool, fused: bool, monkeypatch: pytest.Monke
         forbidden = forbidden | causal
     parameters = dict(attention.named_parameters())
     by_sentence = [
-        shazeer(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)
+        tied(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)
     ]  # fmt: skip
     expected = torch.stack([sentence for sentence, _ in by_sentence], dim=1)
     torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
@@ -108,10 +103,9 @@ def test_the_papers_equation(cross: bool, fused: bool, monkeypatch: pytest.Monke
 def test_equals_concatenated_heads_with_the_same_key_and_value() -> None:
     attention = variant(self_attention=True)
     ordinary = ConcatenatedAttention(D, H, self_attention=True)
-    weights = {
-        name: tensor.repeat(H, *[1] * (tensor.dim() - 1)) if name[0] in "kv" else tensor
-        for name, tensor in attention.named_parameters()
-    }
+    weights = dict(attention.named_parameters())
+    for part in ("weight", "bias"):
+        weights[f"v_proj.{part}"] = weights[f"k_proj.{part}"]
     ordinary.load_state_dict({**weights, "signature": ordinary.signature})
     query, key, padding, causal = inputs(cross=False)
     options = {"key_padding_mask": padding, "attn_mask": causal}
@@ -161,8 +155,8 @@ def test_beams_share_the_cache_of_their_source() -> None:
         tiled = source.repeat_interleave(BEAM, dim=1)
         expected, _ = attention(x, tiled, tiled)
         torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
-    one_key = one_value = B * S * h * 8  # per sentence, not per beam and not per head
-    assert attention.cache_bytes(state) == {"keys": one_key, "values": one_value}
+    once = B * S * D * 8  # per sentence, not per beam, and keys are values
+    assert attention.cache_bytes(state) == {"keys": once, "values": 0}
 
 
 def test_cached_numbers_a_token_are_those_reported() -> None:
@@ -170,12 +164,12 @@ def test_cached_numbers_a_token_are_those_reported() -> None:
     x, state = torch.randn(1, 1, D), {}
     start_beam_history(state, 1, 1, x).extend()
     attention(x, x, x, incremental_state=state)
-    assert attention.cached_floats_per_token() == (h, h)
-    assert attention.cache_bytes(state) == {"keys": h * 8, "values": h * 8}
+    assert attention.cached_floats_per_token() == (D, 0)
+    assert attention.cache_bytes(state) == {"keys": D * 8, "values": 0}
 
 
 def test_decoding_a_model_equals_its_full_pass() -> None:
-    model = toy.model("transformer_multi_query").eval()
+    model = toy.model("transformer_tied_heads").eval()
     batch = toy.batch()
     encoded = model.encoder(batch["src_tokens"], batch["src_lengths"])
     previous = batch["prev_output_tokens"][:1]
@@ -194,18 +188,17 @@ def test_decoding_a_model_equals_its_full_pass() -> None:
 
 
 def test_counted_costs_are_the_variants_own() -> None:
-    """d = 16, 4 heads of 4, 2 + 2 layers: the decoder's two caches hold 4 numbers of 4 bytes."""
-    ours = cost(toy.model("transformer_multi_query"))
+    """d = 16, 2 + 2 layers: the decoder's two caches hold 16 numbers of 4 bytes."""
+    ours = cost(toy.model("transformer_tied_heads"))
     ordinary = cost(toy.model("transformer_headsize_n"))
-    per_layer = 4 * 4
-    assert ours.key_bytes_per_target_token == ours.value_bytes_per_target_token == 2 * per_layer
-    assert ours.key_bytes_per_source_token == ours.value_bytes_per_source_token == 2 * per_layer
-    assert ordinary.parameters - ours.parameters == 6 * 2 * (16 + 1) * (16 - 4)
+    assert ours.key_bytes_per_target_token == ours.key_bytes_per_source_token == 2 * 16 * 4
+    assert ours.value_bytes_per_target_token == ours.value_bytes_per_source_token == 0
+    assert ordinary.parameters - ours.parameters == 6 * (16 + 1) * 16
 
 
 @pytest.mark.parametrize("other", ["transformer_headsize_n", "transformer_collab"])
 def test_another_variants_checkpoint_is_refused(other: str) -> None:
-    ours, others = toy.model("transformer_multi_query"), toy.model(other)
+    ours, others = toy.model("transformer_tied_heads"), toy.model(other)
     number = {"transformer_headsize_n": 1, "transformer_collab": 2}[other]
     with pytest.raises(UserError, match=rf"kind .* is {number} in it, 100 here"):
         ours.load_state_dict(others.state_dict())
@@ -213,14 +206,13 @@ def test_another_variants_checkpoint_is_refused(other: str) -> None:
         others.load_state_dict(ours.state_dict())
 
 
-def test_heads_that_share_nothing_in_common_do_not_load() -> None:
-    """Another number of heads changes the shapes of keys, too; the signature speaks first."""
+def test_other_heads_do_not_load_though_their_shapes_fit() -> None:
     with pytest.raises(UserError, match="heads is 4 in it, 8 here"):
-        toy.model("transformer_multi_query", encoder_attention_heads=8).load_state_dict(
-            toy.model("transformer_multi_query").state_dict()
+        toy.model("transformer_tied_heads", encoder_attention_heads=8).load_state_dict(
+            toy.model("transformer_tied_heads").state_dict()
         )
 
 
 def test_a_size_that_does_not_divide_is_refused() -> None:
     with pytest.raises(UserError, match="model size 16 does not divide by 3 heads"):
-        toy.model("transformer_multi_query", encoder_attention_heads=3)
+        toy.model("transformer_tied_heads", encoder_attention_heads=3)

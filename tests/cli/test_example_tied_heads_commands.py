@@ -8,14 +8,14 @@ import pytest
 from cli.conftest import SHORT, SIZES
 from commands import REPOSITORY, refuse, succeed, train_log
 
-PLUG_IN = ("--user-dir", REPOSITORY / "tests" / "examples" / "multi_query")
-ARCH = "--arch=transformer_multi_query_multi30k"
+PLUG_IN = ("--user-dir", REPOSITORY / "tests" / "examples" / "tied_heads")
+ARCH = "--arch=transformer_tied_heads_multi30k"
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three updates of the variant."""
-    folder = tmp_path_factory.mktemp("multi_query")
+    folder = tmp_path_factory.mktemp("tied_heads")
     log = succeed("fairseq-train", data, *PLUG_IN, ARCH, *SIZES, *SHORT, "--save-dir", folder)
     assert len(train_log(log)) == 3
     return folder / "checkpoint_last.pt"
@@ -30,10 +30,10 @@ def test_it_translates(checkpoint: Path, data: Path) -> None:
 
 
 def test_its_cost_is_counted(checkpoint: Path) -> None:
-    """d = 32, 4 heads of 8, one layer: 8 numbers of 4 bytes in place of 32."""
+    """d = 32, one layer: 32 numbers of 4 bytes, which are keys and values."""
     report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
     row = [cell.strip() for cell in report.splitlines()[-1].split("|")]
-    assert row[4:8] == ["32"] * 4
+    assert row[4:8] == ["128", "0"] * 2
 
 
 @pytest.mark.parametrize("command", ["fairseq-collab cost", "fairseq-generate"])
@@ -43,6 +43,6 @@ def test_without_the_plug_in_its_name_is_told(command: str, checkpoint: Path, da
     message = refuse(*command.split(), *options)
     assert message == (
         f"{command}: error: {checkpoint}: there is no architecture "
-        "transformer_multi_query_multi30k; if a plug-in brings it, name the plug-in's folder with "
+        "transformer_tied_heads_multi30k; if a plug-in brings it, name the plug-in's folder with "
         "--user-dir"
     )

@@ -1,15 +1,15 @@
-"""Multi-query attention (Shazeer 2019, arXiv 1911.02150, section 3): a variant in one file.
+"""Heads whose keys are their values (Zadouri et al. 2025, arXiv 2505.21487): a variant in one file.
 
-    head_i = softmax(h^-0.5 (x Wq_i^T + bq_i)(y Wk^T + bk)^T)(y Wv^T + bv)
+    head_i = softmax(h^-0.5 (x Wq_i^T + bq_i) k_i^T) k_i,      k_i = y Wk_i^T + bk_i
 
-Queries are per head; one key and one value serve all heads, so that a decoder caches ``2 h``
-numbers a token in place of ``2 d``.
+Each head weighs what it scores: a decoder caches ``d`` numbers a token in place of ``2 d``.  It is
+the paper's grouped-tied attention with as many groups as heads, and without its rotary part.
 
-Shapes: ``H`` heads of size ``h = d/H``; ``Wq_i, Wk, Wv (h, d)``, ``Wo (d, d)``; ``B`` sentences,
+Shapes: ``H`` heads of size ``h = d/H``; ``Wq_i, Wk_i (h, d)``, ``Wo (d, d)``; ``B`` sentences,
 ``T`` queries, ``S`` keys.
 
-Given to fairseq's commands as ``--user-dir tests/examples/multi_query``, it registers
-``--arch transformer_multi_query``, ``..._iwslt_de_en``, ``..._wmt_en_de``, ``..._multi30k``, and
+Given to fairseq's commands as ``--user-dir tests/examples/tied_heads``, it registers
+``--arch transformer_tied_heads``, ``..._iwslt_de_en``, ``..._wmt_en_de``, ``..._multi30k``, and
 everything of this package beside it.
 """
 
@@ -32,14 +32,14 @@ from fairseq_collab.models.translation import TRANSLATION
 
 
 @dataclass(frozen=True)
-class MultiQuerySignature(Signature):
+class TiedSignature(Signature):
     kind = 100
 
     heads: int
 
 
-class MultiQueryAttention(HeadAttention):
-    """``H`` heads with queries of their own, and one key and one value for all of them.
+class TiedAttention(HeadAttention):
+    """``H`` heads, each with one projection for its keys and values.
 
     Raises:
         ValueError: ``d/H`` is not whole.
@@ -58,10 +58,9 @@ class MultiQueryAttention(HeadAttention):
         self.num_heads = num_heads
         self.v_head_size = even_head_size(embed_dim, num_heads)
         self.q_proj = linear(embed_dim, embed_dim)
-        self.k_proj = linear(kdim or embed_dim, self.v_head_size)
-        self.v_proj = linear(vdim or embed_dim, self.v_head_size)
+        self.k_proj = linear(kdim or embed_dim, embed_dim)
         self.out_proj = linear(embed_dim, embed_dim)
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
+        for projection in (self.q_proj, self.k_proj):
             init_projection(projection, same_dims=True)
         init_output(self.out_proj)
         self.register_signature()
@@ -70,23 +69,26 @@ class MultiQueryAttention(HeadAttention):
         return split_heads(self.q_proj(x) * self.v_head_size**-0.5, self.num_heads)  # (B, H, T, h)
 
     def project_key(self, y: Tensor) -> Tensor:
-        return split_heads(self.k_proj(y), 1)  # (B, 1, S, h)
+        return split_heads(self.k_proj(y), self.num_heads)  # (B, H, S, h)
 
-    def project_value(self, y: Tensor) -> Tensor:
-        return split_heads(self.v_proj(y), 1)  # (B, 1, S, h)
+    project_value = project_key
+
+    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        tied = self.project_key(y)
+        return tied, tied  # one tensor: the cache keeps it once
 
     def describe(self) -> Signature:
-        return MultiQuerySignature(self.num_heads)
+        return TiedSignature(self.num_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        return self.v_head_size, self.v_head_size
+        return self.embed_dim, 0
 
 
 def attention(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> HeadAttention:
     """The same for every site and layer."""
-    return MultiQueryAttention(embed_dim, num_heads, **options)
+    return TiedAttention(embed_dim, num_heads, **options)
 
 
-register(Variant("multi_query", attention, families=(TRANSLATION,)))
+register(Variant("tied_heads", attention, families=(TRANSLATION,)))
