@@ -14,8 +14,9 @@
                   commonest symbols. arXiv 2006.16362 uses this one.
 
 Training text of English-German: europarl v7, commoncrawl, news-commentary v9. English-French has
-the United Nations' documents and the 10^9 corpus beside them, ten times as much text; and its
-dictionaries are not joined: arXiv 2305.14380 shares no embeddings across languages.
+the United Nations' documents and the 10^9 corpus beside them: 36 million pairs against 4.5 by
+arXiv 1706.03762. Its dictionaries are not joined: neither fairseq's own preparation of it does so,
+nor does arXiv 2305.14380, which shares the decoder's embeddings alone.
 """
 
 from __future__ import annotations

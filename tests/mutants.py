@@ -63,6 +63,7 @@ IMPORTANCE = "fairseq_collab/analysis/heads/importance.py"
 IMPORTANCE_TESTS = "tests/unit/test_importance.py"
 HEAD_MEASURES = "fairseq_collab/analysis/heads/measures.py"
 HEAD_MEASURE_TESTS = "tests/unit/test_heads_measures.py"
+APPLY_BPE = "data_prep/apply_bpe.py"
 
 MUTANTS = [
     Mutant(
@@ -492,6 +493,34 @@ MUTANTS = [
         "!= len(lines):",
         "< 0:",
         ("tests/data/test_wikitext2.py", "-k", "otherwise"),
+    ),
+    Mutant(
+        "no units at all are not taken for no vocabulary",
+        APPLY_BPE,
+        "if not found:",
+        "if False:",
+        ("tests/data/test_bpe.py", "-k", "above_all_units"),
+    ),
+    Mutant(
+        "a glossary's groups do not double the text",
+        APPLY_BPE,
+        "if pattern.groups:",
+        "if False:",
+        ("tests/data/test_bpe.py", "-k", "glossaries_that_are_none"),
+    ),
+    Mutant(
+        "each side has its own vocabulary",
+        APPLY_BPE,
+        "codes, source, target, lang, options, jobs=jobs",
+        "codes, source, target, languages[0], options, jobs=jobs",
+        ("tests/data/test_prepare_bpe.py",),
+    ),
+    Mutant(
+        "variants of one pair are refused for the other",
+        "data_prep/wmt14.py",
+        'if variant in GERMAN_ONLY and pair != "en-de":',
+        "if False:",
+        ("tests/data/test_wmt14.py", "-k", "german_alone"),
     ),
 ]
 
