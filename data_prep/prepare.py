@@ -187,12 +187,13 @@ def _segment(
         training = subword.train(list(train), size, model)
     for split in reports:
         print(f"segmenting {split} ...", flush=True)
-        pairs = (pair_in(place, split, languages) for place in (raw, folder / "spm"))
+        texts, pieces = (pair_in(place, split, languages) for place in (raw, folder / "spm"))
         if _is_bpe(config):
-            counts = apply_bpe.apply_pair(codes, *pairs, *how)
+            counts = apply_bpe.apply_pair(codes, texts, pieces, *how)
         else:
             on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
-            counts = subword.segment(model, *pairs, on_empty, partial(_line_of, reports[split]))
+            where = partial(_line_of, reports[split])
+            counts = subword.segment(model, texts, pieces, on_empty, where)
         stages[split]["segmented"] = counts
     return training
 
