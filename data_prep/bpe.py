@@ -1,18 +1,16 @@
-"""Byte-pair encoding as subword-nmt does it: the same codes, the same segmentation, less memory.
+"""Byte-pair encoding, learnt as subword-nmt learns it: the same codes, less memory.
 
 Sennrich, Haddow, Birch 2016, "Neural Machine Translation of Rare Words with Subword Units"; the
 program is github.com/rsennrich/subword-nmt (MIT), which the papers' recipes use.
 
 `learn` writes the very bytes of its learn_bpe and calls its functions. But that program has a
 dictionary of words for each pair of symbols, which takes several gigabytes for WMT14's two
-million words; compact arrays stand in for it here. `apply` segments with the program's own code,
-each word once, and remembers the result.
+million words; compact arrays stand in for it here. `data_prep.apply_bpe` applies the codes.
 """
 
 from __future__ import annotations
 
 import heapq
-import io
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,17 +19,14 @@ from pathlib import Path
 from sys import intern
 
 import numpy as np
-from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import prune_stats, update_pair_statistics
 
 from collab_common.errors import UserError
-from data_prep.parallel_text import lines_of
-from data_prep.streams import Block, ordered, parallel_lines, read_blocks, words_to_remember
+from data_prep.streams import Block, ordered, read_blocks
 
 VERSION = "#version: 0.2"  # of the codes' format, in which the last symbol of a word ends in END
 END = "</w>"
 RAREST = 2  # a pair that is found only once is not worth a symbol
-SEPARATOR = "@@"
 COUNTED_LINES = 1 << 14  # at a time: words repeat, so more is cheaper
 
 Pair = tuple[str, str]
@@ -48,12 +43,7 @@ def learn(texts: list[Path], merges: int, codes: Path, *, jobs: int = 1) -> dict
     """
     if merges < 1:
         raise UserError(f"{merges} merges: there must be at least one")
-    counter = Counter[str]()
-    lines = 0
-    for path in texts:
-        for read, counted in ordered(count_words, read_blocks(path, COUNTED_LINES), jobs):
-            lines += read
-            counter.update(counted)
+    lines, counter = count_text(texts, jobs)
     if not counter:
         raise UserError("no words to learn from", texts[0])
     counts = {"lines": lines, "tokens": sum(counter.values()), "types": len(counter)}
@@ -61,6 +51,16 @@ def learn(texts: list[Path], merges: int, codes: Path, *, jobs: int = 1) -> dict
     text = "\n".join([VERSION, *map(" ".join, found)]) + "\n"
     codes.write_text(text, encoding="utf-8", newline="\n")
     return {**counts, "merges": len(found)}
+
+
+def count_text(texts: Sequence[Path], jobs: int) -> tuple[int, Counter[str]]:
+    """The number of lines of all texts, and how often each word is in them, first come first."""
+    lines, counter = 0, Counter[str]()
+    for path in texts:
+        for read, counted in ordered(count_words, read_blocks(path, COUNTED_LINES), jobs):
+            lines += read
+            counter.update(counted)
+    return lines, counter
 
 
 def count_words(block: Block) -> tuple[int, dict[str, int]]:
@@ -247,53 +247,3 @@ def find_merges(
         frequencies[best] = 0
         if step % 100 == 0:
             prune_stats(frequencies, everything, threshold)
-
-
-def apply(codes: Path, source: Path, target: Path, *, jobs: int = 1) -> dict[str, int]:
-    """Writes `source` in subword units, all but the last of a word marked with '@@'.
-
-    Blanks at the ends of a line go. Returns "lines" and "tokens" (subwords). Raises UserError for
-    codes that cannot be read, and for a text that cannot, with file, line and byte.
-    """
-    counts = parallel_lines(source, target, Segmenter(codes, words_to_remember(jobs)), jobs)
-    return {"lines": counts["lines"], "tokens": counts["tokens"]}
-
-
-class Segmenter:
-    """Segments lines; remembers words, up to a limit."""
-
-    def __init__(self, codes: Path, remembered: int = 1 << 17) -> None:
-        self._remembered = remembered
-        self._bpe = _read_codes(codes)
-        self._known: dict[str, str] = {}
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        if len(self._known) > self._remembered:
-            self._known.clear()
-        return [self.segment(line) for line in lines]
-
-    def segment(self, line: str) -> str:
-        known = self._known
-        units = []
-        for word in line.split(" "):
-            found = known.get(word)
-            if found is None:
-                found = known[word] = " ".join(self._bpe.segment_tokens([word]))
-                self._bpe.cache.clear()  # we remember for it
-            if found:
-                units.append(found)
-        return " ".join(units)
-
-
-def _read_codes(codes: Path) -> BPE:
-    """subword-nmt's reader, which would leave the program when something is wrong."""
-    todo = "learn them again, or give a file that subword-nmt wrote"
-    lines = list(lines_of(codes))
-    if not lines or lines[0].strip() != VERSION:
-        raise UserError(f"does not start with {VERSION!r}", codes, todo)
-    if len(lines) == 1:
-        raise UserError("no merges", codes, todo)
-    for number, line in enumerate(lines[1:], 2):
-        if len(line.strip("\r ").split(" ")) != 2:
-            raise UserError("not two symbols with a blank between them", f"{codes}:{number}", todo)
-    return BPE(io.StringIO("\n".join(lines)), separator=SEPARATOR)

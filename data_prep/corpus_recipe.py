@@ -10,18 +10,16 @@ A corpus says what its archives are and how its text is made (`Corpus`); all els
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import GZIP, locked, read_json, sha256
 from collab_common.folder import Json, read_finished
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.archives import Member, extract
 from data_prep.binarise import check_binarised, preprocess_arguments
 from data_prep.child import run_module
@@ -79,6 +77,7 @@ class Corpus:
             ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None)
         joined: one dictionary for both languages
         vocabulary: most symbols of a dictionary; None for all
+        bpe: how `with_bpe` segments its text; None for a text that comes segmented, or otherwise is
     """
 
     name: str
@@ -90,6 +89,7 @@ class Corpus:
     form: Json
     joined: bool = True
     vocabulary: int | None = None
+    bpe: BpeOptions | None = None
     note: str = ""
 
     @property
@@ -102,6 +102,18 @@ def with_own_archives(corpus: Corpus) -> Corpus:
     """The same corpus, of other text in archives of the same names and layout."""
     archives = tuple(replace(one, published=Published(), check=None) for one in corpus.archives)
     return replace(corpus, archives=archives, note="own archives, not the published ones")
+
+
+def with_bpe_options(corpus: Corpus, chosen: BpeOptions) -> Corpus:
+    """The same corpus, segmented so; UserError if subword-nmt's codes are not applied to it."""
+    if chosen == CODES_ALONE:
+        return corpus
+    if corpus.bpe is None:
+        what = f"--{next(iter(chosen.as_json())).replace('_', '-')}: for subword-nmt's codes only"
+        raise UserError(what, f"{corpus.name}, variant {corpus.variant}", "leave it out")
+    told = chosen.as_json()
+    options, form = corpus.options | told, corpus.form | told
+    return replace(corpus, bpe=chosen, options=options, form=form)
 
 
 def fetch_archives(
@@ -152,7 +164,8 @@ def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> P
     """Makes OUT/text: train, valid and test, ready to be binarised, and raw/."""
 
     def build(folder: Path) -> Json:
-        work = Work(out / "original", folder, folder / ".scratch", corpus.languages, jobs)
+        scratch, bpe = folder / ".scratch", corpus.bpe or CODES_ALONE
+        work = Work(out / "original", folder, scratch, corpus.languages, jobs, bpe)
         work.scratch.mkdir()
         (folder / "raw").mkdir()
         steps = corpus.make_text(work)
@@ -179,7 +192,7 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
             for split in SPLITS
         }
         shutil.copytree(out / "text" / "raw", folder / "raw")
-        return {"form": corpus.form, "sentences": counts, "versions": _versions()}
+        return {"form": text["form"], "sentences": counts, "versions": _versions()}
 
     options = {**corpus.identity, "preprocess": preprocess_options(corpus)}
     inputs = inputs_from(out, ["text"])
@@ -203,84 +216,3 @@ def preprocess_options(corpus: Corpus) -> list[str]:
 def _versions() -> dict[str, str]:
     names = ("fairseq", "sacremoses", "sentencepiece", "subword-nmt", "fairseq-collab")
     return {name: version(name) for name in names}
-
-
-def command(
-    prog: str,
-    description: str,
-    variants: Mapping[str, str],
-    pairs: Sequence[str],
-    corpus_for: Callable[[str, tuple[str, str]], Corpus],
-    argv: Sequence[str] | None = None,
-) -> int:
-    """The command line of a corpus. `variants` maps names to help; the first is the default."""
-    parser = _parser(prog, description, variants, pairs)
-    args = parser.parse_args(argv)
-    source, _, target = args.pair.partition("-")
-
-    def action() -> None:
-        corpus = corpus_for(args.variant, (source, target))
-        if args.own_archives:
-            corpus = with_own_archives(corpus)
-        if args.dry_run:
-            print("\n".join(_would_do(corpus, args)))
-        elif args.stage == "fetch":
-            fetch_archives(corpus, args.out, mirror=args.mirror, folder=args.from_folder)
-        elif args.stage == "extract":
-            extract_archives(corpus, args.out, force=args.force)
-        elif args.stage == "text":
-            make_text(corpus, args.out, jobs=args.jobs, force=args.force)
-        else:
-            binarise_text(corpus, args.out, jobs=args.jobs, force=args.force)
-
-    return run(prog, action)
-
-
-def _would_do(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
-    """What a stage does, in lines for a reader."""
-    if args.stage == "fetch":
-        for archive in corpus.archives:
-            where = args.from_folder and args.from_folder / archive.name
-            yield f"{where or archive.address(args.mirror)} ({archive.known})"
-    elif args.stage == "extract":
-        for archive in corpus.archives:
-            for member in archive.members:
-                yield f"{archive.name}: {' or '.join(member.paths)} -> {member.name}"
-    elif args.stage == "text":
-        yield json.dumps({**corpus.options, "form": corpus.form}, ensure_ascii=False)
-    else:
-        yield " ".join(["fairseq-preprocess", *arguments_of(corpus, args.jobs)])
-
-
-def _parser(
-    prog: str, description: str, variants: Mapping[str, str], pairs: Sequence[str]
-) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the recipe")
-    first = next(iter(variants))
-    described = "; ".join(f"{name}: {text}" for name, text in variants.items())
-    described += f" (default: {first})"
-    parser.add_argument("--variant", choices=tuple(variants), default=first, help=described)
-    parser.add_argument(
-        "--pair", choices=tuple(pairs), default=pairs[0], help=f"languages (default: {pairs[0]})"
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--mirror", metavar="URL", help="fetch: URL/NAME instead of the originals")
-    where.add_argument(
-        "--from",
-        dest="from_folder",
-        type=Path,
-        metavar="DIR",
-        help="fetch: the archives are in this folder, under their own names",
-    )
-    parser.add_argument(
-        "--own-archives",
-        action="store_true",
-        help="other text in archives of the same layout: compare with no published hash "
-        "(in every stage; what is fetched is locked all the same)",
-    )
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--force", action="store_true", help="do it again, whatever is there")
-    return parser

@@ -20,8 +20,10 @@ from functools import partial
 from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import clean_pairs, moses
+from data_prep.apply_bpe import CODES_ALONE
 from data_prep.archives import Member
-from data_prep.corpus_recipe import Archive, Corpus, command
+from data_prep.corpus_command import command
+from data_prep.corpus_recipe import Archive, Corpus
 from data_prep.parallel_text import (
     carve,
     check_equal,
@@ -93,6 +95,7 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
             "lowercased": not cased,
             "hyphens": SPLIT_HYPHEN if variant == "paper3" else None,
         },
+        bpe=None if cased else CODES_ALONE,
         joined=False,  # neither fairseq's recipe nor paper 3 joins the dictionaries
         note=VARIANTS["paper3"] if variant == "paper3" else "",
     )

@@ -38,7 +38,7 @@ from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import as_json, count_lines, make_folder, open_bytes, write_content
 from collab_common.provenance import commit, processor, today, versions
-from data_prep import bpe
+from data_prep import apply_bpe, bpe
 from data_prep.binarise import binarise
 from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
@@ -88,7 +88,7 @@ def do(stage: str, folder: Path, jobs: int) -> Json:
             return bpe.learn(texts, int(what.replace(",", "")), codes, jobs=jobs)
         case "apply":
             source, target = folder / f"tok.{what}", folder / f"bpe.{what}"
-            return bpe.apply(folder / f"codes.{MERGES:,}", source, target, jobs=jobs)
+            return apply_bpe.apply(folder / f"codes.{MERGES:,}", source, target, jobs=jobs)
         case "clean":
             rules: Json = {"ratio": 1.5, "shortest": 1, "longest": 250}
             counts = clean_pairs(pair(folder, "bpe"), clean, **rules, jobs=jobs)

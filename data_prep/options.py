@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import count_lines, sha256_of_text
 
@@ -55,6 +56,25 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
         "--force", action="store_true", help="rebuild DIR if it was made from something else"
+    )
+
+
+def add_bpe_options(parser: argparse.ArgumentParser) -> None:
+    """--vocabulary-threshold and --glossaries, of commands that apply subword-nmt's codes."""
+    parser.add_argument(
+        "--vocabulary-threshold",
+        type=positive,
+        metavar="N",
+        help="text: take apart again, by undoing merges, a unit that the training text of its "
+        "language has less than N times (subword-nmt's; default: none)",
+    )
+    parser.add_argument(
+        "--glossaries",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="REGEX",
+        help="text: what matches stays whole, and apart from the rest of its word (subword-nmt's)",
     )
 
 

@@ -1,9 +1,9 @@
 """From a folder of text to a folder that fairseq trains on: `python -m data_prep.prepare`.
 
-Checks the text, learns a joint BPE with sentencepiece, binarises with fairseq-preprocess. The
-resulting folder holds, beside fairseq's files,
+Checks the text, learns joint subwords with sentencepiece (or, of text in tokens, subword-nmt),
+binarises with fairseq-preprocess. The resulting folder holds, beside fairseq's files,
 
-    spm.model       the subword model
+    spm.model       the subword model; of subword-nmt: code, and vocab.LANG with a threshold
     raw/            valid and test as plain text: the references that BLEU is counted against
     manifest.json   inputs, options, versions, line counts of every stage, hash of every file
 
@@ -26,16 +26,20 @@ from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep import subword
+from data_prep import apply_bpe, subword
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.binarise import binarise, check_binarised
 from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
-from data_prep.options import add_output
+from data_prep.options import add_bpe_options, add_output
 from data_prep.parallel_text import pair_in
 from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import Report, validate
 
 PROG = "data_prep.prepare"
 _HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
+SUBWORDS = ("sentencepiece", "subword_nmt")
+#: Of text that subword_nmt segments, for scoring: whatever its tokens are, its maker knows.
+FORM: Json = {"moses": False, "lowercased": False, "hyphens": None}
 _CANNOT_STAY = (Kind.UTF8, Kind.CR, Kind.NUL)  # fairseq could not read such a line
 Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split
 
@@ -53,6 +57,9 @@ class PrepareConfig:
         policy: what to do about faulty lines. Valid and test sets are never shortened: where
             lines of the training set would be dropped, theirs are counted, or refused if they
             cannot be kept.
+        subwords: one of SUBWORDS; subword_nmt takes the words of the text as they are, between
+            blanks, and makes `vocab_size` merges
+        bpe: of subword_nmt alone
         origin: where the text comes from, for the manifest (a name, a seed, ...)
         force: rebuild `out` if it was made from something else
     """
@@ -65,6 +72,8 @@ class PrepareConfig:
     splits: Splits | None = None
     workers: int = 1
     policy: Policy = field(default_factory=Policy)
+    subwords: str = SUBWORDS[0]
+    bpe: BpeOptions = CODES_ALONE
     origin: Mapping[str, Any] = field(default_factory=dict)
     force: bool = False
 
@@ -80,6 +89,7 @@ def prepare(config: PrepareConfig) -> Path:
             "vocab_size": config.vocab_size,
             "splits": {split: _stems(config, texts) for split, texts in files.items()},
             "validation": config.policy.as_json(),
+            **_subword_options(config),
         },
         "origin": dict(config.origin),
         "inputs": {
@@ -96,6 +106,15 @@ def prepare(config: PrepareConfig) -> Path:
     return config.out
 
 
+def _subword_options(config: PrepareConfig) -> Json:
+    """For the manifest; nothing of the default, as in the folders that were made without."""
+    return {"subwords": config.subwords, **config.bpe.as_json()} if _is_bpe(config) else {}
+
+
+def _is_bpe(config: PrepareConfig) -> bool:
+    return config.subwords == "subword_nmt"
+
+
 def _name(config: PrepareConfig, path: Path) -> str:
     """Of an input, the same whether it is compressed or not and wherever the text folder is."""
     return path.relative_to(config.text).as_posix().removesuffix(".gz")
@@ -109,6 +128,9 @@ def _stems(config: PrepareConfig, texts: Texts) -> str | list[str]:
 def _check(config: PrepareConfig) -> None:
     if config.source_lang == config.target_lang:
         raise UserError(f"source and target language are both {config.source_lang!r}")
+    if config.bpe != CODES_ALONE and not _is_bpe(config):
+        option = next(iter(config.bpe.as_json())).replace("_", "-")
+        raise UserError(f"--{option}: is of subword-nmt", todo="give --subwords subword_nmt")
     for kind in _CANNOT_STAY:
         if config.policy.action(kind) is Action.COUNT:
             raise UserError(
@@ -130,32 +152,50 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
         policy = _policy_for(split, config.policy)
         reports[split] = _join(texts, split, policy, pair_in(raw, split, languages))
         stages[split] = _add([report.counts() for report in reports[split]])
-    print(f"learning {config.vocab_size} subwords ...", flush=True)
-    model = folder / "spm.model"
-    training = subword.train(list(pair_in(raw, "train", languages)), config.vocab_size, model)
-    for split in files:
-        print(f"segmenting {split} ...", flush=True)
-        on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
-        sources, targets = pair_in(raw, split, languages), pair_in(pieces, split, languages)
-        stages[split]["segmented"] = subword.segment(
-            model, sources, targets, on_empty, partial(_line_of, reports[split])
-        )
+    training = _segment(config, reports, folder, stages)
     print("binarising ...", flush=True)
     binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
     for split in files:
         segmented = stages[split]["segmented"]
-        expected = segmented["read"] - segmented["dropped"]
+        expected = segmented["read"] - segmented.get("dropped", 0)
         stages[split]["binarised"] = check_binarised(folder, split, languages, expected)
     # made again from raw/ and spm.model at any time, or, for the training set, from the inputs
     shutil.rmtree(pieces)
     for path in pair_in(raw, "train", languages):
         path.unlink()
     return {
-        "versions": versions("fairseq", "sentencepiece", "fairseq-collab"),
+        **({"form": FORM | _subword_options(config)} if _is_bpe(config) else {}),
+        "versions": versions("fairseq", config.subwords.replace("_", "-"), "fairseq-collab"),
         "workers": config.workers,
         "stages": stages,
         "subword": training,
     }
+
+
+def _segment(
+    config: PrepareConfig, reports: Mapping[str, list[Report]], folder: Path, stages: Json
+) -> Json:
+    """raw/SPLIT in subwords, to spm/SPLIT; counts go to `stages`. What the training told."""
+    languages, size = (config.source_lang, config.target_lang), config.vocab_size
+    raw, model, codes = folder / "raw", folder / "spm.model", folder / apply_bpe.CODES
+    how = languages, config.bpe, config.workers
+    train = pair_in(raw, "train", languages)
+    print(f"learning {size} subwords ...", flush=True)
+    if _is_bpe(config):
+        training = apply_bpe.learn_joint(train, size, folder, *how)
+    else:
+        training = subword.train(list(train), size, model)
+    for split in reports:
+        print(f"segmenting {split} ...", flush=True)
+        texts, pieces = (pair_in(place, split, languages) for place in (raw, folder / "spm"))
+        if _is_bpe(config):
+            counts = apply_bpe.apply_pair(codes, texts, pieces, *how)
+        else:
+            on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
+            where = partial(_line_of, reports[split])
+            counts = subword.segment(model, texts, pieces, on_empty, where)
+        stages[split]["segmented"] = counts
+    return training
 
 
 def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> list[Report]:
@@ -211,8 +251,16 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
         type=positive,
         default=vocab_size,
         metavar="N",
-        help=f"subwords of both languages together (default: {vocab_size})",
+        help=f"subwords of both languages together (default: {vocab_size}); of subword_nmt: merges",
     )
+    parser.add_argument(
+        "--subwords",
+        choices=SUBWORDS,
+        default=SUBWORDS[0],
+        help=f"of ordinary text sentencepiece's (default: {SUBWORDS[0]}), of text in tokens "
+        "subword-nmt's; train with common_eval.post_process of that name",
+    )
+    add_bpe_options(parser)
     parser.add_argument(
         "--workers", type=positive, default=1, metavar="N", help="processes that binarise"
     )
@@ -229,6 +277,8 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
         vocab_size=args.vocab_size,
         workers=args.workers,
         policy=policy_from(args),
+        subwords=args.subwords,
+        bpe=BpeOptions(args.vocabulary_threshold, tuple(args.glossaries)),
         force=args.force,
         **more,
     )

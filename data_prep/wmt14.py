@@ -1,14 +1,22 @@
-"""WMT14 English-German, from the published archives to a folder for fairseq.
+"""WMT14 English-German and English-French, from the published archives to a folder for fairseq.
 
 `python -m data_prep.wmt14`. Variants:
 
-    wmt14    europarl v7, commoncrawl and news-commentary v9; newstest2013 to validate, all of
-             newstest2014 to test; 32,000 joint merges
-    fairseq  what fairseq's prepare-wmt14en2de.sh --icml17 makes of the same training text: every
-             100th pair to validate, 40,000 joint merges, pairs cleaned after segmenting
-    google   wmt16_en_de.tar.gz as Google published it, tokenised and segmented, from WMT16's
-             training text; newstest2013 and newstest2014; the 32,768 commonest symbols.
-             arXiv 2006.16362 uses this one.
+    wmt14         newstest2013 to validate, all of newstest2014 to test; 32,000 joint merges
+    fairseq       what fairseq's prepare-wmt14en2de.sh --icml17, or prepare-wmt14en2fr.sh, makes
+                  of the same training text: every 100th pair (French: 1333rd) to validate,
+                  40,000 joint merges, pairs cleaned after segmenting
+    fairseq_nc12  English-German: the former script without --icml17, which takes WMT17's
+                  news-commentary v12 for v9. (It fetches WMT17's dev.tgz, too, but reads nothing
+                  of it: every 100th pair validates here, as well.)
+    google        English-German: wmt16_en_de.tar.gz as Google published it, tokenised and
+                  segmented, from WMT16's training text; newstest2013 and newstest2014; the 32,768
+                  commonest symbols. arXiv 2006.16362 uses this one.
+
+Training text of English-German: europarl v7, commoncrawl, news-commentary v9. English-French has
+the United Nations' documents and the 10^9 corpus beside them: 36 million pairs against 4.5 by
+arXiv 1706.03762. Its dictionaries are not joined: neither fairseq's own preparation of it does so,
+nor does arXiv 2305.14380, which shares the decoder's embeddings alone.
 """
 
 from __future__ import annotations
@@ -17,11 +25,12 @@ import shutil
 import sys
 from functools import partial
 
+from collab_common.errors import UserError
 from collab_common.folder import Json
 from data_prep import clean_pairs, moses
-from data_prep.archives import Member
-from data_prep.corpus_recipe import Archive, Corpus, command
-from data_prep.fetch import Published
+from data_prep.apply_bpe import CODES_ALONE
+from data_prep.corpus_command import command
+from data_prep.corpus_recipe import Corpus
 from data_prep.parallel_text import (
     Pair,
     carve,
@@ -33,128 +42,92 @@ from data_prep.parallel_text import (
     write_lines,
 )
 from data_prep.sgm import write_segments
+from data_prep.wmt14_archives import READY_MADE, newstest2013, newstest2014, training
 from data_prep.work import SPLITS, Work, with_bpe
 
 PROG = "data_prep.wmt14"
-STATMT = "http://www.statmt.org"
 VARIANTS = {
     "wmt14": "newstest2013 validates",
-    "fairseq": "as fairseq's script with --icml17: every 100th training pair validates",
-    "google": "Google's wmt16_en_de, ready-made",
+    "fairseq": "as fairseq's script (en-de: with --icml17): every 100th (en-fr: 1333rd) training "
+    "pair validates",
+    "fairseq_nc12": "en-de: as fairseq's script without --icml17, news-commentary v12 for v9",
+    "google": "en-de: Google's wmt16_en_de, ready-made",
 }
-PAIRS = ("en-de",)
-LANGUAGES = ("en", "de")
-CORPORA = ("europarl-v7", "commoncrawl", "news-commentary-v9")
-EVERY = 100
-MERGES = {"wmt14": 32_000, "fairseq": 40_000}
+PAIRS = ("en-de", "en-fr")
+#: By the pair, in the order of fairseq's scripts, which decides on what validates.
+TRAINING = {
+    "en-de": ("europarl-v7", "commoncrawl", "news-commentary-v9"),
+    "en-fr": ("europarl-v7", "commoncrawl", "undoc.2000", "news-commentary-v9", "giga-fren"),
+}
+GERMAN_ONLY = ("fairseq_nc12", "google")
+EVERY = {"en-de": (100, "100th"), "en-fr": (1333, "1333rd")}
+MERGES = {"wmt14": 32_000, "fairseq": 40_000, "fairseq_nc12": 40_000}
 CLEAN: Json = {"ratio": 1.5, "shortest": 1, "longest": 250}
 GOOGLE_VOCABULARY = 32_768
-# Answers with a page that asks for a confirmation: take the file with a browser, give --from.
-GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
-_GOOGLE_STEMS = {
-    "train": "train.tok.clean.bpe.32000",
-    "valid": "newstest2013.tok.bpe.32000",
-    "test": "newstest2014.tok.bpe.32000",
-}
+_FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
 
 
-def _both(name: str, path: str) -> tuple[Member, ...]:
-    """A member for each language; `path` has {} for it. Languages in file names: de-en."""
-    return tuple(Member(f"{name}.{lang}", (path.format(lang),)) for lang in LANGUAGES)
-
-
-# Sizes and SHA-256: TensorFlow Datasets, url_checksums/wmt14_translate.txt.
-# MD5: sacreBLEU's entry of wmt14/full; of dev.tgz, that of Amazon's Sockeye.
-_TRAINING = (
-    Archive(
-        "training-parallel-europarl-v7.tgz",
-        f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz",
-        _both("europarl-v7", "training/europarl-v7.de-en.{}"),
-        Published(657_632_379, "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"),
-    ),
-    Archive(
-        "training-parallel-commoncrawl.tgz",
-        f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz",
-        _both("commoncrawl", "commoncrawl.de-en.{}"),
-        Published(918_311_367, "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"),
-    ),
-    Archive(
-        "training-parallel-nc-v9.tgz",
-        f"{STATMT}/wmt14/training-parallel-nc-v9.tgz",
-        _both("news-commentary-v9", "training/news-commentary-v9.de-en.{}"),
-        Published(80_418_416, "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"),
-    ),
-)
-_TEST = Archive(
-    "test-full.tgz",
-    f"{STATMT}/wmt14/test-full.tgz",
-    (
-        Member("newstest2014.en.sgm", ("test-full/newstest2014-deen-src.en.sgm",)),
-        Member("newstest2014.de.sgm", ("test-full/newstest2014-deen-ref.de.sgm",)),
-    ),
-    Published(md5="a8cd784e006feb32ac6f3d9ec7eb389a"),
-)
-_VALID = Archive(
-    "dev.tgz",
-    f"{STATMT}/wmt14/dev.tgz",
-    tuple(
-        Member(
-            f"newstest2013.{lang}",
-            # plain in the archives that we know of; in SGM, each language is a source somewhere
-            (f"dev/newstest2013.{lang}", f"dev/newstest2013-src.{lang}.sgm"),
+def corpus(variant: str, languages: tuple[str, str] = ("en", "de")) -> Corpus:
+    """A variant of a pair."""
+    pair = "-".join(languages)
+    if variant in GERMAN_ONLY and pair != "en-de":
+        todo = "give --variant wmt14 or fairseq"
+        raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
+    test = newstest2014(languages)
+    if variant == "google":
+        return Corpus(
+            name="wmt14",
+            variant=variant,
+            languages=languages,
+            archives=(READY_MADE, test),  # the latter for the reference as published
+            options={},
+            make_text=_ready_made_text,
+            form=_FORM,
+            vocabulary=GOOGLE_VOCABULARY,
+            note="WMT16's training text",
         )
-        for lang in LANGUAGES
-    ),
-    Published(md5="88ba3fc60b2278d59277122e1c7dd6e7"),
-)
-_READY = Archive(
-    "wmt16_en_de.tar.gz",
-    GOOGLE,
-    tuple(m for split, stem in _GOOGLE_STEMS.items() for m in _both(split, stem + ".{}")),
-)
-_ARCHIVES = {
-    "wmt14": (*_TRAINING, _VALID, _TEST),
-    "fairseq": (*_TRAINING, _TEST),
-    "google": (_READY, _TEST),  # the latter for the reference as published
-}
-
-
-def corpus(variant: str, pair: tuple[str, str] = LANGUAGES) -> Corpus:
-    """A variant."""
-    google = variant == "google"
-    options: Json = {
-        "train": list(CORPORA),
-        "valid": "newstest2013" if variant == "wmt14" else f"every {EVERY}th training pair",
-        "clean": CLEAN,
-        "merges": MERGES.get(variant),
-    }
+    corpora = training_corpora(variant, pair)
+    valid = (newstest2013(languages),) if variant == "wmt14" else ()
     return Corpus(
         name="wmt14",
         variant=variant,
-        languages=pair,
-        archives=_ARCHIVES[variant],
-        options={} if google else options,
-        make_text=_ready_made_text if google else partial(_text, variant),
-        form={"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None},
-        vocabulary=GOOGLE_VOCABULARY if google else None,
-        note="WMT16's training text" if google else "",
+        languages=languages,
+        archives=(*(training(name, languages) for name in corpora), *valid, test),
+        options={
+            "train": list(corpora),
+            "valid": "newstest2013" if valid else f"every {EVERY[pair][1]} training pair",
+            "clean": CLEAN,
+            "merges": MERGES[variant],
+        },
+        make_text=partial(_text, variant),
+        form=_FORM,
+        joined=pair == "en-de",
+        bpe=CODES_ALONE,
     )
+
+
+def training_corpora(variant: str, pair: str) -> tuple[str, ...]:
+    """What the training text is joined from."""
+    newer = {"news-commentary-v9": "news-commentary-v12"} if variant == "fairseq_nc12" else {}
+    return tuple(newer.get(name, name) for name in TRAINING[pair])
 
 
 def _text(variant: str, work: Work) -> Json:
     steps: Json = {"published": {}, "tokenised": {}}
-    for stem in CORPORA:
+    pair = "-".join(work.languages)
+    corpora = training_corpora(variant, pair)
+    for stem in corpora:
         steps["published"][stem] = check_published(work.originals(stem))
         steps["tokenised"][stem] = _tokenise(work, work.originals(stem), stem)
     joined = "train" if variant == "wmt14" else "joined"
-    join([work.scratches(stem) for stem in CORPORA], work.scratches(joined))
+    join([work.scratches(stem) for stem in corpora], work.scratches(joined))
     if variant == "wmt14":
         valid = _plain(work, work.originals("newstest2013"))
         steps["published"]["valid"] = check_published(valid)
         steps["tokenised"]["valid"] = _tokenise(work, valid, "valid")
     else:
         train, valid = work.scratches("train"), work.scratches("valid")
-        steps["carved"] = carve(work.scratches("joined"), EVERY, train, valid)
+        steps["carved"] = carve(work.scratches("joined"), EVERY[pair][0], train, valid)
         for path in work.scratches("joined"):
             path.unlink()
     steps["test"] = _write_test(work)
@@ -170,7 +143,7 @@ def _text(variant: str, work: Work) -> Json:
 def _tokenise(work: Work, pair: Pair, stem: str, normalise: bool = True) -> Json:
     print(f"tokenising {stem} ...", flush=True)
     steps = {"normalise": normalise, "remove_non_printing": normalise, "aggressive_hyphens": True}
-    return moses.tokenise_pair(pair, work.scratches(stem), LANGUAGES, jobs=work.jobs, **steps)
+    return moses.tokenise_pair(pair, work.scratches(stem), work.languages, jobs=work.jobs, **steps)
 
 
 def _plain(work: Work, pair: Pair) -> Pair:
@@ -215,7 +188,7 @@ def _ready_made_text(work: Work) -> Json:
     return steps
 
 
-DESCRIPTION = "One data stage of WMT14 English-German; recipes/wmt14_en_de.sh does them all."
+DESCRIPTION = "One data stage of WMT14; recipes/wmt14_en_de.sh and wmt14_en_fr.sh do them all."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab_common.folder import Json
-from data_prep import bpe, subword
+from data_prep import apply_bpe, subword
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.faults import Action
 from data_prep.parallel_text import Pair, pair_in
 
@@ -22,6 +23,7 @@ class Work:
         folder: to be filled with train, valid and test, segmented, and raw/test, untouched
         scratch: for everything on the way; removed afterwards
         jobs: processes; never to change a byte of the result
+        bpe: what `with_bpe` heeds beside its codes
     """
 
     original: Path
@@ -29,6 +31,7 @@ class Work:
     scratch: Path
     languages: tuple[str, str]
     jobs: int
+    bpe: BpeOptions = CODES_ALONE
 
     def originals(self, stem: str, suffix: str = "") -> Pair:
         return pair_in(self.original, stem, self.languages, suffix)
@@ -45,16 +48,16 @@ def with_bpe(work: Work, merges: int) -> Json:
 
     Source first, as in fairseq's scripts: the order decides between equally frequent pairs.
     """
-    codes = work.folder / "code"
     print(f"learning {merges} merges ...", flush=True)
-    counts: Json = {
-        "learnt": bpe.learn(list(work.scratches("train")), merges, codes, jobs=work.jobs)
-    }
+    train, codes = work.scratches("train"), work.folder / apply_bpe.CODES
+    how = work.languages, work.bpe, work.jobs
+    counts: Json = {"learnt": apply_bpe.learn_joint(train, merges, work.folder, *how)}
     for split in SPLITS:
         print(f"segmenting {split} ...", flush=True)
-        counts[split] = {}
-        for source, target in zip(work.scratches(split), work.results(split), strict=True):
-            counts[split][target.name] = bpe.apply(codes, source, target, jobs=work.jobs)
+        counts[split] = apply_bpe.apply_pair(
+            codes, work.scratches(split), work.results(split), *how
+        )
+        for source in work.scratches(split):
             source.unlink()
     return counts
 

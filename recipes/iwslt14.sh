@@ -18,6 +18,7 @@
 #   --key-dim N       of collab and concatenated (default: 128)
 #   --head-size N     of headsize (default: 128);  --gate-penalty X: of gated (default: 0.1)
 #   --gpus N          1 (default); 0: the CPU
+#   --vocabulary-threshold N, --glossaries REGEX (also several times): subword-nmt's (docs/corpora.md)
 #   --from DIR        the archive is in DIR;  --mirror URL: it is at URL/NAME
 #   --own-archives    it holds other text in the same layout: published hashes do not apply
 #   --stage N         start with this stage;  --stop-stage M: end with that one

@@ -6,7 +6,7 @@
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
-dry_run=no force=() source_options=() own=() own_overrides=() extra=() cpu=()
+dry_run=no force=() source_options=() bpe_options=() own=() own_overrides=() extra=() cpu=()
 head_size="" gate_penalty="" papers_methods=()
 needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
@@ -49,6 +49,7 @@ parse_options() {
             --pair) pair=$2 ;;
             --from) source_options=(--from "$(absolute "$2")") ;;
             --mirror) source_options=(--mirror "$2") ;;
+            --vocabulary-threshold | --glossaries) bpe_options+=("$1" "$2") ;;
             --method) method=$2 ;;
             --key-dim) key_dim=$2 ;;
             --head-size) head_size=$2 ;;
@@ -74,6 +75,11 @@ parse_options() {
     done
     [ "$stage" -ge 1 ] && [ "$stop_stage" -le 8 ] && [ "$stage" -le "$stop_stage" ] ||
         fail "--stage $stage --stop-stage $stop_stage: stages are 1 to 8"
+}
+
+# only_pair S-T: of recipes whose configuration is that of one pair.
+only_pair() {
+    [ "$pair" = "$1" ] || fail "--pair $pair: this recipe is of $1"
 }
 
 # Repository, environment, variables. A dry run needs none of it.
@@ -116,7 +122,8 @@ data() {
     case $name in
         fetch) more=("${source_options[@]}") ;;
         extract) more=("${force[@]}") ;;
-        text | binarise) more=(--jobs "$jobs" "${force[@]}") ;;
+        text) more=("${bpe_options[@]}" --jobs "$jobs" "${force[@]}") ;;
+        binarise) more=(--jobs "$jobs" "${force[@]}") ;;
     esac
     local command=(
         python -m "data_prep.$module" "$name" --variant "$variant" --pair "$pair" --out "$out"

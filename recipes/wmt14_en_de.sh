@@ -10,14 +10,15 @@
 # or not at all; what is done is not done again, and `fairseq-collab table OUT/runs` shows the runs.
 #
 #   --variant V       wmt14 (default): newstest2013 validates; fairseq: what fairseq's script makes
-#                     with --icml17; google: Google's ready-made wmt16_en_de, which the paper uses
-#                     (not to be had without a browser: give --from)
+#                     with --icml17, fairseq_nc12: without; google: Google's ready-made wmt16_en_de,
+#                     which the paper uses (not to be had without a browser: give --from)
 #   --method M        collab (default), concatenated or vanilla; headsize (arXiv 2002.07028); grouped, and
 #                     grouped_pruned, which goes on to vote, prune and fine-tune (arXiv 2305.14380);
 #                     gated, from the vanilla model on, pruned and fine-tuned (arXiv 1905.09418)
 #   --key-dim N       of collab and concatenated (default: 128)
 #   --head-size N     of headsize (default: 128);  --gate-penalty X: of gated (default: 0.1)
 #   --gpus N          1 (default), 2, 4 or 8; the paper's batch whatever the number; 0: the CPU
+#   --vocabulary-threshold N, --glossaries REGEX (also several times): subword-nmt's (docs/corpora.md)
 #   --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
 #   --own-archives    they hold other text in the same layout: published hashes do not apply
 #   --stage N         start with this stage;  --stop-stage M: end with that one
@@ -39,6 +40,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
 needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
+only_pair en-de
 set_up
 
 choose_model fork_collab fork_concatenated vanilla

@@ -68,6 +68,7 @@ VALUE_HEADS = "tests/parity/test_value_heads.py"
 SIGNATURES = "fairseq_collab/attention/signature.py"
 CROSS_CACHE = "tests/parity/test_cross_cache.py"
 EXPORTS = "tests/unit/test_export.py"
+APPLY_BPE = "data_prep/apply_bpe.py"
 
 MUTANTS = [
     Mutant(
@@ -595,6 +596,32 @@ MUTANTS = [
         "return module.latent_dim if isinstance(module, LatentAttention) else otherwise",
         "return otherwise",
         ("tests/unit/test_rank.py", "-k", "bounds_of_weights"),
+        "no units at all are not taken for no vocabulary",
+        APPLY_BPE,
+        "if not found:",
+        "if False:",
+        ("tests/data/test_bpe.py", "-k", "above_all_units"),
+    ),
+    Mutant(
+        "a glossary's groups do not double the text",
+        APPLY_BPE,
+        "if pattern.groups:",
+        "if False:",
+        ("tests/data/test_bpe.py", "-k", "glossaries_that_are_none"),
+    ),
+    Mutant(
+        "each side has its own vocabulary",
+        APPLY_BPE,
+        "codes, source, target, lang, options, jobs=jobs",
+        "codes, source, target, languages[0], options, jobs=jobs",
+        ("tests/data/test_prepare_bpe.py",),
+    ),
+    Mutant(
+        "variants of one pair are refused for the other",
+        "data_prep/wmt14.py",
+        'if variant in GERMAN_ONLY and pair != "en-de":',
+        "if False:",
+        ("tests/data/test_wmt14.py", "-k", "german_alone"),
     ),
 ]
 

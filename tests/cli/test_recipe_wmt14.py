@@ -1,4 +1,4 @@
-"""recipes/wmt14_en_de.sh, from archives on a web server to scores; and what it would run."""
+"""recipes/wmt14_en_{de,fr}.sh, from archives on a web server to scores; and what they would run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from data.corpus_archives import google, served, wmt14
+from data.corpus_archives import Sentences, google, served, wmt14, wmt14_en_fr
 from data.loopback import serving
-from data.recipe_runs import environment, refuse, scores, succeed
+from data.recipe_runs import environment, outputs, refuse, scores, succeed
 
 from fairseq_collab.runs.run import flat
 from fairseq_collab.runs.sweep import plan
@@ -53,24 +53,54 @@ def test_ready_made_archive(shared_data: Path, tmp_path: Path) -> None:
     assert "absent/wmt16_en_de.tar.gz: no such file" in error
 
 
-def commands(*options: str) -> dict[str, list[str]]:
+#: Two checkpoints to average of next to no training, and translations that end.
+BRIEF = ["optimization.max_epoch=2", "dataset.max_tokens=9000", "generation.max_len_b=5"]
+
+
+def test_english_french_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
+    """Six archives, the vanilla model; rare units are taken apart."""
+    captions = Sentences(shared_data / "multi30k", "train")
+
+    def take(size: int) -> dict[str, list[str]]:
+        pair = captions.take(size)
+        return {"en": pair["en"], "fr": pair["de"]}  # German, which nobody looks at here
+
+    # one pair in 1333 validates: one of these
+    corpora = {name: take(270) for name in ("europarl", "crawl", "un", "news", "giga")}
+    out = tmp_path / "out"
+    with serving() as server:
+        server.files = served(wmt14_en_fr(corpora, take(10)))
+        data = ("--vocabulary-threshold", 3, "--stop-stage", 4)
+        told = succeed("wmt14_en_fr", out, "--mirror", server.url, *data)
+    assert "--joined-dictionary" not in told
+    assert {"code", "vocab.en", "vocab.fr"} <= outputs(out, "text").keys()
+    succeed("wmt14_en_fr", out, "--stage", 5, overrides=BRIEF)
+    score = scores(out)
+    assert (score.sentences, score.languages, score.variant) == (10, ["en", "fr"], "fairseq")
+    assert (score.arch, score.method) == ("transformer", "vanilla")
+    assert "own archives" in str(score.note)
+
+
+def commands(*options: str, recipe: str = "wmt14_en_de") -> dict[str, list[str]]:
     """The commands of a dry run, by the program that does the work."""
     told = subprocess.run(
-        ["bash", "recipes/wmt14_en_de.sh", "--dry-run", "--out", "/o", *options],
+        ["bash", f"recipes/{recipe}.sh", "--dry-run", "--out", "/o", *options],
         capture_output=True,
         text=True,
         check=True,
-        env=environment(),
+        env=environment(VIRTUAL_ENV="/nowhere"),  # the details take a Python a stage
     ).stdout.replace("\\\n", " ")
     lines = [shlex.split(line) for line in told.splitlines() if not line.startswith(("=", "#"))]
     named = [words[2:] if words[0] == "python" else words for words in lines if words]
     return {" ".join(words[:2]): words for words in named}
 
 
-def run_of(*options: str) -> tuple[str, dict[str, Any]]:
+def run_of(*options: str, recipe: str = "wmt14_en_de") -> tuple[str, dict[str, Any]]:
     """Name and configuration, by dotted names, of the run that stage 5 asks for."""
-    sweep = commands("--stage", "5", *options)["fairseq-collab sweep"]
-    assert sweep[2:5] == ["configs/wmt14.yaml", "--out", "/o/runs"]
+    only = ("--stage", "5", "--stop-stage", "5")
+    sweep = commands(*only, *options, recipe=recipe)["fairseq-collab sweep"]
+    config = {"wmt14_en_de": "wmt14"}.get(recipe, recipe)
+    assert sweep[2:5] == [f"configs/{config}.yaml", "--out", "/o/runs"]
     (job,) = plan(REPOSITORY / sweep[2], REPOSITORY / "configs", sweep[5:])
     return job.name, flat(job.config)
 
@@ -136,6 +166,59 @@ def test_baselines() -> None:
     assert vanilla["model.encoder_embed_dim"] == 512
     assert "model.key_dim" not in vanilla
     assert (vanilla["checkpoint.keep_last_epochs"], vanilla["common.seed"]) == (3, 4)
+
+
+#: arXiv 2305.14380 for WMT14 English-French; the last two are its released code's.
+STATED_EN_FR = {
+    "task.target_lang": "fr",
+    "optimizer.adam_betas": "(0.9, 0.98)",
+    "optimizer.weight_decay": 0.0,
+    "optimization.lr": [0.0005],
+    "criterion.label_smoothing": 0.1,
+    "lr_scheduler._name": "inverse_sqrt",
+    "lr_scheduler.warmup_updates": 4000,
+    "model.encoder_embed_dim": 512,
+    "model.encoder_attention_heads": 8,
+    "model.dropout": 0.3,
+    "model.share_decoder_input_output_embed": True,
+    "model.share_all_embeddings": False,
+    "generation.beam": 4,
+    "generation.lenpen": 0.6,
+    "dataset.max_tokens": 12288,
+    "checkpoint.patience": 9,
+}
+#: Of 2 groups of 8 heads: weights and feature of the pair.
+GROUPED_EN_FR = {
+    "model._name": "transformer_grouped_heads",
+    "model.head_groups": 2,
+    "model.group_feature": "value",
+    "criterion.group_alpha": 0.3,
+    "criterion.group_beta": 0.3,
+}
+
+
+def test_english_french_is_the_papers() -> None:
+    _, given = run_of("--method", "grouped_pruned", "--gpus", "2", recipe="wmt14_en_fr")
+    found = {"model.share_all_embeddings": False} | given
+    expected = STATED_EN_FR | GROUPED_EN_FR | {"optimization.update_freq": [4]}
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("recipe", "other"), [("wmt14_en_de", "en-fr"), ("wmt14_en_fr", "en-de")])
+def test_a_recipe_is_of_its_pair(recipe: str, other: str) -> None:
+    command = ["bash", f"recipes/{recipe}.sh", "--dry-run", "--pair", other]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    own = recipe.removeprefix("wmt14_").replace("_", "-")
+    assert done.stderr == f"{recipe}: error: --pair {other}: this recipe is of {own}\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_options_of_subword_nmt_reach_the_text() -> None:
+    given = ["--vocabulary-threshold", "50", "--glossaries", "USA", "--glossaries", "U[KN]"]
+    found = commands(*given, "--stage", "3", "--stop-stage", "4")
+    assert "--glossaries" not in " ".join(found["data_prep.wmt14 binarise"])
+    text = found["data_prep.wmt14 text"]
+    assert text[text.index("--vocabulary-threshold") :][:6] == given
 
 
 def test_data_stages_in_order() -> None:

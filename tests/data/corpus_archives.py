@@ -94,15 +94,44 @@ def wmt14(shared: Path, size: int = 300) -> dict[str, bytes]:
     }
 
 
-def full_test(test: Mapping[str, list[str]]) -> bytes:
+def full_test(test: Mapping[str, list[str]], pair: str = "de-en") -> bytes:
     """WMT14's archive of test sets."""
     return tgz(
         {
-            f"test-full/newstest2014-deen-{kind}.{g}.sgm": sgm(test[g], kind, g)
+            f"test-full/newstest2014-{pair.replace('-', '')}-{kind}.{g}.sgm": sgm(test[g], kind, g)
             for kind in ("src", "ref")
             for g in test
         }
     )
+
+
+def wmt14_en_fr(
+    corpora: Mapping[str, Mapping[str, Sequence[str]]], test: Mapping[str, list[str]]
+) -> dict[str, bytes]:
+    """The archives of fairseq's prepare-wmt14en2fr.sh, some of which hold German-English, too.
+
+    `corpora` are europarl, crawl, un, news and giga.
+    """
+    both = ("en", "fr")
+    paths = {
+        "europarl": ("training-parallel-europarl-v7.tgz", "training/europarl-v7"),
+        "crawl": ("training-parallel-commoncrawl.tgz", "commoncrawl"),
+        "un": ("training-parallel-un.tgz", "un/undoc.2000"),
+        "news": ("training-parallel-nc-v9.tgz", "training/news-commentary-v9"),
+    }
+    archives = {
+        name: tgz(
+            {f"{path}.fr-en.{g}": text(corpora[corpus][g]) for g in both}
+            | {f"{path}.de-en.{g}": b"another pair\n" for g in ("en", "de")}
+        )
+        for corpus, (name, path) in paths.items()
+    }
+    giga = {
+        f"giga-fren.release2.fixed.{g}.gz": gzip.compress(text(corpora["giga"][g]), mtime=0)
+        for g in both
+    }
+    archives["training-giga-fren.tar"] = gzip.decompress(tgz(giga))
+    return archives | {"test-full.tgz": full_test(test, "fr-en")}
 
 
 def google(shared: Path, size: int = 300) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,17 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **SETTINGS, **path, **more}
 
 
-def arguments(name: str, out: Path, *options: object, tiny: bool = True) -> list[str]:
+def arguments(name: str, out: Path, *options: object, overrides: Sequence[str] = ()) -> list[str]:
     recipe = ["bash", REPOSITORY / "recipes" / f"{name}.sh", "--out", out]
-    return [str(part) for part in (*recipe, *CHEAP, *options, *(["--", *TINY] if tiny else []))]
+    return [str(part) for part in (*recipe, *CHEAP, *options, "--", *TINY, *overrides)]
 
 
-def recipe(name: str, out: Path, *options: object, **more: str) -> Completed:
+def recipe(
+    name: str, out: Path, *options: object, overrides: Sequence[str] = (), **more: str
+) -> Completed:
     """Runs recipes/NAME.sh to its end, whatever that is."""
     return subprocess.run(
-        arguments(name, out, *options),
+        arguments(name, out, *options, overrides=overrides),
         capture_output=True,
         text=True,
         timeout=900,
@@ -67,9 +70,9 @@ def recipe(name: str, out: Path, *options: object, **more: str) -> Completed:
     )
 
 
-def succeed(name: str, out: Path, *options: object) -> str:
+def succeed(name: str, out: Path, *options: object, overrides: Sequence[str] = ()) -> str:
     """Runs a recipe that must succeed; what it printed."""
-    done = recipe(name, out, *options)
+    done = recipe(name, out, *options, overrides=overrides)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from subword_nmt.apply_bpe import BPE
+from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.learn_bpe import learn_bpe
+from subword_nmt.learn_joint_bpe_and_vocab import learn_joint_bpe_and_vocab
 
 from collab_common.errors import UserError
-from data_prep import bpe
+from data_prep import apply_bpe, bpe
+from data_prep.apply_bpe import BpeOptions
 
 
 def theirs(text: str, merges: int) -> str:
@@ -23,26 +27,30 @@ def theirs(text: str, merges: int) -> str:
     return out.getvalue()
 
 
-def segmented(codes: str, text: str) -> str:
-    program = BPE(io.StringIO(codes))
+def segmented(codes: str, text: str, **options: Any) -> str:
+    program = BPE(io.StringIO(codes), **options)
     return "".join(
         program.process_line(line + "\n") for line in text.removesuffix("\n").split("\n")
     )
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> list[Path]:
+def invented(folder: Path, lines: int = 400) -> list[Path]:
     """Two texts of invented words; the second has other letters."""
     rng = random.Random(7)
     paths = []
     for name, syllables in (("a", "ba be bu la le lu nana"), ("b", "ka ke ku na öl ölöl")):
-        lines = (
+        words = (
             " ".join("".join(rng.choices(syllables.split(), k=rng.randint(1, 4))) for _ in range(7))
-            for _ in range(400)
+            for _ in range(lines)
         )
-        paths.append(tmp_path / name)
-        paths[-1].write_text("".join(line + "\n" for line in lines))
+        paths.append(folder / name)
+        paths[-1].write_text("".join(line + "\n" for line in words))
     return paths
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> list[Path]:
+    return invented(tmp_path)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -84,7 +92,7 @@ def test_segments_as_subword_nmt(jobs: int, texts: list[Path], tmp_path: Path) -
     codes, out = tmp_path / "codes", tmp_path / "out"
     bpe.learn(texts[:1], 40, codes)
     for path in texts:  # the second has letters that the codes do not know
-        counts = bpe.apply(codes, path, out, jobs=jobs)
+        counts = apply_bpe.apply(codes, path, out, jobs=jobs)
         assert out.read_text() == segmented(codes.read_text(), path.read_text())
         assert counts == {"lines": 400, "tokens": len(out.read_text().split())}
     assert "@@ " in out.read_text()
@@ -93,15 +101,15 @@ def test_segments_as_subword_nmt(jobs: int, texts: list[Path], tmp_path: Path) -
 def test_segmented_text_comes_back(texts: list[Path], tmp_path: Path) -> None:
     codes, out = tmp_path / "codes", tmp_path / "out"
     bpe.learn(texts, 60, codes)
-    bpe.apply(codes, texts[1], out)
+    apply_bpe.apply(codes, texts[1], out)
     assert out.read_text().replace("@@ ", "") == texts[1].read_text()
 
 
 def test_forgetting_words_changes_nothing(texts: list[Path], tmp_path: Path) -> None:
     codes = tmp_path / "codes"
     bpe.learn(texts, 60, codes)
-    bpe.apply(codes, texts[0], tmp_path / "all")
-    segmenter = bpe.Segmenter(codes, remembered=3)
+    apply_bpe.apply(codes, texts[0], tmp_path / "all")
+    segmenter = apply_bpe.Segmenter(codes, remembered=3)
     lines = texts[0].read_text().splitlines()
     forgetful = [segment for line in lines for segment in segmenter([line])]
     assert forgetful == (tmp_path / "all").read_text().splitlines()
@@ -112,7 +120,7 @@ def test_odd_lines(texts: list[Path], tmp_path: Path) -> None:
     codes = tmp_path / "codes"
     bpe.learn(texts, 10, codes)
     (tmp_path / "odd").write_text("\n  \n q  x \nq\u2028q\n")
-    bpe.apply(codes, tmp_path / "odd", tmp_path / "out")
+    apply_bpe.apply(codes, tmp_path / "odd", tmp_path / "out")
     assert (tmp_path / "out").read_text() == "\n\nq x\nq@@ \u2028@@ q\n"
 
 
@@ -123,8 +131,110 @@ def test_real_text(shared_data: Path, tmp_path: Path) -> None:
     bpe.learn([tmp_path / "text"], 1500, tmp_path / "codes")
     codes = (tmp_path / "codes").read_text()
     assert codes == theirs(text, 1500)
-    bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
+    apply_bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
     assert (tmp_path / "out").read_text() == segmented(codes, text)
+
+
+GLOSSARIES = ("nana", "b[ae]l", "öl|ku")
+
+
+@pytest.fixture(scope="module")
+def joint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two texts, and what subword-nmt learn-joint-bpe-and-vocab makes: code, vocab.a, vocab.b."""
+    folder = tmp_path_factory.mktemp("joint")
+    texts = invented(folder, lines=60)
+    files = [folder / name for name in ("code", "vocab.a", "vocab.b")]
+    for path in files:
+        path.touch()
+    inputs, (codes, *vocabularies) = (
+        [argparse.Namespace(name=str(path)) for path in paths] for paths in (texts, files)
+    )
+    learn_joint_bpe_and_vocab(
+        argparse.Namespace(
+            input=inputs, output=codes, vocab=vocabularies, symbols=80, min_frequency=2,
+            separator="@@", num_workers=1, total_symbols=False, verbose=False,
+        )
+    )  # fmt: skip
+    return folder
+
+
+def test_joint_codes_and_vocabularies_as_subword_nmt(joint: Path, tmp_path: Path) -> None:
+    counts = apply_bpe.learn_joint(
+        (joint / "a", joint / "b"), 80, tmp_path, ("a", "b"), BpeOptions(3), 1
+    )
+    for name in ("code", "vocab.a", "vocab.b"):
+        assert (tmp_path / name).read_bytes() == (joint / name).read_bytes()
+    assert counts["vocab.a"] == (joint / "vocab.a").read_bytes().count(b"\n")
+
+
+@pytest.mark.parametrize("threshold", [None, 1, 10, 40])
+@pytest.mark.parametrize("glossaries", [(), GLOSSARIES])
+def test_threshold_and_glossaries_as_subword_nmt(
+    threshold: int | None, glossaries: tuple[str, ...], joint: Path, tmp_path: Path
+) -> None:
+    """Each text by either vocabulary, so that some words have units that it never had."""
+    codes = (joint / "code").read_text()
+    differ = 0
+    for lang in ("a", "b"):
+        units = None
+        if threshold is not None:
+            with (joint / f"vocab.{lang}").open(encoding="utf-8") as stream:
+                units = read_vocabulary(stream, threshold)
+        for text in (joint / "a", joint / "b"):
+            out, options = tmp_path / "out", BpeOptions(threshold, glossaries)
+            apply_bpe.apply(joint / "code", text, out, lang, options)
+            theirs = {"vocab": units, "glossaries": list(glossaries)}
+            assert out.read_text() == segmented(codes, text.read_text(), **theirs)
+            differ += out.read_text() != segmented(codes, text.read_text())
+    assert bool(differ) == bool(threshold or glossaries), "neither is without effect here"
+
+
+def test_a_threshold_above_all_units(joint: Path, tmp_path: Path) -> None:
+    """subword-nmt takes no units for no vocabulary, and all of them would stay."""
+    with pytest.raises(UserError, match=r"vocab\.a: no unit occurs 10,000 times; give a lower"):
+        apply_bpe.apply(joint / "code", joint / "a", tmp_path / "o", "a", BpeOptions(10_000))
+
+
+def test_a_rare_unit_is_taken_apart_on_its_side_only(tmp_path: Path) -> None:
+    """By undoing the merges that made it, down to what is frequent enough."""
+    english, german = tmp_path / "t.en", tmp_path / "t.de"
+    english.write_text("lower\n" * 50)
+    german.write_text("lower\n" + "low\n" * 9 + "er\n" * 9)
+    options = BpeOptions(5)
+    apply_bpe.learn_joint((english, german), 20, tmp_path, ("en", "de"), options, 1)
+    assert (tmp_path / "vocab.en").read_text() == "lower 50\n"
+    found = {}
+    for lang in ("en", "de"):
+        path = tmp_path / f"out.{lang}"
+        apply_bpe.apply(tmp_path / "code", german, path, lang, options)
+        found[lang] = path.read_text().splitlines()[0]
+    assert found["en"] == "lower"
+    assert found["de"].replace("@@ ", "") == "lower" != found["de"]
+
+
+@pytest.mark.parametrize(
+    ("glossary", "message"),
+    [
+        ("a(b", "--glossaries 'a(b': no regular expression (missing ), unterminated subpattern"),
+        ("x(?i)y", "--glossaries 'x(?i)y': no regular expression (global flags not at the start"),
+        ("(USA|UK)", "a group would be written twice; write (?:...) instead of (...)"),
+        ("x*", "--glossaries 'x*': matches where nothing stands; write + instead of *"),
+    ],
+)
+def test_glossaries_that_are_none(glossary: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        BpeOptions(glossaries=("fine", glossary))
+    assert message in str(refused.value)
+
+
+def test_vocabulary_that_is_none(texts: list[Path], tmp_path: Path) -> None:
+    bpe.learn(texts, 10, tmp_path / "code")
+    out, options = tmp_path / "out", BpeOptions(2)
+    with pytest.raises(UserError, match=r"vocab\.de: no such file"):
+        apply_bpe.apply(tmp_path / "code", texts[0], out, "de", options)
+    (tmp_path / "vocab.de").write_text("a 3\nb\n")
+    with pytest.raises(UserError, match=r"vocab\.de: not a unit and its count on every line"):
+        apply_bpe.apply(tmp_path / "code", texts[0], out, "de", options)
 
 
 @pytest.mark.parametrize("merges", [0, -5])
@@ -161,9 +271,9 @@ def test_codes_that_are_none(content: bytes, message: str, tmp_path: Path) -> No
     (tmp_path / "codes").write_bytes(content)
     (tmp_path / "text").write_text("a\n")
     with pytest.raises(UserError, match=message):
-        bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
+        apply_bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
 
 
 def test_missing_codes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"codes: no such file"):
-        bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")
+        apply_bpe.apply(tmp_path / "codes", tmp_path / "text", tmp_path / "out")

@@ -20,7 +20,7 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from collab_common.errors import UserError
 from data_prep import moses
 from data_prep.moses import lowercase, normaliser, remove_non_printing
-from data_prep.moses_tokeniser import Tokeniser, tokeniser
+from data_prep.moses_tokeniser import NEVER, Tokeniser, tokeniser
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
@@ -88,6 +88,14 @@ TOKENS = [
     ("... before a capital", "en", "Wait... What", "Wait ... What"),
     ("one-character ellipsis", "en", "Wait… what", "Wait … what"),
     ("apostrophe behind the last full stop", "en", "so he said.'", "so he said . '"),
+    ("... where it goes left", "it", "così disse.'", "così disse . '"),
+    ("... where it stands alone anyway: of a sentence", "nl", "zei hij.'", "zei hij . '"),
+    ("... of an abbreviation, which keeps it", "nl", "zei mr.'", "zei mr. '"),
+    ("... of what no token is equal to", "sk", "Mgr.' Pf.'", "Mgr. ' Pf . '"),
+    ("... in Bengali", "bn", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
+    ("... in Assamese", "as", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
+    ("... in Manipuri", "mni", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
+    ("... in Malayalam", "ml", "ക ബി.' ക പി.'", "ക ബി. ' ക പി . '"),
     ("blanks", "en", "  a \t b   c  ", "a b c"),
     ("white space of any kind", "en", "a\u2028b\u0085c\u3000d\u00a0e\rf\x0bg", "a b c d e f g"),
     ("control characters go", "en", "a\x00b \x1c c\x1fd \x01 e", "ab cd e"),
@@ -103,7 +111,14 @@ TOKENS = [
         "Di all. Un es. X",
         "Di all . Un es . X",
     ),
-    ("... in Spanish, Dutch and Slovak", "es", "Un gr. X Fil. X", "Un gr . X Fil . X"),
+    ("... in Spanish", "es", "Un gr. X Fil. X", "Un gr . X Fil . X"),
+    ("... in Dutch, where the small one has none", "nl", "Nrs. X nrs. X", "Nrs . X nrs. X"),
+    ("... also before numbers", "nl", "Nrs. 5 nr. 5 nr. X", "Nrs . 5 nr. 5 nr . X"),
+    ("... in Slovak", "sk", "Pf. X Mgr. X", "Pf . X Mgr. X"),
+    ("... in Bengali: V, not F", "bn", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
+    ("... in Assamese", "as", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
+    ("... in Manipuri", "mni", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
+    ("... in Malayalam: P, not B", "ml", "പി. ക ബി. ക", "പി . ക ബി. ക"),
     ("... the others still match", "it", "Il dott. Rossi", "Il dott. Rossi"),
     ("nothing", "en", "", ""),
     ("only white space", "en", " \u00a0 ", ""),
@@ -299,6 +314,13 @@ def test_detokenise() -> None:
 def test_no_detokeniser_that_glues_what_moses_does_not(lang: str) -> None:
     with pytest.raises(UserError, match=f"no detokeniser for {lang} .*; use detokenizer.perl"):
         moses.detokenise(["V roce 2010 11 12 ."], lang)
+
+
+def test_languages_whose_lists_have_blanks_are_tested() -> None:
+    """Of each, what never matches is in a case above, and something that does."""
+    for lang, never in NEVER.items():
+        texts = " ".join(text for _, of, text, _ in TOKENS if of == lang)
+        assert any(f"{word}." in texts for word in never), lang
 
 
 def test_unknown_language_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

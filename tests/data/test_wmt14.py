@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus_archives import full_test, google, sgm, text, tgz, wmt14
+from corpus_archives import full_test, google, sgm, text, tgz, wmt14, wmt14_en_fr
 from text_tools import error_line, manifest, run
 
 from collab_common.errors import UserError
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.corpus_recipe import (
     extract_archives,
     fetch_archives,
     make_text,
     preprocess_options,
+    with_bpe_options,
     with_own_archives,
 )
 from data_prep.fetch import Published
@@ -37,9 +39,15 @@ def write(folder: Path, archives: dict[str, bytes]) -> Path:
     return folder
 
 
-def made(out: Path, source: Path, variant: str) -> Path:
+def made(
+    out: Path,
+    source: Path,
+    variant: str,
+    languages: tuple[str, str] = ("en", "de"),
+    bpe: BpeOptions = CODES_ALONE,
+) -> Path:
     """OUT/text, by the three first stages in this process."""
-    chosen = with_own_archives(corpus(variant))
+    chosen = with_bpe_options(with_own_archives(corpus(variant, languages)), bpe)
     fetch_archives(chosen, out, folder=source)
     extract_archives(chosen, out)
     return make_text(chosen, out, jobs=1)
@@ -103,6 +111,89 @@ def test_variant_fairseq(tmp_path: Path) -> None:
     assert told["steps"]["carved"] == {"read": 450, "carved": 4}
     assert told["options"]["merges"] == 40_000
     assert "dev.tgz" not in {one.name for one in corpus("fairseq").archives}
+
+
+def test_variant_of_fairseqs_script_without_a_flag(tmp_path: Path) -> None:
+    """WMT17's news commentary in the place of WMT14's; all else as with --icml17."""
+    archives = numbered()
+    newer = {f"training/news-commentary-v12.de-en.{g}": text(["New"] * 150) for g in ("en", "de")}
+    del archives["training-parallel-nc-v9.tgz"]
+    archives["training-parallel-nc-v12.tgz"] = tgz(newer)
+    out = made(tmp_path / "out", write(tmp_path / "from", archives), "fairseq_nc12")
+    valid = [f"{what} well @-@ known" for what in ("Europe 99", "Crawl 49", "Crawl 149")]
+    assert joined(out / "valid.en") == [*valid, "New"]
+    ours, theirs = corpus("fairseq_nc12"), corpus("fairseq")
+    assert ours.options["train"][2] == "news-commentary-v12"
+    assert ours.options | {"train": None} == theirs.options | {"train": None}
+    address = "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz"
+    assert (ours.archives[2].url, ours.archives[2].published.size) == (address, 168_591_139)
+
+
+FRENCH = ("en", "fr")
+
+
+def test_english_french(tmp_path: Path) -> None:
+    """Five corpora in the order of fairseq's script, the last one gzipped in a plain tar."""
+    names = ("europarl", "crawl", "un", "news", "giga")
+    corpora = {
+        name: {g: [f"{name} {i} l\u2019eau d'or" for i in range(300)] for g in FRENCH}
+        for name in names
+    }
+    source = write(tmp_path / "from", wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH}))
+    out = made(tmp_path / "out", source, "fairseq", FRENCH)
+    assert joined(out / "valid.fr") == ["giga 132 l&apos; eau d&apos; or"], "the 1333rd pair"
+    assert joined(out / "valid.en") == ["giga 132 l &apos;eau d &apos;or"]
+    train = joined(out / "train.fr")
+    assert len(train) == 1499
+    assert [line.split()[0] for line in train[::300]] == list(names)
+    assert joined(out / "test.fr") == ["„ Test&apos; s “ 1"]
+    told = manifest(out)
+    assert told["options"]["valid"] == "every 1333rd training pair"
+    assert told["options"]["merges"] == 40_000
+    assert preprocess_options(corpus("fairseq", FRENCH)) == [], "dictionaries are not joined"
+    assert [one.name for one in corpus("fairseq", FRENCH).archives] == list(
+        wmt14_en_fr(corpora, {g: [] for g in FRENCH})
+    )
+
+
+def test_english_french_by_newstest2013(tmp_path: Path) -> None:
+    names = ("europarl", "crawl", "un", "news", "giga")
+    corpora = {name: {g: [f"{name} word"] * 9 for g in FRENCH} for name in names}
+    archives = wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH})
+    archives["dev.tgz"] = tgz({f"dev/newstest2013.{g}": text(["Dev 1"]) for g in FRENCH})
+    out = made(tmp_path / "out", write(tmp_path / "from", archives), "wmt14", FRENCH)
+    assert joined(out / "valid.fr") == ["Dev 1"]
+    assert joined(out / "test.fr") == ["&quot; Test&apos; s &quot; 1"]
+
+
+@pytest.mark.parametrize("variant", ["google", "fairseq_nc12"])
+def test_variants_of_english_german_alone(variant: str) -> None:
+    with pytest.raises(UserError) as refused:
+        corpus(variant, FRENCH)
+    what = f"--variant {variant}: is of en-de, not of en-fr; give --variant wmt14 or fairseq"
+    assert str(refused.value) == what
+
+
+def test_threshold_and_glossaries(tmp_path: Path) -> None:
+    """They are in the manifest of the text, decide whether it is made again, and do as they say."""
+    bpe = BpeOptions(200, ("E[a-z]+",))
+    source = write(tmp_path / "from", numbered())
+    out = made(tmp_path / "out", source, "fairseq", bpe=bpe)
+    words = (out / "train.de").read_text().split()
+    assert "Europe" in words, "the codes make it a unit, but it is not there 200 times"
+    assert "Crawl" not in words
+    assert "known" in words
+    told = manifest(out)
+    named = {"vocabulary_threshold": 200, "glossaries": ["E[a-z]+"]}
+    assert {key: told["options"][key] for key in named} == named
+    assert {key: told["form"][key] for key in named} == named
+    assert (out / "vocab.de").read_text().splitlines()[0].split()[1] == "446"
+    with pytest.raises(UserError, match=r"options.vocabulary_threshold: 200 there, None asked"):
+        made(tmp_path / "out", source, "fairseq")
+    with pytest.raises(UserError) as refused:
+        with_bpe_options(corpus("google"), bpe)
+    what = "--vocabulary-threshold: for subword-nmt's codes only; leave it out"
+    assert str(refused.value) == f"wmt14, variant google: {what}"
 
 
 def test_too_long_and_too_unequal_pairs_go(tmp_path: Path) -> None:

@@ -246,6 +246,20 @@ def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
     assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
 
 
+def test_glossaries_and_rare_units_as_the_manifest_tells(folder: Path) -> None:
+    text, data = folder / "codes" / "text", folder / "codes" / "rare"
+    (text / "vocab.en").write_text("the 9\nsle@@ 9\nep 9\n")
+    data.mkdir()
+    form = {"moses": True, "lowercased": True, "hyphens": None}
+    form |= {"vocabulary_threshold": 9, "glossaries": ["owl"]}
+    (data / "manifest.json").write_text(json.dumps({"form": form}))
+    usual, rare = (segmenter(one, "en")("owls sleep") for one in (folder / "codes" / "data", data))
+    assert [one.symbol for one in usual] == ["owls", "sleep"]
+    assert [one.symbol for one in rare][:2] == ["owl@@", "s"]
+    assert len(rare) > 3, "sleep is no longer one unit"
+    assert sum(one.letters for one in rare) == len("owlssleep")
+
+
 def test_what_text_was_segmented_with_must_be_there(folder: Path) -> None:
     with pytest.raises(UserError, match=r"none: has neither spm\.model nor code; give .*subwords"):
         segmenter(folder / "none", "en")

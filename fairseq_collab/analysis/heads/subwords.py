@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from collab_common.errors import UserError
-from data_prep import bpe
+from data_prep import apply_bpe
 from data_prep.moses import Pipeline
 from fairseq_collab.analysis.heads.conllu import Sentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 #: Where a data folder, or the folder ``text`` beside it, keeps what its text was segmented with.
-SENTENCEPIECE, CODES = "spm.model", "code"
+SENTENCEPIECE, CODES = "spm.model", apply_bpe.CODES
 #: What Moses makes of a hyphen between letters.
 MOSES_HYPHEN = "@-@"
 
@@ -61,11 +61,13 @@ class Codes:
 
     Args:
         form: what the data folder's manifest says of its text: ``moses`` (whether it is
-            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None).
+            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None),
+            and the options of :class:`~data_prep.apply_bpe.BpeOptions`, where there are any.
     """
 
     def __init__(self, codes: Path, language: str, form: dict[str, Any]):
-        self._bpe = bpe.Segmenter(codes)
+        options = apply_bpe.BpeOptions.from_json(form)
+        self._bpe = apply_bpe.Segmenter(codes, language, options)
         self._hyphen = form["hyphens"]
         self._tokenise: Callable[[list[str]], list[str]] = list
         if form["moses"]:
@@ -84,7 +86,8 @@ class Codes:
         if is_hyphen:  # the text has one character for it
             return [*(Subword(symbol, 0) for symbol in symbols[:-1]), Subword(symbols[-1], 1)]
         # Escaped characters (&apos;) are as many here as in the count of the whole.
-        return [Subword(symbol, len(symbol.removesuffix(bpe.SEPARATOR))) for symbol in symbols]
+        mark = apply_bpe.SEPARATOR
+        return [Subword(symbol, len(symbol.removesuffix(mark))) for symbol in symbols]
 
 
 def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:

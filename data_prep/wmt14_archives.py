@@ -1,0 +1,115 @@
+"""Where WMT14's text is published, what is needed of it, and what its publishers say of the files.
+
+Sizes and SHA-256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt and
+wmt17_translate.txt). MD5: of test-full.tgz sacreBLEU's (its entry of wmt14/full), of the others
+those of Amazon's Sockeye. Languages stand the other way round in file names: de-en, fr-en.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from data_prep.archives import Member
+from data_prep.corpus_recipe import Archive
+from data_prep.fetch import Published
+
+_STATMT = "http://www.statmt.org"
+# Answers with a page that asks for a confirmation: take the file with a browser, give --from.
+_GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An archive of training text; `path` is a member's, of a pair such as de-en in a language."""
+
+    url: str
+    path: str
+    published: Published
+
+
+_TRAINING = {
+    "europarl-v7": _Source(
+        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
+        "training/europarl-v7.{pair}.{lang}",
+        Published(657_632_379, "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"),
+    ),
+    "commoncrawl": _Source(
+        f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
+        "commoncrawl.{pair}.{lang}",
+        Published(918_311_367, "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"),
+    ),
+    "undoc.2000": _Source(
+        f"{_STATMT}/wmt13/training-parallel-un.tgz",
+        "un/undoc.2000.{pair}.{lang}",
+        Published(md5="bb25a213ba9140023e4cc82c778bef53"),
+    ),
+    "news-commentary-v9": _Source(
+        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
+        "training/news-commentary-v9.{pair}.{lang}",
+        Published(80_418_416, "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"),
+    ),
+    "news-commentary-v12": _Source(  # of WMT17
+        "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
+        "training/news-commentary-v12.{pair}.{lang}",
+        Published(168_591_139, "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2"),
+    ),
+    "giga-fren": _Source(  # its members are gzipped, and stay so
+        f"{_STATMT}/wmt10/training-giga-fren.tar",
+        "giga-fren.release2.fixed.{lang}.gz",
+        Published(md5="0b12e20027d5b5f0dfcca290c72c8953"),
+    ),
+}
+_GOOGLE_STEMS = {
+    "train": "train.tok.clean.bpe.32000",
+    "valid": "newstest2013.tok.bpe.32000",
+    "test": "newstest2014.tok.bpe.32000",
+}
+
+
+def training(name: str, languages: tuple[str, str]) -> Archive:
+    """A corpus' archive: NAME.LANG for both languages, English first."""
+    source = _TRAINING[name]
+    members = tuple(
+        Member(f"{name}.{lang}", (source.path.format(pair=f"{languages[1]}-en", lang=lang),))
+        for lang in languages
+    )
+    return Archive(source.url.rpartition("/")[2], source.url, members, source.published)
+
+
+def newstest2013(languages: tuple[str, str]) -> Archive:
+    """WMT14's development sets."""
+    members = tuple(
+        Member(
+            f"newstest2013.{lang}",
+            # plain in the archives that we know of; in SGM, each language is a source somewhere
+            (f"dev/newstest2013.{lang}", f"dev/newstest2013-src.{lang}.sgm"),
+        )
+        for lang in languages
+    )
+    published = Published(md5="88ba3fc60b2278d59277122e1c7dd6e7")
+    return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, published)
+
+
+def newstest2014(languages: tuple[str, str]) -> Archive:
+    """WMT14's test sets, whole, from English."""
+    members = tuple(
+        Member(
+            f"newstest2014.{lang}.sgm",
+            (f"test-full/newstest2014-{languages[1]}en-{kind}.{lang}.sgm",),
+        )
+        for lang, kind in zip(languages, ("src", "ref"), strict=True)
+    )
+    published = Published(md5="a8cd784e006feb32ac6f3d9ec7eb389a")
+    return Archive("test-full.tgz", f"{_STATMT}/wmt14/test-full.tgz", members, published)
+
+
+#: Tokenised and segmented: English-German, from WMT16's training text.
+READY_MADE = Archive(
+    "wmt16_en_de.tar.gz",
+    _GOOGLE,
+    tuple(
+        Member(f"{split}.{lang}", (f"{stem}.{lang}",))
+        for split, stem in _GOOGLE_STEMS.items()
+        for lang in ("en", "de")
+    ),
+)
