@@ -45,6 +45,9 @@ COMMANDS = {
     "glue": Command("fairseq_collab.commands.glue", "heads of BERT swapped, on a GLUE task"),
     "glue-table": Command("fairseq_collab.commands.glue_table", "runs of glue beside the paper"),
     "heads": Command("fairseq_collab.commands.heads", "what a model's heads do"),
+    "heads-kept": Command(
+        "fairseq_collab.commands.heads_kept", "roles and layers of the heads kept along pruning"
+    ),
     "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data"),
     "measure": Command(
         "fairseq_collab.commands.measure", "time and memory of factorisations, beside TensorLy's"

@@ -17,12 +17,14 @@
 #   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings (default: 1)
+#   CONLLU=FILE   trees of sentences in the source language; without them no role is syntactic
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
 # alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
 # tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
-# 6 heads kept against BLEU: a table of each of these folders (OUT/tables).
+# 6 heads kept against BLEU: a table of each of these folders (OUT/tables). 7 what the heads kept do:
+# roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED/all, encoder).
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -120,5 +122,23 @@ echo "== 6 heads kept against BLEU"
 for folder in "$baseline" "$OUT"/{gated/{all,encoder}{,-mean},tuned,scratch}; do
     fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
+done
+
+echo "== 7 roles of the heads kept"
+for seed in ${SEEDS//,/ }; do
+    heads=$OUT/heads/$seed
+    mkdir -p "$heads"
+    for name in ${shapes[$seed]//,/ }; do
+        run=$OUT/tuned/model-${name}_seed-$seed
+        [ -e "$run/score.json" ] && [ ! -e "$heads/$name/heads.json" ] || continue
+        # A model with a layer that has lost all heads is refused, and stands as not analysed.
+        fairseq-collab heads "$run/average.pt" "$data" --out "$heads/$name" --no-relevance \
+            --examples 0 "${cpu[@]}" ${CONLLU:+--conllu "$CONLLU"} || [ $? -le 1 ] || exit 130
+    done
+    for sites in all encoder; do
+        models=("$pruned/$seed/$sites"-*.pt)
+        [ ! -e "${models[0]}" ] || fairseq-collab heads-kept "${models[@]}" --heads "$heads" \
+            --out "$heads/$sites" || note $?
+    done
 done
 exit "$failed"

@@ -493,6 +493,48 @@ MUTANTS = [
         "< 0:",
         ("tests/data/test_wikitext2.py", "-k", "otherwise"),
     ),
+    Mutant(
+        "a classifier's lost weights are not random ones",
+        "fairseq_collab/adapters/glue/classifier.py",
+        "    if lost:",
+        "    if False:",
+        ("tests/unit/test_glue.py", "-k", "weights_that_are_missing"),
+    ),
+    Mutant(
+        "GLUE downloads nothing",
+        "fairseq_collab/adapters/glue/classifier.py",
+        'os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"',
+        "pass",
+        ("tests/unit/test_glue.py", "-k", "offline"),
+    ),
+    Mutant(
+        "swapped heads are saved as such",
+        "fairseq_collab/adapters/glue/classifier.py",
+        "        setattr(self.model.config, KEY_DIM, key_dim)",
+        "        pass",
+        ("tests/unit/test_glue.py", "-k", "saved_is_loaded"),
+    ),
+    Mutant(
+        "a run on GLUE that is there is not another one",
+        "fairseq_collab/runs/glue.py",
+        "        run.check_same(config)",
+        "        pass",
+        ("tests/unit/test_glue.py", "-k", "done_again"),
+    ),
+    Mutant(
+        "roles are of the model that was pruned",
+        "fairseq_collab/results/heads/kept.py",
+        'if found.get("heads") != heads:',
+        "if False:",
+        ("tests/unit/test_heads_kept.py", "-k", "another_model"),
+    ),
+    Mutant(
+        "a prepared folder has all files",
+        "fairseq_collab/runs/prepared.py",
+        "if not any((data / name).is_file() for name in names):",
+        "if False:",
+        ("tests/cli/test_recipe_prepared.py", "-k", "missing"),
+    ),
 ]
 
 
