@@ -42,7 +42,12 @@ COMMANDS = {
     "data": Command("", "text to a data folder: prepare, validate, a corpus, ...", False),
     "doctor": Command("", "what is installed, what is patched and why, and what is wrong", False),
     "export": Command("fairseq_collab.commands.export", "a model for other engines, exactly"),
+    "glue": Command("fairseq_collab.commands.glue", "heads of BERT swapped, on a GLUE task"),
+    "glue-table": Command("fairseq_collab.commands.glue_table", "runs of glue beside the paper"),
     "heads": Command("fairseq_collab.commands.heads", "what a model's heads do"),
+    "heads-kept": Command(
+        "fairseq_collab.commands.heads_kept", "roles and layers of the heads kept along pruning"
+    ),
     "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data"),
     "measure": Command(
         "fairseq_collab.commands.measure", "time and memory of factorisations, beside TensorLy's"

@@ -2,6 +2,46 @@
 # root of the repository; does nothing alone.
 # shellcheck shell=bash
 
+# Of a prepared folder, see choose_dataset and fairseq_collab/runs/prepared.py.
+prepared=() of_data=() tuning=() staying=()
+
+# choose_dataset NAMES ARGUMENTS...: `DATASET`, one of NAMES, whose data folder is DATA or is made; or any
+# prepared folder, on which the experiments of multi30k are run:
+#   --data DIR --source-lang S --target-lang T [--size Z] [--train X]    of configs/size and configs/train
+# `experiments` is whose they are.
+choose_dataset() {
+    local names=$1 given words=()
+    DATASET=${2:-} experiments=${2:-}
+    if [[ $DATASET != --* ]]; then
+        [[ -z $DATASET || " $names " != *" $DATASET "* ]] || return 0
+        given=${names% *}
+        echo "$(basename "$0" .sh): DATASET is '$DATASET'; it must be ${given// /, } or ${names##* }, or" \
+            "options: --data DIR --source-lang S --target-lang T" >&2
+        exit 2
+    fi
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --data) DATA=$(cd "$OLDPWD" && realpath -m "${2:-}") && shift ;;   # where the user is
+            *) words+=("$1") ;;
+        esac
+        shift
+    done
+    if [ -z "${DATA:-}" ]; then
+        echo "$(basename "$0" .sh): which folder? Give --data DIR" >&2
+        exit 2
+    fi
+    DATASET=$(basename "$DATA") experiments=multi30k prepared=("$DATA" "${words[@]}")
+}
+
+# describe_dataset: in the environment, the variables of the prepared folder that was given, if one was.
+describe_dataset() {
+    [ "${#prepared[@]}" -gt 0 ] || return 0
+    local found
+    found=$(python -m fairseq_collab.runs.prepared "${prepared[@]}") || exit 2
+    eval "$found"
+}
+
 # activate [--dev]: makes the environment, if need be, and enters it.
 activate() {
     bash recipes/setup.sh "$@"
@@ -69,7 +109,8 @@ note() {
 sweep() {
     # shellcheck disable=SC2086  # SWEEP is several words
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} || note $?
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${of_data[@]}" "${device[@]}" "${@:3}" ${SWEEP:-} ||
+        note $?
 }
 
 # tables DATASET FOLDER OPTIONS...: table and figure of the runs in a folder, in FOLDER/table; of the

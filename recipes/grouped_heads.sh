@@ -3,6 +3,8 @@
 # votes for one of its heads, the others are taken out, and what is left is fine-tuned.
 #
 #   bash recipes/grouped_heads.sh DATASET    embedded, multi30k or mixed
+#   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
+#                 instead of DATASET: any prepared folder, with a size and a training of configs/
 #   FROM=DIR      where the raw text is: Multi30k's (downloaded without it), or the mixed corpus'
 #                 (see common.sh)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
@@ -27,7 +29,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
 source recipes/common.sh
 
-DATASET=${1:-}
+choose_dataset "embedded multi30k mixed" "$@"
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
@@ -36,18 +38,8 @@ heads=8
 kept=(4 2)   # a half and a quarter
 fewest=2     # what LITE models keep, with half of the feed-forward units
 
-case $DATASET in
-    embedded)
-        vocabulary=2000 width=48 units=64
-        ;;
-    multi30k | mixed)
-        vocabulary=4000 width=96 units=128
-        ;;
-    *)
-        echo "grouped_heads: DATASET is '$DATASET'; it must be embedded, multi30k or mixed" >&2
-        exit 2
-        ;;
-esac
+vocabulary=4000 width=96 units=128
+[ "$DATASET" != embedded ] || vocabulary=2000 width=48 units=64
 if [ "$CORE" != yes ] && [ "$CORE" != no ]; then
     echo "grouped_heads: CORE is '$CORE'; it must be yes or no" >&2
     exit 2
@@ -58,19 +50,20 @@ if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
     exit 2
 fi
 
+command -v fairseq-collab > /dev/null || activate
+set_variables
+describe_dataset
+
 # Ordinary heads in smaller models, with about the parameters, outside the embeddings, that a quarter
 # of the heads leaves: fewer layers, or narrower ones.
 shallow=(model.encoder_layers="choice(1)")
 narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-
 find_device
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 
-train=grouped_heads_$DATASET tune=grouped_finetune_$DATASET   # experiments of configs/
+train=grouped_heads_$experiments tune=grouped_finetune_$experiments   # experiments of configs/
 ordinary=model="choice(concatenated)"
 grouped=(model="choice(grouped)" "$constraint")
 lite=model="choice(grouped_lite)"
@@ -111,14 +104,15 @@ echo "== 3 fine-tune"
 from=checkpoint.finetune_from_model
 # shellcheck disable=SC2016  # Hydra expands these
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
-sweep "$tune" tuned model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
-sweep "$tune" tuned model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
+tune() { sweep "$tune" tuned "${tuning[@]}" "${staying[@]}" "$@"; }
+tune model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
+tune model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
 if [ "$CORE" = no ]; then
-    sweep "$tune" tuned model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
+    tune model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
         model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"
 fi
 tune_whole() {   # NAME OVERRIDES...
-    sweep "$tune" tuned "${@:2}" model.head_size=null "$seeds" \
+    tune "${@:2}" model.head_size=null "$seeds" \
         "$from=$trained/model-$1_seed-$seed/average.pt"
 }
 tune_whole concatenated "$ordinary"
@@ -129,6 +123,6 @@ fi
 
 echo "== 4 tables"
 for folder in trained tuned; do
-    tables "$DATASET" "$OUT/$folder" --x none --against concatenated
+    tables "$experiments" "$OUT/$folder" --x none --against concatenated
 done
 exit "$failed"

@@ -4,6 +4,8 @@
 # trained from scratch.
 #
 #   bash recipes/head_pruning.sh DATASET    embedded or multi30k
+#   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
+#                 instead of DATASET: any prepared folder, with a size and a training of configs/
 #   BASELINE=DIR  with finished runs model-concatenated_seed-N to start from, such as those of
 #                 recipes/grouped_heads.sh in runs/grouped_heads_multi30k/trained (default:
 #                 OUT/trained, where they are trained)
@@ -15,12 +17,14 @@
 #   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings (default: 1)
+#   CONLLU=FILE   trees of sentences in the source language; without them no role is syntactic
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
 # alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
 # tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
-# 6 heads kept against BLEU: a table of each of these folders (OUT/tables).
+# 6 heads kept against BLEU: a table of each of these folders (OUT/tables). 7 what the heads kept do:
+# roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED/all, encoder).
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -28,27 +32,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
 source recipes/common.sh
 
-DATASET=${1:-}
+choose_dataset "embedded multi30k" "$@"
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/head_pruning_$DATASET}
 SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
 
-case $DATASET in
-    embedded)
-        vocabulary=2000 epochs=20   # 8 of training, 8 with gates, 4 of fine-tuning
-        ;;
-    multi30k)
-        vocabulary=4000 epochs=15   # 6, 6 and 3
-        ;;
-    *)
-        echo "head_pruning: DATASET is '$DATASET'; it must be embedded or multi30k" >&2
-        exit 2
-        ;;
-esac
+vocabulary=4000 epochs=15   # 6 of training, 6 with gates, 3 of fine-tuning
+[ "$DATASET" != embedded ] || vocabulary=2000 epochs=20   # 8, 8 and 4
 
 command -v fairseq-collab > /dev/null || activate
 set_variables
+describe_dataset
 
 find_device
 
@@ -58,7 +53,7 @@ seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 ordinary heads"
 baseline=$(realpath -m "${BASELINE:-$OUT/trained}")
-[ -n "${BASELINE:-}" ] || sweep "grouped_heads_$DATASET" trained model="choice(concatenated)" "$seeds"
+[ -n "${BASELINE:-}" ] || sweep "grouped_heads_$experiments" trained model="choice(concatenated)" "$seeds"
 for seed in ${SEEDS//,/ }; do
     if [ ! -e "$baseline/model-concatenated_seed-$seed/score.json" ]; then
         echo "head_pruning: no finished run $baseline/model-concatenated_seed-$seed" >&2
@@ -70,7 +65,8 @@ echo "== 2 gates"
 # shellcheck disable=SC2016  # Hydra expands it
 from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
 gates() {   # FOLDER PENALTIES OVERRIDES...
-    sweep "gated_heads_$DATASET" "gated/$1" "$from" criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
+    sweep "gated_heads_$experiments" "gated/$1" "${staying[@]}" "$from" \
+        criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
     local run
     for run in "$OUT/gated/$1"/*; do   # scored once more, with gates that are not rounded
         [ -e "$run/score.json" ] || continue
@@ -111,13 +107,13 @@ done
 shaped() {
     local seed
     for seed in ${SEEDS//,/ }; do
-        sweep "$1_$DATASET" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
+        sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
             model="choice(${shapes[$seed]})" common.seed="choice($seed)" "${@:3}"
     done
 }
 
 echo "== 4 fine-tune"
-shaped grouped_finetune tuned
+shaped grouped_finetune tuned "${tuning[@]}" "${staying[@]}"
 
 echo "== 5 from scratch"
 shaped grouped_heads scratch optimization.max_epoch="$epochs"
@@ -126,5 +122,23 @@ echo "== 6 heads kept against BLEU"
 for folder in "$baseline" "$OUT"/{gated/{all,encoder}{,-mean},tuned,scratch}; do
     fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
+done
+
+echo "== 7 roles of the heads kept"
+for seed in ${SEEDS//,/ }; do
+    heads=$OUT/heads/$seed
+    mkdir -p "$heads"
+    for name in ${shapes[$seed]//,/ }; do
+        run=$OUT/tuned/model-${name}_seed-$seed
+        [ -e "$run/score.json" ] && [ ! -e "$heads/$name/heads.json" ] || continue
+        # A model with a layer that has lost all heads is refused, and stands as not analysed.
+        fairseq-collab heads "$run/average.pt" "$data" --out "$heads/$name" --no-relevance \
+            --examples 0 "${cpu[@]}" ${CONLLU:+--conllu "$CONLLU"} || [ $? -le 1 ] || exit 130
+    done
+    for sites in all encoder; do
+        models=("$pruned/$seed/$sites"-*.pt)
+        [ ! -e "${models[0]}" ] || fairseq-collab heads-kept "${models[@]}" --heads "$heads" \
+            --out "$heads/$sites" || note $?
+    done
 done
 exit "$failed"

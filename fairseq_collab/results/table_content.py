@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collab_common.errors import UserError
 from fairseq_collab.results import against, published
 from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, rows
 from fairseq_collab.results.tables import deviation, mean
@@ -115,6 +116,9 @@ def read_table(
         UserError: there are no finished runs, or they cannot stand in one table.
     """
     finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
+    for run in finished:
+        if run.record.task not in MEASURED:
+            raise UserError("is a run on GLUE", run.folder, "give it to fairseq-collab glue-table")
     arguments = sorted(str(folder) for folder in folders)
     options = ["--x", x] + (["--against", baseline] if baseline else [])
     options += ["--gen-subset", subset] if subset else []

@@ -19,6 +19,8 @@ PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.
 SHAPES = [*(f"all-{penalty}" for penalty in PENALTIES), "encoder-0.01", "encoder-0.1"]
 FAILED = "all-0.1"
+#: What comes after the tables.
+LAST = ("heads", "heads-kept")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ class Pruning(Recorded):
             sites, penalty = shape.split("-")
             if shape != FAILED:
                 finished.append(self.out / "gated" / sites / f"gate_penalty-{penalty}_seed-7")
+                finished.append(self.out / "tuned" / f"model-{shape}_seed-7")
         for run in finished:
             run.mkdir(parents=True)
             (run / "score.json").touch()
@@ -165,8 +168,26 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
 
 def test_it_ends_with_tables(recorded: Pruning) -> None:
     tables = [command for command in recorded.commands if command[0] == "table"]
-    assert tables == recorded.commands[-7:]
+    assert tables == [c for c in recorded.commands if c[0] not in LAST][-7:]
     gated = ["gated/all", "gated/all-mean", "gated/encoder", "gated/encoder-mean"]
     folders = ["trained", *gated, "tuned", "scratch"]
     assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
     assert all("heads_by_site" in options(table)["--columns"] for table in tables)
+
+
+def test_roles_of_the_heads_kept(recorded: Pruning) -> None:
+    """Of every fine-tuned model; a figure for each choice of gates, of what was pruned."""
+    analysed, shown = ([c for c in recorded.commands if c[0] == name] for name in LAST)
+    there = [shape for shape in SHAPES if shape != FAILED]
+    out = recorded.out
+    assert {(c[1], options(c)["--out"]) for c in analysed} == {
+        (f"{out}/tuned/model-{shape}_seed-7/average.pt", f"{out}/heads/7/{shape}")
+        for shape in there
+    }
+    for command, sites in zip(shown, ("all", "encoder"), strict=True):
+        _, *checkpoints = command[: command.index("--heads")]
+        assert {Path(path).stem for path in checkpoints} == {
+            shape for shape in there if shape.startswith(sites)
+        }
+        told = options(command)
+        assert (told["--heads"], told["--out"]) == (f"{out}/heads/7", f"{out}/heads/7/{sites}")

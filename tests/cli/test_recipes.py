@@ -21,6 +21,12 @@ from recipe_recorder import Command, Recorded, jobs, options, record
         ("key_dim_table.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
         ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded, multi30k or mix"),
         ("grouped_heads.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
+        (
+            "grouped_heads.sh",
+            ["--source-lang", "en"],
+            "grouped_heads: which folder? Give --data",
+        ),
+        ("head_pruning.sh", ["--data"], "head_pruning: which folder? Give --data DIR"),
     ],
 )
 def test_refusals(recipe: str, arguments: list[str], message: str) -> None:

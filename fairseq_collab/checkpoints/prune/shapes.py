@@ -26,7 +26,8 @@ from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from fairseq_collab.checkpoints.prune.surgery import HEADSIZE
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.site_options import one_a_layer
 from fairseq_compat import checkpoints
 
 #: What of a pruned model's options is its shape.
@@ -46,6 +47,25 @@ def options_of(checkpoint: Path) -> dict[str, Any]:
         todo = "give checkpoints that fairseq-collab prune has written"
         raise UserError(f"not a {HEADSIZE}", where=checkpoint, todo=todo)
     return options
+
+
+def heads_of(checkpoint: Path) -> dict[Site, list[int]]:
+    """How many heads each layer of a pruned model has, by site.
+
+    Raises:
+        UserError: it is no checkpoint of ``fairseq-collab prune``.
+    """
+    options, found = options_of(checkpoint), {}
+    for site in SITES:
+        text = str(options.get(f"heads_in_{site}"))
+        side = "encoder" if site == "encoder" else "decoder"
+        layers = options.get(f"{side}_layers") or len(text.split(","))
+        try:
+            numbers = one_a_layer(f"heads_in_{site}", text, layers, least=0)
+        except ValueError as error:
+            raise UserError(str(error), where=checkpoint) from error
+        found[site] = numbers or []
+    return found
 
 
 def configuration(checkpoint: Path, kind: str) -> str:

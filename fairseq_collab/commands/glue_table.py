@@ -1,0 +1,36 @@
+"""``fairseq-collab glue-table``: runs of ``fairseq-collab glue`` in a table, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from collab_common.files import as_json, make_folder, write_content
+from fairseq_collab.commands import options
+from fairseq_collab.results import glue
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: there are no finished runs on GLUE, or they cannot stand in one table.
+    """
+    parser = options.parser_of(
+        "glue-table",
+        "Runs of fairseq-collab glue in one table: a row a model and key dimension, a column a "
+        "task; and the paper's.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
+    options.add_output(
+        parser, "--out", "DIR", "writes table.md and table.json here", required=False
+    )
+    args = parser.parse_args(argv)
+    runs, unfinished = glue.read(args.runs)
+    text = glue.markdown(runs, unfinished)
+    if args.out:
+        make_folder(args.out)
+        write_content(args.out / "table.md", text.encode())
+        write_content(args.out / "table.json", as_json(glue.content(runs)).encode())
+    print(text, end="")
+    return 0

@@ -1,0 +1,43 @@
+"""``fairseq-collab heads-kept``: which heads a series of pruned models has kept."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from collab_common.errors import UserError
+from collab_common.provenance import circumstances
+from fairseq_collab.commands import options
+from fairseq_collab.results.heads import kept
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status.
+
+    Raises:
+        UserError: a checkpoint or an analysis cannot be used, or a file cannot be written.
+    """
+    parser = options.parser_of(
+        "heads-kept",
+        "The heads that models have kept along pruning: how many by site and layer, and in which "
+        f"roles. Writes {kept.NAME}, {kept.TABLE}, layers.png and, where models were analysed, "
+        "roles.png.",
+        "example: fairseq-collab heads-kept pruned/1/all-*.pt --heads heads/1 --out heads/1/all",
+    )
+    parser.add_argument(
+        "checkpoints", type=Path, nargs="+", metavar="PRUNED", help="of fairseq-collab prune"
+    )
+    parser.add_argument(
+        "--heads", type=Path, required=True, metavar="DIR",
+        help="with NAME/heads.json of fairseq-collab heads for PRUNED/NAME.pt, fine-tuned or not; "
+        "a model without one is said to be not analysed",
+    )  # fmt: skip
+    options.add_output(parser, "--out", "DIR", "of the results")
+    args = parser.parse_args(argv)
+    if not args.heads.is_dir():
+        raise UserError("there is no such folder", args.heads, "give that of fairseq-collab heads")
+    models = kept.read(args.checkpoints, args.heads)
+    command = shlex.join(["fairseq-collab", "heads-kept", *argv])
+    print(kept.write(models, {"command": command, **circumstances(cpu=True)}, args.out), end="")
+    return 0

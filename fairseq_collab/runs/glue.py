@@ -1,0 +1,175 @@
+"""A run of a classifier on a GLUE task: loaded, perhaps swapped, perhaps trained, scored.
+
+The folder is that of any run (:mod:`fairseq_collab.runs.run`), with these of its own:
+
+    RUN/train.log     a line of JSON now and then
+    RUN/model/        the classifier, in Hugging Face's form; another run may start from it
+
+A run that is finished is not done again; one that was interrupted starts over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from collab_common.files import sha256
+from collab_common.provenance import circumstances, commit, today, versions
+from fairseq_collab.adapters.glue import classifier, tasks, training
+from fairseq_collab.adapters.glue.classifier import Classifier
+from fairseq_collab.adapters.glue.tasks import TASKS, Examples, Task
+from fairseq_collab.adapters.glue.training import Diverged, Settings
+from fairseq_collab.runs.record import Failure, Record, Started
+from fairseq_collab.runs.run import Run
+
+#: Of the libraries that a score depends on.
+PACKAGES = ("transformers", "tokenizers", "torchmetrics")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is.
+
+    Attributes:
+        start: the folder of the model to start from; ``data``: of GLUE's task folders.
+        task: a key of :data:`TASKS`.
+        key_dim: K of the swap; None to leave the heads as they are.
+        method: its row in tables; None for ``concatenated`` or ``collab``.
+        keep_model: in the run's folder.
+    """
+
+    start: Path
+    data: Path
+    task: str
+    key_dim: int | None = None
+    method: str | None = None
+    seed: int = 1
+    settings: Settings = field(default_factory=Settings)
+    keep_model: bool = True
+    cpu: bool = False
+
+    def overrides(self) -> dict[str, str]:
+        """What sets the run apart, as the choices of a sweep do."""
+        chosen = {"task": self.task, "key_dim": self.key_dim, "method": self.method}
+        chosen["epochs"] = self.settings.epochs
+        return {name: str(value) for name, value in chosen.items() if value is not None}
+
+    def configuration(self) -> Mapping[str, Any]:
+        """All that another run in the same folder must share."""
+        return {
+            "task": {"_name": "glue", "name": self.task, "data": str(self.data.resolve())},
+            "model": {"start": str(self.start.resolve()), "key_dim": self.key_dim},
+            "method": self.method,
+            "training": asdict(self.settings),
+            "dataset": {"gen_subset": "dev"},
+            "common": {"seed": self.seed, "cpu": self.cpu},
+        }
+
+
+def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bool]:
+    """Do what is missing of a run.
+
+    Returns:
+        its record, and whether it was there already.
+
+    Raises:
+        UserError: model, data or options cannot be used, or the folder is another run's.
+    """
+    config = OmegaConf.create(dict(options.configuration()))
+    with run.locked():
+        run.check_same(config)
+        if found := run.score():
+            return found, True
+        task = TASKS[options.task]
+        files = {name: options.data / task.folder / name for name in _files(task)}
+        examples = {name: tasks.read(path, task) for name, path in files.items()}
+        torch.manual_seed(options.seed)  # of what the task adds to the model
+        model = classifier.load(options.start, task)
+        training.check_length(model, options.settings)
+        run.start(Started(options.overrides(), command, commit(), today()), config)
+        try:
+            found = _record(run, options, model, examples)
+        except Diverged as error:
+            run.fail(Failure("diverged", str(error)))
+            raise
+        found = replace(found, command=command, data_sha256=_hash(files))
+        if options.keep_model:
+            model.save(run.folder / "model")
+        run.finish(found)
+    return found, False
+
+
+def _files(task: Task) -> list[str]:
+    return ["train.tsv", *task.dev_sets.values()]
+
+
+def _hash(files: Mapping[str, Path]) -> str:
+    hashes = {name: sha256(path) for name, path in files.items()}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def _record(
+    run: Run, options: Options, model: Classifier, examples: Mapping[str, Examples]
+) -> Record:
+    """Swap, train, predict, and say what was found."""
+    task, settings = TASKS[options.task], options.settings
+    if options.key_dim is not None:
+        model.swap(options.key_dim, options.seed)
+    cuda = torch.cuda.is_available() and not options.cpu
+    model.model.to("cuda" if cuda else "cpu")
+    with run.log.open("w", encoding="utf-8") as log:
+        trained = training.fit(
+            model, examples["train.tsv"], settings, options.seed,
+            lambda entry: print(json.dumps(entry), file=log, flush=True),
+        )  # fmt: skip
+    glue: dict[str, float] = {}
+    losses = []
+    for ending, name in task.dev_sets.items():
+        predictions, loss = training.predict(model, examples[name], settings)
+        found = tasks.scores(task, predictions, examples[name].labels)
+        glue |= {f"{metric}{ending}": value for metric, value in found.items()}
+        losses.append(loss / math.log(2) if task.classes else loss)
+    first, *_ = task.dev_sets.values()
+    heads = model.heads_by_layer
+    facts = circumstances(options.cpu)
+    return Record(
+        task="classification",
+        run=run.name,
+        method=options.method or ("collab" if model.is_swapped else "concatenated"),
+        arch=type(model.model).__name__,
+        seed=options.seed,
+        overrides=options.overrides(),
+        trained_at_commit=facts["commit"],
+        data=task.folder,
+        data_sha256=None,
+        subset="dev",
+        sentences=len(examples[first]),
+        glue=glue,
+        glue_signature=tasks.signature(),
+        key_dim=model.key_dim,
+        heads=heads[0],
+        heads_by_site={"encoder": heads},
+        parameters=sum(one.numel() for one in model.model.parameters()),
+        attention_parameters=classifier.attention_parameters(model.model),
+        key_bytes_per_target_token=0,
+        value_bytes_per_target_token=0,
+        multiply_adds=None,
+        multiply_adds_length=settings.max_length,
+        train_tokens_per_second=trained.tokens_per_second,
+        train_updates=trained.updates,
+        epochs=settings.epochs,
+        valid_loss=losses[0],
+        averaged=[],
+        commit=facts["commit"],
+        versions={**facts["versions"], **versions(*PACKAGES)},
+        hardware=facts["hardware"],
+        date=facts["date"],
+    )
