@@ -24,6 +24,8 @@ SAME_IN_ROW = (
     "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
 )  # fmt: skip
+#: Of these, what an earlier version did not count in every model.
+MAY_LACK = ("multiply_adds",)
 #: How far the numbers of training updates may be apart without a warning.
 BUDGET_TOLERANCE = 0.01
 
@@ -123,7 +125,8 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     for field in fields:
         for other in others:
             one, another = getattr(first.record, field), getattr(other.record, field)
-            if one != another:
+            unknown = field in MAY_LACK and None in (one, another)
+            if one != another and not unknown:
                 raise UserError(
                     f"{first.folder} and {other.folder} differ in {field}: {one} and {another}",
                     todo=todo,
