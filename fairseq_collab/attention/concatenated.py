@@ -122,7 +122,7 @@ class ConcatenatedAttention(HeadAttention):
     def signature_of(self, saved: Tensor) -> Tensor:
         """The ``saved`` signature of plain concatenated heads as one of this kind.
 
-        What it says of the heads is kept, what this kind adds is this attention's.  That of heads of
+        What it says of the heads is kept, what this kind adds is this attention's.  A signature of
         another kind is returned as it is.
         """
         try:
