@@ -121,15 +121,17 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     Raises:
         UserError: names two such runs and both values.
     """
-    first, *others = runs
     for field in fields:
-        for other in others:
-            one, another = getattr(first.record, field), getattr(other.record, field)
-            unknown = field in MAY_LACK and None in (one, another)
-            if one != another and not unknown:
+        values = [(getattr(run.record, field), run.folder) for run in runs]
+        (one, first), *others = [
+            (value, folder)
+            for value, folder in values
+            if value is not None or field not in MAY_LACK
+        ] or values
+        for another, other in others:
+            if one != another:
                 raise UserError(
-                    f"{first.folder} and {other.folder} differ in {field}: {one} and {another}",
-                    todo=todo,
+                    f"{first} and {other} differ in {field}: {one} and {another}", todo=todo
                 )
 
 
