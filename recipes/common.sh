@@ -60,12 +60,14 @@ set_variables() {
 }
 
 # prepare DATASET VOCABULARY DIR [OPTIONS...]: the data folder of embedded (generated, with OPTIONS),
-# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords.
+# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords; or of
+# wikitext2 (downloaded, or in FROM), which has none.
 prepare() {
     case $1 in
         embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" "${@:4}" ;;
         multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
         mixed) prepare_mixed "$2" "$3" ;;
+        wikitext2) python -m data_prep.wikitext2 --out "$3" ${FROM:+--from "$FROM"} ;;
     esac
 }
 

@@ -12,6 +12,8 @@
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings
 #   CORE=yes      only ordinary heads and heads in 4 and 2 groups: 8 trainings a seed, not 14
+#   STAGES=1,1+2,2    in which of training (1) and fine-tuning (2) the constraint is, several to compare
+#                 (default: 1, as in the paper, whose table 3 has the others)
 #   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
 #                 election by distance: so the pages of results were made (default: the weight of the
 #                 paper's released code, and election by cosine)
@@ -34,6 +36,7 @@ data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2}
 CORE=${CORE:-no}
+STAGES=${STAGES:-1}
 heads=8
 kept=(4 2)   # a half and a quarter
 fewest=2     # what LITE models keep, with half of the feed-forward units
@@ -44,6 +47,13 @@ if [ "$CORE" != yes ] && [ "$CORE" != no ]; then
     echo "grouped_heads: CORE is '$CORE'; it must be yes or no" >&2
     exit 2
 fi
+for stages in ${STAGES//,/ }; do
+    if [ "$stages" != 1 ] && [ "$stages" != 2 ] && [ "$stages" != 1+2 ]; then
+        echo "grouped_heads: STAGES is '$STAGES'; it must be some of 1, 2 and 1+2, joined by" \
+            "commas" >&2
+        exit 2
+    fi
+done
 if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
     echo "grouped_heads: where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh" \
         "lists them)" >&2
@@ -99,6 +109,24 @@ for seed in ${SEEDS//,/ }; do
     fi
 done
 
+vote_of_ordinary() {   # NAME COUNT SEED: of ordinary heads, which know no groups; as vote_and_prune
+    local votes=$pruned/votes-ordinary-$1.json model=$trained/model-concatenated_seed-$3/average.pt
+    if [ ! -e "$votes" ]; then
+        fairseq-collab vote "$model" "$data" "${cpu[@]}" --groups "$2" \
+            --election "${ELECTION:-cosine}" --output "$votes" || note $?
+    fi
+    if [ ! -e "$pruned/ordinary-$1.pt" ]; then
+        fairseq-collab prune "$model" --votes "$votes" --output "$pruned/ordinary-$1.pt" || note $?
+    fi
+}
+if [[ ,$STAGES, = *,2,* ]]; then
+    for seed in ${SEEDS//,/ }; do
+        for count in "${kept[@]}"; do
+            vote_of_ordinary "$count-$seed" "$count" "$seed"
+        done
+    done
+fi
+
 echo "== 3 fine-tune"
 # Each run takes the checkpoint of its own seed and number of heads.
 from=checkpoint.finetune_from_model
@@ -106,6 +134,13 @@ from=checkpoint.finetune_from_model
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
 tune() { sweep "$tune" tuned "${tuning[@]}" "${staying[@]}" "$@"; }
 tune model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
+# With the constraint: each group is one head then, and all that is left of it pushes heads apart.
+if [[ ,$STAGES, = *,1+2,* ]]; then
+    tune model="choice(grouped_stages_1_2)" "$constraint" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
+fi
+if [[ ,$STAGES, = *,2,* ]]; then
+    tune model="choice(grouped_stage_2)" "$constraint" "$few" "$seeds" "$from=$pruned/ordinary-$name.pt"
+fi
 tune model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
 if [ "$CORE" = no ]; then
     tune model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \

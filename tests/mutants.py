@@ -662,6 +662,32 @@ MUTANTS = [
         "if not any((data / name).is_file() for name in names):",
         "if False:",
         ("tests/cli/test_recipe_prepared.py", "-k", "missing"),
+        "a word's place in its cluster is no padding",
+        IMPORTANCE,
+        'functional.cross_entropy(these, those, reduction="sum")',
+        'functional.cross_entropy(these, those, ignore_index=1, reduction="sum")',
+        (IMPORTANCE_TESTS, "-k", "adaptive"),
+    ),
+    Mutant(
+        "an adaptive softmax has multiply-adds",
+        "fairseq_collab/metrics/cost.py",
+        "model.get_normalized_probs(output, log_probs=True)",
+        "pass",
+        (COUNTS, "-k", "language_model"),
+    ),
+    Mutant(
+        "heads that get groups are as many as before",
+        HEADSIZE,
+        "attention.signature_of(saved)",
+        "attention.describe().to_tensor()",
+        ("tests/unit/test_grouped_heads.py", "-k", "found_anew"),
+    ),
+    Mutant(
+        "published rows stand beside as many heads",
+        "fairseq_collab/results/published.py",
+        'matched = ("reduction", "head_ratio", "heads")',
+        'matched = ("reduction", "head_ratio")',
+        ("tests/unit/test_report_numbers.py", "-k", "same_ratio"),
     ),
 ]
 

@@ -12,7 +12,7 @@ attended to, and all that is left of it is ``bo``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from torch import Tensor
 
@@ -124,6 +124,18 @@ class ConcatenatedAttention(HeadAttention):
         return ConcatenatedSignature(
             self.num_heads, self.qk_head_size, self.v_head_size, self.scale
         )
+
+    def signature_of(self, saved: Tensor) -> Tensor:
+        """The ``saved`` signature of plain concatenated heads as one of this kind.
+
+        What it says of the heads is kept, what this kind adds is this attention's.  A signature of
+        another kind is returned as it is.
+        """
+        try:
+            heads = ConcatenatedSignature.from_tensor(saved)
+        except ValueError:  # to be refused with its reason when the weights are loaded
+            return saved
+        return replace(self.describe(), **asdict(heads)).to_tensor()
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

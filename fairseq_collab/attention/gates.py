@@ -147,14 +147,6 @@ class GatedAttention(ConcatenatedAttention):
     def describe(self) -> GatedSignature:
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
-    def signature_with_gates(self, saved: Tensor) -> Tensor:
-        """The ``saved`` signature of concatenated heads as if they had gates; others unchanged."""
-        try:
-            heads = ConcatenatedSignature.from_tensor(saved)
-        except ValueError:  # to be refused with its reason when the weights are loaded
-            return saved
-        return GatedSignature(**asdict(heads), gate_speed=self.gate_speed).to_tensor()
-
     def ungated(self, gates: Tensor) -> ConcatenatedAttention:
         """The same heads without gates: ``gates (H,)`` are multiplied into columns of ``out_proj``.
 

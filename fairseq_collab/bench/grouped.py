@@ -3,7 +3,8 @@
     update        ``transformer_grouped_heads`` with its constraint, default groups and weights,
                   against the same model with the ordinary criterion, and against fairseq's model
     translation   ``transformer_headsize_n`` with ``C`` of its ``H`` heads, all of size ``d/H``,
-                  against fairseq's model and against itself with all heads
+                  against fairseq's model and against itself with all heads; on request as the paper
+                  times it: beam 5, batches of 256 sentences, translations of length 10
 
 Before updates are timed, all three models must have one loss on the first batch, without dropout.
 A pruned model computes what the whole one does with the other heads' outputs set to zero: before
@@ -21,7 +22,7 @@ from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.bench import generate, train
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.models import HEADSIZE, STOCK, Pair, Variant, random_pair
-from fairseq_collab.bench.settings import PRESETS, Record, Settings
+from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import surgery
@@ -47,6 +48,22 @@ def run(settings: Settings) -> Iterator[Record]:
             yield from pruned(pair, pair.ours.heads["encoder"][0] // share, case, settings)
 
 
+def run_paper_3(settings: Settings) -> Iterator[Record]:
+    """Translation by a quarter of the heads, in the paper's protocol: two records.
+
+    Its machine, a GPU, and its corpora are others, so that the ratio to the whole model compares,
+    and sentences a second do not.  Random models end no translation: all have the whole length.
+    """
+    for preset in settings.presets:
+        pair, case = whole_model(preset, settings, paper_3_case(settings.quick))
+        yield from pruned(pair, pair.ours.heads["encoder"][0] // SHARES[-1], case, settings)
+
+
+def paper_3_case(quick: bool) -> Case:
+    """The paper's: one batch, whose size and length are no smaller in a quick run."""
+    return Case(BEAM, 256, 256, 10, (0.5, 2) if quick else (10, 5))
+
+
 def constrained(preset: str, settings: Settings) -> Iterator[Record]:
     """Updates with the constraint, against those without it and those of fairseq's model."""
     task, batches, case = train.sentences(preset, settings)
@@ -67,9 +84,9 @@ def constrained(preset: str, settings: Settings) -> Iterator[Record]:
     assert all(attention.membership.any() for attention in attentions), "no groups were made"
 
 
-def whole_model(preset: str, settings: Settings) -> tuple[Pair, Case]:
-    """A model with all heads, its twin, and a case."""
-    case = generate.fixed_case(preset, settings.quick)
+def whole_model(preset: str, settings: Settings, case: Case | None = None) -> tuple[Pair, Case]:
+    """A model with all heads, its twin, and a case: the one given, or the preset's own."""
+    case = case or generate.fixed_case(preset, settings.quick)
     task = random_task(preset, case.sentences, settings.seed)
     return random_pair(Variant(HEADSIZE), preset, task, settings.seed), case
 

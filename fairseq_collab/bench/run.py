@@ -32,6 +32,7 @@ CASES = {
     "alone": (generate.run_alone,),
     "train": (train.run,),
     "grouped": (grouped.run,),
+    "paper3": (grouped.run_paper_3,),
     "core": (core.run,),
     "memory": (memory.run,),
     "counters": (memory.run_counters,),

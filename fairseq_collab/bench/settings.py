@@ -9,7 +9,9 @@ import torch
 
 from fairseq_collab.models.config import PRESET_SIZES
 
-PARTS = ("generate", "alone", "train", "grouped", "core", "memory", "counters")
+#: Parts of a run unless others are chosen, and one more.
+USUAL_PARTS = ("generate", "alone", "train", "grouped", "core", "memory", "counters")
+PARTS = (*USUAL_PARTS, "paper3")
 BEAM = 5
 
 #: One comparison, or one count: what the JSON file of a benchmark is a list of.

@@ -17,7 +17,7 @@ from collab_common.errors import UserError
 from collab_common.files import write_atomic, write_json
 from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.run import run
-from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, Settings
+from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, USUAL_PARTS, Settings
 from fairseq_collab.checkpoints.opener import check_data
 
 
@@ -32,8 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
     add, names = parser.add_argument, ",".join
     add("--presets", type=partial(chosen, PRESETS), default=USUAL, metavar="LIST",
         help=f"sizes of models (default: {names(USUAL)})")  # fmt: skip
-    add("--only", type=partial(chosen, PARTS), default=PARTS, metavar="LIST",
-        help=f"parts to run (default: {names(PARTS)})")  # fmt: skip
+    add("--only", type=partial(chosen, PARTS), default=USUAL_PARTS, metavar="LIST",
+        help=f"parts to run (default: {names(USUAL_PARTS)}); or paper3, translation with a quarter "
+        "of the heads as arXiv 2305.14380 times it: beam 5, batch 256, length 10")  # fmt: skip
     add("--quick", action="store_true", help="some minutes; says little")
     add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
     add("--device", choices=("cpu", "cuda"), default="cpu")

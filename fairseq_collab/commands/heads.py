@@ -17,6 +17,7 @@ import torch
 from fairseq import utils
 
 from collab_common.command import positive
+from collab_common.errors import UserError
 from collab_common.files import make_folder
 from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
@@ -40,13 +41,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
     parser = argparse.ArgumentParser(
         prog="fairseq-collab heads",
-        description="What each attention head of a trained transformer (stock fairseq's or ours) "
-        "does: where it looks, how surely, whether along syntactic relations, how much the "
-        "prediction depends on it. Writes heads.json, report.html and figures.",
+        description="What each attention head of a trained transformer (stock fairseq's or ours; "
+        "for translation, or a language model) does: where it looks, how surely, whether along "
+        "syntactic relations, how much the prediction depends on it. Writes heads.json, "
+        "report.html and figures.",
         epilog="example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
+    parser.add_argument("checkpoint", type=Path, help="a trained transformer")
     parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the results")
     parser.add_argument("--subset", default="valid", help="which sentences (default: valid)")
@@ -119,7 +121,10 @@ def main(argv: Sequence[str]) -> int:
     utils.import_user_module(Namespace(user_dir=args.user_dir))
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     loaded = load(args.checkpoint, args.data, device)
-    task = loaded.task
+    task, alone = loaded.task, loaded.is_language_model
+    if alone and args.conllu is not None:
+        what = "a language model has no encoder, whose heads are scored for syntactic relations"
+        raise UserError(what, "--conllu", "leave it out")
     task.load_dataset(args.subset)
     lines = chosen_lines(task.dataset(args.subset), args.example_lines, args.examples)
     make_folder(args.out)
@@ -139,7 +144,9 @@ def main(argv: Sequence[str]) -> int:
         "syntax": syntax,
         "relevance_conservation": None,
     }
-    if not args.no_relevance:
+    if alone:
+        print("a language model: no cross-attention, syntax, rare source tokens or relevance")
+    elif not args.no_relevance:
         of_heads, found["relevance"] = relevances(
             loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
         )

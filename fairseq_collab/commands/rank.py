@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "fairseq's or ours): of Wq Wk^T for each head and for all heads of a layer, and of the "
         "logits on real sentences against their length. Writes a table and a figure.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained encoder-decoder transformer")
+    parser.add_argument("checkpoint", type=Path, help="a trained translation or language model")
     parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
     parser.add_argument("--subset", default="valid", help="which sentences (default: valid)")
     parser.add_argument(

@@ -7,7 +7,8 @@ in fairseq's transformer).
 
 Multiply-adds are counted by torch while the model runs one sentence (pair): every matrix product of
 the full forward pass of a training step or of scoring a translation, each source and target token
-once, output projection included; embeddings, softmax, normalisation and products by element (the
+once, output projection included (of an adaptive softmax all words, as to choose the next one: to
+score a given word takes less); embeddings, softmax, normalisation and products by element (the
 mixing of collaborative heads, dropout) have no matrix product and count for nothing.  That is the
 convention of Ni et al. 2023 (arXiv 2305.14380), table 1, where such counts at 30 source and 30
 target tokens are called FLOPs.
@@ -16,7 +17,8 @@ target tokens are called FLOPs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +30,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -57,7 +59,7 @@ class Cost:
 
 
 def cost(model: Any) -> Cost:
-    """Count a fairseq encoder-decoder transformer, stock or ours."""
+    """Count a fairseq transformer, stock or ours: a translation model or a language model."""
     layers = model.decoder.layers
     own = [cached_floats(layer.self_attn) for layer in layers]
     cross = [cached_floats(one) for layer in layers if (one := layer.encoder_attn) is not None]
@@ -103,25 +105,21 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     Only sizes are wanted: the dictionaries are placeholders of the right length.
 
     Raises:
-        UserError: the file is not a checkpoint of an encoder-decoder transformer, or its
-            architecture is a plug-in's that is not loaded.
+        UserError: the file is not a checkpoint of an encoder-decoder transformer or a language
+            model, or its architecture is a plug-in's that is not loaded.
     """
     state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
     cfg = state.get("cfg") or convert_namespace_to_omegaconf(state["args"])
-    sizes = []
-    for side in ("encoder", "decoder"):
-        name = f"{side}.embed_tokens.weight"
-        if name not in state["model"]:
-            raise UserError(
-                f"not an encoder-decoder transformer: it has no {name}",
-                where=path,
-                todo="give a checkpoint of a translation model",
-            )
-        sizes.append(len(state["model"][name]))
-    source = placeholder(sizes[0])
-    joined = getattr(cfg.model, "share_all_embeddings", False)
-    target = source if joined else placeholder(sizes[1])
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    alone = not any(name.startswith("encoder.") for name in state["model"])
+    target = placeholder(vocabulary(state["model"], "decoder", path))
+    joined = alone or getattr(cfg.model, "share_all_embeddings", False)
+    source = target if joined else placeholder(vocabulary(state["model"], "encoder", path))
+    task = SimpleNamespace(
+        dictionary=target,
+        source_dictionary=source,
+        target_dictionary=target,
+        output_dictionary=target,
+    )
     try:
         return models.build_model(cfg.model, task)  # looked up late: fairseq_compat wraps it
     except UserError as error:
@@ -129,15 +127,31 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
         raise
 
 
-def multiply_adds(
-    model: Any, source_length: int = LENGTH, target_length: int = LENGTH
-) -> int | None:
-    """Multiply-adds of a transformer, stock or ours, on one sentence, or sentence pair.
+def vocabulary(weights: Mapping[str, Tensor], side: str, path: Path) -> int:
+    """How many words a side of a model knows.
 
-    None where the softmax is adaptive: how much of it is computed depends on the words.
+    Raises:
+        UserError: it has no embeddings of a transformer's.
     """
-    if getattr(model.decoder, "adaptive_softmax", None) is not None:
-        return None
+    name = f"{side}.embed_tokens.weight"
+    if name in weights:
+        return len(weights[name])
+    adaptive = re.compile(rf"{side}\.embed_tokens\.embeddings\.\d+\.0\.weight")  # of each frequency
+    words = sum(len(weight) for name, weight in weights.items() if adaptive.fullmatch(name))
+    if not words:
+        raise UserError(
+            f"neither an encoder-decoder transformer nor a language model: it has no {name}",
+            where=path,
+            todo="give a checkpoint of a translation model or a language model",
+        )
+    return words
+
+
+def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
+    """Multiply-adds of a transformer, stock or ours, on one sentence pair.
+
+    Of a language model those of a block of ``target_length`` tokens: it has no source.
+    """
     model = copy.deepcopy(model).eval()
     restore_linear(model)  # torch has no count of oneDNN's products
     for module in model.modules():
@@ -150,5 +164,7 @@ def multiply_adds(
     plain = sdpa_kernel(SDPBackend.MATH)
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:
-        model(*sides, target)
+        output = model(*sides, target)
+        if getattr(model.decoder, "adaptive_softmax", None) is not None:  # else part of the output
+            model.get_normalized_probs(output, log_probs=True)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

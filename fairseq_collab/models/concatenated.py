@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import Site
@@ -150,3 +151,18 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
             "give a multiple of their number"
         )
     return cfg.key_dim // heads
+
+
+def add_to_heads(
+    weights: dict[str, Tensor], model: nn.Module, kind: type[ConcatenatedAttention], part: str
+) -> None:
+    """Complete weights of plain concatenated heads, in place, for attentions of a ``kind``.
+
+    They get the tensor ``part`` that ``model`` has now.  What their signatures say of the heads is
+    kept, to be compared when the weights are loaded.
+    """
+    for name, attention in model.named_modules():
+        saved = weights.get(f"{name}.signature")
+        if isinstance(attention, kind) and saved is not None:
+            weights[f"{name}.signature"] = attention.signature_of(saved)
+            weights[f"{name}.{part}"] = getattr(attention, part).detach().clone()

@@ -22,7 +22,11 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.concatenated import ConcatenatedOptions, head_options
+from fairseq_collab.models.concatenated import (
+    ConcatenatedOptions,
+    add_to_heads,
+    head_options,
+)
 from fairseq_collab.models.freeze import PARTS, freeze, parts_of
 from fairseq_collab.models.layers import Site, is_copy
 from fairseq_collab.models.site_options import named_sites
@@ -117,11 +121,7 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
         return
     if not any(name.endswith("signature") for name in weights):
         _sign(model, weights)
-    for name, attention in model.named_modules():
-        saved = weights.get(f"{name}.signature")
-        if isinstance(attention, GatedAttention) and saved is not None:
-            weights[f"{name}.signature"] = attention.signature_with_gates(saved)
-            weights[f"{name}.theta"] = attention.theta.detach().clone()
+    add_to_heads(weights, model, GatedAttention, "theta")
 
 
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:

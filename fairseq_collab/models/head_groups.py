@@ -3,7 +3,8 @@
 They have all options of ``..._headsize_n`` and compute what these compute;
 ``--criterion label_smoothed_cross_entropy_with_head_groups``, or ``adaptive_loss_with_head_groups``
 for language models with adaptive softmax, makes the groups, and ``fairseq-collab vote`` and
-``prune`` leave one head of each.
+``prune`` leave one head of each.  Weights of concatenated heads load, too, and their groups are
+found anew: so the constraint goes on in fine-tuning, where a group is one head that is left.
 """
 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
@@ -13,9 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
 
 from fairseq_collab.attention.head_groups import HeadGroupAttention
-from fairseq_collab.models.concatenated import ConcatenatedOptions, head_options
+from fairseq_collab.models.concatenated import (
+    ConcatenatedOptions,
+    add_to_heads,
+    head_options,
+)
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.site_options import per_site
 
@@ -52,3 +58,9 @@ def attention(
     return HeadGroupAttention(
         embed_dim, heads, groups=groups, feature=cfg.group_feature, site=site, **sizes, **options
     )
+
+
+def add_groups(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Complete weights of concatenated heads, in place, with the groups that ``model`` has now."""
+    if not any(name.endswith(".membership") for name in weights):
+        add_to_heads(weights, model, HeadGroupAttention, "membership")

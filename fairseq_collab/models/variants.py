@@ -36,6 +36,7 @@ HEAD_GROUPS = Variant(
     head_groups.attention,
     head_groups.HeadGroupOptions,
     (TRANSLATION, LANGUAGE_MODEL),
+    upgrade=head_groups.add_groups,
 )
 GATED = Variant(
     "gated_heads",

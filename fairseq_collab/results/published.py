@@ -9,6 +9,7 @@ papers    what all four papers gain or lose against baselines of their own.  A p
               methods      names of the method, "fork_" left out
               reduction    model dimension / key dimension (d/K), where that has to agree
               head_ratio   head size / (d/H), likewise
+              heads        of each attention, likewise
               variant      what its sweep chose, as in a table, likewise
 pruned    the fourth's table of pruned models (Voita et al. 2019, arXiv 1905.09418, table 2, WMT
           English-Russian): heads of encoder, decoder and cross-attention, BLEU of the model pruned
@@ -107,12 +108,14 @@ def _ours(claim: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]
 
 def _stands_for(row: Row, side: Mapping[str, Any], family: str) -> bool:
     """Whether a row has what :mod:`fairseq_collab.results.published` asks of it."""
-    ratios = {field: side[field] for field in ("reduction", "head_ratio") if field in side}
+    numbers = {
+        field: side[field] for field in ("reduction", "head_ratio", "heads") if field in side
+    }
     return (
         row["method"] in [family + method for method in side["methods"]]
         and side.get("variant") in (None, row["variant"])
         and all(
             row[field] is not None and math.isclose(row[field], wanted, rel_tol=1e-4)
-            for field, wanted in ratios.items()
+            for field, wanted in numbers.items()
         )
     )

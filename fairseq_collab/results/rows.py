@@ -24,6 +24,8 @@ SAME_IN_ROW = (
     "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
 )  # fmt: skip
+#: Of these, what an earlier version did not count in every model.
+MAY_LACK = ("multiply_adds",)
 #: How far the numbers of training updates may be apart without a warning.
 BUDGET_TOLERANCE = 0.01
 
@@ -119,14 +121,17 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     Raises:
         UserError: names two such runs and both values.
     """
-    first, *others = runs
     for field in fields:
-        for other in others:
-            one, another = getattr(first.record, field), getattr(other.record, field)
+        values = [(getattr(run.record, field), run.folder) for run in runs]
+        (one, first), *others = [
+            (value, folder)
+            for value, folder in values
+            if value is not None or field not in MAY_LACK
+        ] or values
+        for another, other in others:
             if one != another:
                 raise UserError(
-                    f"{first.folder} and {other.folder} differ in {field}: {one} and {another}",
-                    todo=todo,
+                    f"{first} and {other} differ in {field}: {one} and {another}", todo=todo
                 )
 
 

@@ -32,7 +32,7 @@ from fairseq_collab.runs.sweep import Job
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
 _TAIL = 20_000  # bytes of a log that are looked at
 #: What a run's configuration says of how it is called, not how it is trained.
-OURS = ("method",)
+OURS = ("method", "units")
 _POLL = 2.0  # seconds between looks at the logs
 
 

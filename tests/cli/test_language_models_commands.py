@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import torch
 from cli.conftest import SHORT
 from commands import USER_DIR, refuse, succeed, train_log
+
+from collab_common import main as cli
 
 SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
 LM = [
@@ -30,12 +34,56 @@ def language_model(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_language_model_trains_and_eval_lm_reads_it(
-    language_model: Path, monolingual: Path
+    language_model: Path, monolingual: Path, tmp_path: Path
 ) -> None:
     evaluate = ["fairseq-eval-lm", monolingual, *USER_DIR, "--path", language_model, "--cpu"]
     output = succeed(*evaluate, "--tokens-per-sample=16")
     perplexity = float(re.search(r"Perplexity: ([\d.]+)", output)[1])
     assert 5 < perplexity < 100  # twelve words and a few symbols, hardly trained
+    heads = ["heads", language_model, monolingual, "--subset=test", "--no-relevance", "--cpu"]
+    assert cli.main([str(word) for word in [*heads, "--out", tmp_path]]) == 0
+    found = json.loads((tmp_path / "heads.json").read_text())
+    assert found["perplexity"] == pytest.approx(perplexity, abs=0.01)
+
+
+def test_cost_of_a_language_model(language_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Collaborative heads: projections 2 d (K + d) T, scores and context (H K + d) T^2."""
+    assert cli.main(["cost", str(language_model), "--length", "10"]) == 0
+    *_, row, about = capsys.readouterr().out.splitlines()
+    words = len(torch.load(language_model)["model"]["decoder.embed_tokens.weight"])
+    per_token = 2 * 16 * (6 + 16) + 2 * 16 * 32 + 16 * words
+    found = 10 * per_token + 100 * (4 * 6 + 16)
+    cells = [cell.strip() for cell in row.split("|")[4:-1]]
+    assert cells == ["24", "64", "-", "-", f"{found:,}"]
+    assert about == "multiply-adds: 10 tokens on each side, or in a language model's block"
+
+
+def test_heads_of_a_language_model(
+    language_model: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heads = ["heads", str(language_model), str(monolingual), "--out", str(tmp_path), "--cpu"]
+    assert cli.main([*heads, "--leave-out", "--example-lines", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
+    found = json.loads((tmp_path / "heads.json").read_text())
+    assert found["heads"] == {"encoder": [], "decoder": [4], "cross": []}
+    applies = {"confidence", "positional", "entropy", "loss_increase", "importance_token"}
+    assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
+    assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
+    (example,) = found["examples"]
+    assert len(example["source"]) == len(example["weights"]["decoder"][0][0]) == 16
+    assert example["source"][1:] == example["target"][:-1]
+    assert "What the heads of" in (tmp_path / "report.html").read_text()
+    assert cli.main([*heads, "--conllu", "trees"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "--conllu: a language model has no encoder" in line
+
+
+def test_rank_of_a_language_model(language_model: Path, monolingual: Path, tmp_path: Path) -> None:
+    rank = ["rank", language_model, monolingual, "--sentences", 3, "--out", tmp_path]
+    assert cli.main([str(word) for word in rank]) == 0
+    lines = (tmp_path / "rank.csv").read_text().splitlines()
+    assert {line.split(",")[0] for line in lines[1:]} == {"decoder"}
 
 
 def test_eval_lm_refuses_another_number_of_heads(language_model: Path, monolingual: Path) -> None:

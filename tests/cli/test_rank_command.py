@@ -96,7 +96,7 @@ def test_refusals(
     monkeypatch.setattr(
         loading, "load_model_ensemble_and_task", lambda *_, **__: ([nn.GRU(1, 1)],) * 3
     )
-    assert f"{trained}: not an encoder-decoder transformer" in line(trained, data)
+    assert f"{trained}: neither an encoder-decoder transformer" in line(trained, data)
     assert not trained.with_name(f"{trained.name}.rank").exists()  # nothing half-done
 
 

@@ -92,6 +92,33 @@ def test_grouped_heads_at_its_core(
     assert others[0] == [command for command in others[1] if "lite" not in " ".join(command)]
 
 
+def test_grouped_heads_with_the_constraint_in_other_stages(
+    commands: list[Command], tuned_runs: dict[str, DictConfig], tmp_path: Path
+) -> None:
+    """Beside the usual runs: what was elected, with the constraint; and so of ordinary heads."""
+    found = record(tmp_path, "grouped_heads.sh", "multi30k", STAGES="1+2,2")
+    rest = [command for command in found if command not in commands]
+    votes = [command for command in rest if command[0] == "vote"]
+    assert [(options(vote)["--groups"], vote[1]) for vote in votes] == [
+        (count, "/out/trained/model-concatenated_seed-7/average.pt") for count in "42"
+    ]
+    assert len(rest) == 2 * len(votes) + 2, "votes and prunings, and two sweeps"
+    (both, _), (late, _) = ([config for _, config in jobs([sweep], "tuned")] for sweep in rest[-2:])
+    for config, source in ((both, "voted"), (late, "ordinary")):
+        assert config.checkpoint.finetune_from_model == f"/out/pruned/{source}-4-7.pt"
+        counts = ("head_groups", *(f"heads_in_{site}" for site in ("encoder", "decoder", "cross")))
+        assert {str(config.model[name]) for name in counts} == {"4"}
+        assert config.model._name == "transformer_grouped_heads"
+        assert config.criterion._name == "label_smoothed_cross_entropy_with_head_groups"
+        assert config.model.head_size == 16
+
+
+def test_grouped_heads_knows_its_stages(tmp_path: Path) -> None:
+    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", STAGES="3")
+    assert (refused.status, refused.commands) == (2, [])
+    assert "STAGES is '3'; it must be some of 1, 2 and 1+2, joined by commas" in refused.errors
+
+
 def test_grouped_heads_wants_yes_or_no(tmp_path: Path) -> None:
     refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", CORE="1")
     assert (refused.status, refused.commands) == (2, [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import toy
+from toy_language_models import language_model
 
 from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.models.config import PRESET_SIZES
@@ -134,6 +135,24 @@ def test_multiply_adds_match_paper_3(
     model = toy.model(arch, symbols, **{**base, "share_all_embeddings": True, **options})
     assert f"{multiply_adds(model) / 1e6:.2f}" == millions
     assert published in (round(float(millions)), int(float(millions)))
+
+
+@pytest.mark.parametrize("softmax", [None, "8,16"])
+def test_multiply_adds_of_a_language_model_equal_the_formula(softmax: str | None) -> None:
+    """A block of T tokens: 4 d H h T + 2 T T H h a layer, feed-forward layers, and all words.
+
+    Words in clusters: 8 words and 2 clusters at size d, 8 of the rest at d / 4, 8 at d / 16.
+    """
+    length, d, ffn, heads, size = 7, 16, 24, 4, 3
+    options = {"head_size": size, "adaptive_softmax_cutoff": softmax}
+    model = language_model("transformer_lm_headsize_n", **options)
+    layer = 4 * d * heads * size * length + 2 * length * length * heads * size
+    words = 20 + 4
+    per_token = d * words
+    if softmax:
+        per_token = d * (8 + 2) + 4 * (d + 8) + 1 * (d + 8)
+    expected = 2 * (layer + 2 * d * ffn * length) + per_token * length
+    assert multiply_adds(model, target_length=length) == expected
 
 
 @pytest.mark.parametrize("key_dim", [4, 16])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from collab_common.errors import UserError
 from fairseq_collab.bench import grouped
 from fairseq_collab.bench.generate import Case
 from fairseq_collab.bench.models import STOCK, Pair, random_pair
+from fairseq_collab.bench.run import run
 from fairseq_collab.bench.settings import Settings
+from fairseq_collab.commands.bench import build_parser
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
 
@@ -55,6 +58,19 @@ def test_pruned_models_that_translate_otherwise_are_not_timed(
     pair, case = whole
     with pytest.raises(UserError, match="than by the model whose other heads are masked"):
         next(grouped.pruned(pair, 2, case, SETTINGS))
+
+
+def test_the_third_papers_protocol() -> None:
+    """Beam 5, batches of 256 sentences, translations of length 10; a quarter of the heads."""
+    assert "paper3" not in build_parser().parse_args([]).only
+    found = run(replace(SETTINGS, threads=torch.get_num_threads()), ["paper3"], "bench")["records"]
+    assert [(record["against"], record["model"]) for record in found] == [
+        (against, "transformer_headsize_n, 1 of 4 heads") for against in (grouped.WHOLE, STOCK)
+    ]
+    for record in found:
+        assert (record["beam"], record["batch"], record["sentences"]) == (5, 256, 256)
+        assert record["case"] == "fixed length 10, beam 5, batch 256"
+        assert record["column"] == "default"
 
 
 def test_updates_with_the_constraint_are_timed() -> None:

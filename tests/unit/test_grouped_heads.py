@@ -276,9 +276,36 @@ def test_other_groups_do_not_load(options: dict[str, Any], message: str) -> None
     assert message in str(refusal.value)
 
 
-def test_concatenated_heads_do_not_load_as_grouped() -> None:
-    with pytest.raises(UserError, match=r"3 grouped.* is 1 in it, 3 here"):
-        model().load_state_dict(toy.model("transformer_headsize_n").state_dict())
+def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
+    """As pruned ones are, where the constraint goes on in fine-tuning."""
+    net, weights = model(), toy.model("transformer_headsize_n").state_dict()
+    net.load_state_dict(weights)
+    assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in weights.items()
+               if not name.endswith(".signature"))  # fmt: skip
+    attentions = head_group_attentions(net)
+    assert not any(attention.membership.any() for attention in attentions)
+    criterion()(net, sample())
+    assert all(attention.membership.sum() == attention.num_heads for attention in attentions)
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    with pytest.raises(UserError, match="heads is 2 in it, 4 here"):
+        model().load_state_dict(toy.model("transformer_headsize_n", **heads).state_dict())
+    with pytest.raises(UserError, match=r"3 grouped.* is 2 in it, 3 here"):
+        model().load_state_dict(toy.model("transformer_collab").state_dict())
+
+
+def test_groups_of_one_head_are_only_pushed_apart() -> None:
+    """As after pruning: a head is its own centre, and what pulls it there has no gradient."""
+    net, batch = model(head_groups="4"), sample()
+    gradients = []
+    for alpha in (0.0, ALPHA):
+        net.zero_grad()
+        loss, _, logged = criterion(alpha=alpha)(net, batch)
+        assert logged["group_within"] == pytest.approx(1)
+        loss.backward()
+        gradients.append([p.grad.clone() for p in net.parameters() if p.grad is not None])
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+    assert abs(logged["group_between"]) > 1e-3
 
 
 def test_default_is_a_quarter_of_the_heads() -> None:

@@ -238,9 +238,11 @@ def test_a_head_that_looks_at_the_end_of_sentence_is_not_confident() -> None:
 
 
 def test_decoder_reads_what_it_has_predicted() -> None:
-    example = {"source": ["a"], "target": ["x", "y", "</s>"]}
+    example = {"source": ["a"], "target": ["x", "y", "</s>"], "weights": {"encoder": []}}
     assert labels(example, "decoder") == (["</s>", "x", "y"], ["</s>", "x", "y"])
     assert labels(example, "cross") == (["x", "y", "</s>"], ["a"])
+    of_language_model = {"source": ["v", "x"], "target": ["x", "y"], "weights": {"decoder": []}}
+    assert labels(of_language_model, "decoder") == (["v", "x"], ["v", "x"])
 
 
 @pytest.mark.parametrize("part", [{}, {"measures": {}, "examples": []},

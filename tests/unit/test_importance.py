@@ -10,9 +10,11 @@ import toy
 from torch import Tensor
 from torch.nn import functional
 from toy_heads import build, double, sample
+from toy_language_models import language_model
 
 from fairseq_collab.analysis.heads.importance import (
     Importance,
+    cross_entropy,
     loss_increases,
     mask_derivatives,
     normalised,
@@ -25,6 +27,21 @@ from fairseq_collab.models.layers import SITES
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
 STEPS = {"stock": 1e-2}
 STEP = 1e-5
+
+
+def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
+    """Also where a cluster has no word, at padding, and of a cluster's second word."""
+    options = {"adaptive_softmax_cutoff": "8,16", "dropout": 0.0}
+    model = language_model("transformer_lm_headsize_n", **options).eval()
+    tokens = torch.tensor([[2, 5, 6, 7], [2, 9, 1, 1]])
+    for target in ([[5, 6, 19, 2], [9, 2, 1, 1]], [[5, 6, 7, 2], [6, 2, 1, 1]]):
+        batch = {"net_input": {"src_tokens": tokens}, "target": torch.tensor(target)}
+        with torch.inference_mode():
+            output, found = model(tokens), cross_entropy(model, batch)
+        log_probabilities = model.get_normalized_probs(output, log_probs=True)  # of all words
+        flat = log_probabilities.flatten(0, 1), batch["target"].flatten()
+        expected = functional.nll_loss(*flat, ignore_index=1, reduction="sum")
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
 def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: Tensor) -> float:

@@ -79,6 +79,7 @@ def row(number: int, bleu: list[float], seeds: list[int] | None = None, **facts:
         "updates": [1000, 1000],
         "reduction": None,
         "head_ratio": None,
+        "heads": 4,
     }
     return {**found, **facts}
 
@@ -287,7 +288,7 @@ def test_papers_are_carried_over() -> None:
     gains = [[claim["difference"] for claim in paper["claims"]] for paper in found]
     assert gains == [
         [0.18, 0.31, 0.51, 0.54, 0.01, -0.3, 0.0, -0.51, -0.09, -0.63],
-        [-0.98, 0.09, 0.82],
+        [-0.28, -0.44, 0.65, 0.83, 1.35, 0.34, -0.98, 0.09, 0.82, 0.13, 0.57, 0.54],
         [1.3, 1.1, 0.9, 0.9, 0.8],
         [0.02, -0.24, -0.54, -0.7],
     ]
@@ -308,12 +309,23 @@ def test_ours_stand_beside_the_same_ratio() -> None:
         row(7, [31.0], method="grouped_pruned"),
         row(8, [30.0], method="gated", variant="gate_penalty=0"),
         row(9, [29.0], method="gated", variant="gate_penalty=0.1"),
+        row(10, [33.0], method="size-32", heads=32),
+        row(11, [32.0], method="size-32", heads=8),
+        row(12, [32.5], method="size-d/H-wide", heads=32),
+        row(13, [1.0], method="size-d/H-wide", heads=8),
     ]
     first, sizes, grouped, gated = (paper["claims"] for paper in published.beside(rows))
     quarter = next(claim for claim in first if claim["system"] == "collab, K = d/4")
     assert quarter["ours"] == [{"row": 1, "baseline": 2, "difference": 0.5, "size_ratio": 0.5}]
     whole = [claim["ours"] for claim in first if claim["baseline"] == "concatenated, K = d"]
     assert [{"row": 1, "baseline": 3, "difference": -1.0, "size_ratio": 0.5}] in whole
-    assert not any(claim["ours"] for claim in sizes)  # its seed has no partner
+    found = {one["where"][:9]: one["ours"] for one in sizes if one["ours"]}
+    pairs = {
+        where: [(one["row"], one["baseline"]) for one in ours] for where, ours in found.items()
+    }
+    assert pairs == {
+        "table 2A,": [(10, 11)],
+        "tables 1 ": [(10, 12)],
+    }  # of table 2B the seed has no partner
     assert grouped[2]["ours"] == [{"row": 7, "baseline": 3, "difference": 0.0, "size_ratio": 0.5}]
     assert [one["row"] for one in gated[0]["ours"]] == [9]

@@ -139,6 +139,18 @@ def test_models_that_are_no_seeds_of_each_other_are_refused(tmp_path: Path) -> N
         read(tmp_path)
 
 
+def test_seeds_of_before_all_multiply_adds_were_counted_are_seeds_of_one_model(
+    tmp_path: Path,
+) -> None:
+    """Of language models with adaptive softmax."""
+    write_run(tmp_path, "collab", 64, 1, multiply_adds=None)
+    write_run(tmp_path, "collab", 64, 2)
+    assert [len(row.runs) for row in read(tmp_path).rows] == [2]
+    write_run(tmp_path, "collab", 64, 3, multiply_adds=7)
+    with pytest.raises(UserError, match="differ in multiply_adds"):
+        read(tmp_path)
+
+
 def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "collab", 64, 1)
     write_run(tmp_path / "b", "collab", 64, 1)

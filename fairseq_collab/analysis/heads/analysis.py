@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -14,6 +16,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import conllu, measures
 from fairseq_collab.analysis.heads.importance import (
     Importance,
+    cross_entropy,
     loss_increases,
     normalised,
     rank_correlations,
@@ -54,6 +57,7 @@ def measure(
     rare = measures.RareTokens(trained.task.source_dictionary)
     importance = Importance(model)
     counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
+    loss = 0.0
     for sample in batches(trained, subset, max_tokens):
         batch = attend(model, sample)
         for found in (confidence, entropy, positions, distance, rare):
@@ -63,6 +67,9 @@ def measure(
         counts["sentences"] += len(batch.source)
         counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
         counts["target_tokens"] += int(sample["target"].ne(batch.pad).sum())
+        if trained.is_language_model:
+            with torch.inference_mode():
+                loss += float(cross_entropy(model, sample))
     offsets = positions.result()
     of_heads: dict[str, Any] = {
         "confidence": confidence.result(),
@@ -78,8 +85,10 @@ def measure(
             "importance_token_normalised": normalised(importance.per_token()),
         }
     projections = measures.projection_cosines(model)
+    perplexity = math.exp(loss / counts["target_tokens"]) if trained.is_language_model else None
     return {
         **counts,
+        "perplexity": perplexity,
         "measures": of_heads,
         "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
         "rare": {"frequent": measures.FREQUENT, **rare.about()},
@@ -177,7 +186,7 @@ def chosen_lines(dataset: Any, lines: Sequence[int] | None, number: int) -> list
             raise UserError(f"there are {len(dataset)} sentences, no {line}", "--example-lines")
     if lines:
         return [line - 1 for line in lines]
-    short = [i for i in range(len(dataset)) if max(dataset.size(i)) <= LONGEST]
+    short = [i for i in range(len(dataset)) if np.max(dataset.size(i)) <= LONGEST]
     number = min(number, len(short))
     return [short[i * len(short) // number] for i in range(number)]
 
@@ -187,6 +196,7 @@ def example(trained: Trained, subset: str, line: int) -> dict[str, Any]:
 
     The source and the target end in the end of sentence, weights ``H x T x S`` are rounded; the
     rows of the decoder are those of the target shifted right, whose first is the end of sentence.
+    Of a language model the source is what it reads.
     """
     dataset, task = trained.task.dataset(subset), trained.task
     seen = attend(trained.model, to_device(dataset.collater([dataset[line]]), trained.device))

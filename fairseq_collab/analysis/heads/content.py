@@ -1,7 +1,8 @@
 """``heads.json``: what ``fairseq-collab heads`` finds, for its page and for other commands.
 
     {"version": 1, "checkpoint": NAME, "arch": ..., "data": ..., "subset": "valid",
-     "sentences": n, "source_tokens": n, "target_tokens": n, "command": ..., commit, versions, ...,
+     "sentences": n, "source_tokens": n, "target_tokens": n, "perplexity": x or null,
+     "command": ..., commit, versions, ...,
      "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
      "relevance": {RULE: {"sentences": n, "lost": share or null}, ...},
@@ -17,8 +18,10 @@
      "examples": [{"source": [tokens], "target": [tokens],
                    "weights": {"encoder": [[H x T x S] per layer], ...}}, ...]}
 
-Where a measure does not apply there is null: in place of a site, or of a head.  ``relevance`` among
-the measures is by the paper's rule, and by ours in files without the part ``relevance``.
+Where a measure does not apply there is null: in place of a site, or of a head.  A language model
+has no heads in ``encoder`` and ``cross``, blocks of text for sentences, and a ``perplexity`` (of a
+token), which others lack.  ``relevance`` among the measures is by the paper's rule, and by ours in
+files without the part ``relevance``.
 ``rank_correlations`` are Spearman's with the measure ``loss_increase``; both are there on request.
 """
 

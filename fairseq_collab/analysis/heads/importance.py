@@ -5,7 +5,8 @@ Importance by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.
     I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
 
 ``xi_h`` is a factor of the output of head h, 1 in the model as it is; ``L(x)`` is the
-cross-entropy of a sentence pair, summed over its tokens, without label smoothing.
+cross-entropy of a sentence pair, summed over its tokens, without label smoothing; of a language
+model that of a block of text, its sample.
 
 Two readings of the expectation, of which the released code of the paper has the first:
 
@@ -33,7 +34,13 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from fairseq_collab.analysis.heads.weights import Means, ask_for_weights, head_outputs, per_head
+from fairseq_collab.analysis.heads.weights import (
+    Means,
+    ask_for_weights,
+    head_outputs,
+    per_head,
+    read_by_decoder,
+)
 from fairseq_collab.analysis.scores import hooked
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES, Site
@@ -43,7 +50,7 @@ class Importance:
     """The importance of all heads, over batches.
 
     Args:
-        model: an encoder-decoder transformer in eval mode.
+        model: an encoder-decoder transformer or a language model, in eval mode.
     """
 
     def __init__(self, model: Any):
@@ -52,10 +59,10 @@ class Importance:
 
     def add(self, sample: dict[str, Any]) -> None:
         """Count a batch of fairseq's, on the model's device."""
-        net_input, padding = sample["net_input"], self.model.encoder.padding_idx
+        padding = self.model.decoder.padding_idx
         tokens = {
-            "encoder": net_input["src_tokens"].ne(padding).sum(),
-            "decoder": net_input["prev_output_tokens"].ne(padding).sum(),
+            "encoder": sample["net_input"]["src_tokens"].ne(padding).sum(),
+            "decoder": read_by_decoder(sample).ne(padding).sum(),
         }
         for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
             site, layer, *_ = attention
@@ -91,6 +98,8 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     """The loss of a batch in nats, summed over the tokens of its targets."""
     output = model(**sample["net_input"])
+    if getattr(model.decoder, "adaptive_softmax", None) is not None:
+        return adaptive_cross_entropy(model.decoder, output[0], sample["target"])
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
     return functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
@@ -98,6 +107,24 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
         ignore_index=model.decoder.padding_idx,
         reduction="sum",
     )
+
+
+def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
+    """The same where words are in clusters: that of the cluster, and within it.
+
+    Args:
+        features: what the softmax is made of, ``(B, T, d)``.
+        target: the words, ``(B, T)``.
+    """
+    scores, words = decoder.adaptive_softmax(features, target.flatten())
+    loss = functional.cross_entropy(
+        scores[0], words[0], ignore_index=decoder.padding_idx, reduction="sum"
+    )
+    # Within a cluster words are counted anew, and none is padding: fairseq's own loss forgets that.
+    for these, those in zip(scores[1:], words[1:], strict=True):
+        if those is not None:  # else no word is in this cluster
+            loss = loss + functional.cross_entropy(these, those, reduction="sum")
+    return loss
 
 
 def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, list[list[float]]]:

@@ -150,7 +150,9 @@ class RareTokens:
         self.sentences = 0
 
     def see(self, batch: AttentionBatch) -> None:
-        """Count a batch."""
+        """Count a batch; of a language model nothing, which has no source."""
+        if "encoder" not in batch.weights:
+            return
         words = batch.key_words("encoder")  # (B, S)
         counts = self._counts.to(words.device)[batch.source]
         counts = counts.masked_fill(~words, torch.iinfo(counts.dtype).max)

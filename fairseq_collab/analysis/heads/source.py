@@ -22,13 +22,16 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
     """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
 
     Raises:
-        UserError: the checkpoint is missing, damaged, does not fit ``data``, or is not that of an
-            encoder-decoder transformer, or a layer has lost all of its heads.
+        UserError: the checkpoint is missing, damaged, does not fit ``data``, or is that of neither
+            an encoder-decoder transformer nor a language model, or a layer has lost all of its
+            heads.
     """
     trained = opener.load(checkpoint, data)
-    found, todo = attentions(trained.model), "give a checkpoint of a translation model"
-    if not {"encoder", "decoder"} <= {attention.site for attention in found}:
-        raise UserError("not an encoder-decoder transformer", checkpoint, todo)
+    found, todo = attentions(trained.model), "give one of a translation model or a language model"
+    needed = {"decoder"} if trained.is_language_model else {"encoder", "decoder"}
+    if not needed <= {attention.site for attention in found}:
+        what = "neither an encoder-decoder transformer nor a language model"
+        raise UserError(what, checkpoint, todo)
     for attention in found:
         if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
             kind = type(attention.module).__name__

@@ -12,9 +12,12 @@ Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; weights ``(B, H
 | decoder | reference tokens, shifted right | the same      |
 | cross   | reference tokens, shifted right | source tokens |
 
-Decoding is teacher-forced.  *Words* are what measures count: the tokens that are neither padding
-nor the end of sentence.  A row of the decoder reads one token and predicts the next; in its
-self-attention a row is a word if it reads one, in cross-attention if it predicts one.
+A language model is a decoder alone: its queries and keys are the tokens of a block, and there is
+no other site.  Decoding is teacher-forced.
+
+*Words* are what measures count: the tokens that are neither padding nor the end of sentence.  A
+row of the decoder reads one token and predicts the next; in its self-attention a row is a word if
+it reads one, in cross-attention if it predicts one.
 """
 
 from __future__ import annotations
@@ -87,7 +90,7 @@ class AttentionBatch:
 
     @property
     def source(self) -> Tensor:
-        """The tokens of the source: ``(B, S)``."""
+        """The tokens of the source, or those that a language model reads: ``(B, S)``."""
         found: Tensor = self.sample["net_input"]["src_tokens"]
         return found
 
@@ -97,24 +100,30 @@ class AttentionBatch:
 
     def key_words(self, site: Site) -> Tensor:
         """Which keys are words: ``(B, S)``.  Those of the decoder are what it reads."""
-        reads = site == "decoder"
-        return self.words(self.sample["net_input"]["prev_output_tokens"] if reads else self.source)
+        return self.words(read_by_decoder(self.sample) if site == "decoder" else self.source)
 
     def query_words(self, site: Site) -> Tensor:
         """Which queries are words: ``(B, T)``."""
         return self.words(self.sample["target"]) if site == "cross" else self.key_words(site)
 
 
+def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
+    """The tokens that a decoder reads in a batch of fairseq's: ``(B, T)``."""
+    net_input = sample["net_input"]
+    found: Tensor = net_input.get("prev_output_tokens", net_input["src_tokens"])
+    return found
+
+
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
     """Run a model on a batch, teacher-forced, or its encoder alone if there is no target.
 
     Args:
-        model: an encoder-decoder transformer in eval mode.
+        model: an encoder-decoder transformer or a language model, in eval mode.
         sample: fairseq's batch, on the model's device.
     """
-    net_input, symbols = sample["net_input"], model.encoder.dictionary
+    net_input, symbols = sample["net_input"], model.decoder.dictionary
     with torch.inference_mode(), shown_weights(model) as seen:
-        if "prev_output_tokens" in net_input:
+        if "prev_output_tokens" in net_input or not hasattr(model, "encoder"):
             model(**net_input)
         else:
             model.encoder(net_input["src_tokens"], net_input["src_lengths"])

@@ -145,10 +145,11 @@ def best_head(result: Content) -> tuple[float, str, int, int] | None:
 def labels(example: Content, site: str) -> tuple[list[str], list[str]]:
     """The tokens that attend, and those that are attended to.
 
-    The decoder's self-attention reads the reference, shifted right: the end of sentence first.
+    The decoder's self-attention reads the reference, shifted right: the end of sentence first; a
+    language model reads the source.
     """
     source, target = example["source"], example["target"]
-    read = [EOS, *target[:-1]]
+    read = [EOS, *target[:-1]] if "encoder" in example["weights"] else source
     return {"encoder": (source, source), "decoder": (read, read), "cross": (target, source)}[site]
 
 
