@@ -36,6 +36,7 @@ MODELS = "tests/parity/test_model_parity.py"
 COUNTS = "tests/parity/test_counts.py"
 SIGNATURE = "tests/unit/test_signature.py"
 OPTIONS = "tests/unit/test_attention_options.py"
+START_TESTS = "tests/unit/test_collaborative_start.py"
 HEADS = "fairseq_collab/attention/heads.py"
 SCORES = "fairseq_collab/attention/scores.py"
 COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
@@ -68,8 +69,8 @@ MUTANTS = [
     Mutant(
         "collaborative K = d, block mixing = fairseq",
         COLLABORATIVE,
-        "(self.scaling * self.mixing)",
-        "(self.mixing)",
+        "self.scales() * self.mixing_speed * self.mixing",
+        "self.mixing_speed * self.mixing",
         (PARITY, "-k", "limit_equals"),
     ),
     Mutant(
@@ -103,9 +104,37 @@ MUTANTS = [
     Mutant(
         "formula of the library (content bias)",
         COLLABORATIVE,
-        "device=q.device) * self.scaling",
+        "device=q.device) * self.scales()",
         "device=q.device)",
         (PARITY, "-k", "library"),
+    ),
+    Mutant(
+        "a learnt scale starts as the fixed one",
+        COLLABORATIVE,
+        "self.scaling * self.log_scale.exp()",
+        "self.scaling * self.log_scale",
+        (START_TESTS, "-k", "learnt"),
+    ),
+    Mutant(
+        "scores start as widely as ordinary heads'",
+        COLLABORATIVE,
+        "- lengths.log()",
+        "",
+        (START_TESTS, "-k", "variance"),
+    ),
+    Mutant(
+        "a fast mixing starts the same",
+        COLLABORATIVE,
+        "self.mixing.div_(mixing_speed)",
+        "self.mixing.div_(1)",
+        (START_TESTS, "-k", "fast_mixing"),
+    ),
+    Mutant(
+        "checkpoints without a later field are as before",
+        "fairseq_collab/attention/signature.py",
+        "if last.default is MISSING or getattr(self, last.name) != last.default:",
+        "if True:",
+        (SIGNATURE, "-k", "numbers_in_checkpoints"),
     ),
     Mutant(
         "padding mask",

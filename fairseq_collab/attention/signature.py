@@ -3,12 +3,14 @@
     tensor = (version, kind, field, field, ...)
 
 A checkpoint has numbers, not names: the order of a signature's fields is part of the format.
+Fields that came :func:`later` are written only where they have another value than all models had
+before: earlier checkpoints keep their numbers, and are read as if they had the field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -33,6 +35,11 @@ def chosen(label: str, choices: tuple[str, ...]) -> Any:
     return field(metadata={"label": f"{label} ({numbered})", "choices": choices})
 
 
+def later(label: str, before: int) -> Any:
+    """A last field that earlier checkpoints lack, because all of them had the value ``before``."""
+    return field(default=before, metadata={"label": label})
+
+
 @dataclass(frozen=True)
 class Signature:
     """Base of all signatures: a variant adds fields, which are integers, or :func:`chosen`."""
@@ -47,8 +54,13 @@ class Signature:
         }
 
     def to_tensor(self) -> Tensor:
-        """``(2 + fields,)``, as a checkpoint keeps it."""
-        return torch.tensor([SIGNATURE_VERSION, *self.numbers().values()], dtype=torch.int64)
+        """``(2 + fields,)``, as a checkpoint keeps it; without last fields that are as before."""
+        numbers = [*self.numbers().values()]
+        for last in reversed(fields(self)):
+            if last.default is MISSING or getattr(self, last.name) != last.default:
+                break
+            numbers.pop()
+        return torch.tensor([SIGNATURE_VERSION, *numbers], dtype=torch.int64)
 
     @classmethod
     def from_tensor(cls: type[S], saved: Tensor) -> S:
@@ -58,6 +70,7 @@ class Signature:
             ValueError: it is of another kind or version.
         """
         version, kind, *numbers = saved.tolist()
+        numbers += cls._before(len(numbers))
         if (version, kind, len(numbers)) != (SIGNATURE_VERSION, cls.kind, len(fields(cls))):
             raise ValueError(f"{saved.tolist()} is no {cls.__name__}")
         return cls(*(_value(f, number) for f, number in zip(fields(cls), numbers, strict=True)))
@@ -65,6 +78,7 @@ class Signature:
     def diff(self, saved: Tensor) -> Iterator[str]:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""
         version, *old = saved.tolist()
+        old += self._before(len(old) - 1)
         new = self.numbers()
         if version != SIGNATURE_VERSION:
             yield f"signature version is {version} in it, {SIGNATURE_VERSION} here"
@@ -74,6 +88,12 @@ class Signature:
             for (label, given), number in zip(new.items(), old, strict=True):
                 if number != given:
                     yield f"{label} is {number} in it, {given} here"
+
+    @classmethod
+    def _before(cls, there: int) -> list[int]:
+        """What fields that came later than a checkpoint with so many had then."""
+        before = [f.default for f in fields(cls)[there:]]
+        return [] if MISSING in before else before
 
 
 def _label(part: Field[Any]) -> str:

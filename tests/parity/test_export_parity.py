@@ -43,6 +43,8 @@ EXACT = {
     "content scores in a dimension of their own": {"key_dim": 3, "bias": "content"},
     "all key dimensions, dealt out": {"key_dim": 12, "mixing_init": "block"},
     "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block", "bias": "content"},
+    "learnt scales": {"key_dim": 3, "bias": "content", "learn_scale": True},
+    "a matched scale and a fast mixing": {"key_dim": 4, "scale": "variance", "mixing_speed": 5},
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
     "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
