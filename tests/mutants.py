@@ -36,6 +36,7 @@ MODELS = "tests/parity/test_model_parity.py"
 COUNTS = "tests/parity/test_counts.py"
 SIGNATURE = "tests/unit/test_signature.py"
 OPTIONS = "tests/unit/test_attention_options.py"
+CONTRAST_TESTS, SEED_TESTS = "tests/unit/test_contrast.py", "tests/unit/test_seeds.py"
 START_TESTS = "tests/unit/test_collaborative_start.py"
 HEADS = "fairseq_collab/attention/heads.py"
 SCORES = "fairseq_collab/attention/scores.py"
@@ -135,6 +136,41 @@ MUTANTS = [
         "if last.default is MISSING or getattr(self, last.name) != last.default:",
         "if True:",
         (SIGNATURE, "-k", "numbers_in_checkpoints"),
+    ),
+    Mutant(
+        "a tie is no correct pair",
+        "fairseq_collab/metrics/contrast.py",
+        "right = [a.total > b.total for a, b in both]",
+        "right = [a.total >= b.total for a, b in both]",
+        (CONTRAST_TESTS, "-k", "ties"),
+    ),
+    Mutant(
+        "padding has no probability",
+        "fairseq_collab/metrics/forced.py",
+        ".double() * there",
+        ".double()",
+        (CONTRAST_TESTS, "-k", "sums_of_log"),
+    ),
+    Mutant(
+        "Holm's p never fall",
+        "fairseq_collab/metrics/seeds.py",
+        "largest = max(largest, min(1.0, (len(p) - rank) * p[place]))",
+        "largest = min(1.0, (len(p) - rank) * p[place])",
+        (SEED_TESTS, "-k", "holm"),
+    ),
+    Mutant(
+        "seeds are drawn, too",
+        "fairseq_collab/metrics/seeds.py",
+        "percentiles(np.take_along_axis(drawn, picks, 1).mean(1))",
+        "percentiles(drawn.mean(1))",
+        (SEED_TESTS, "-k", "that_differ"),
+    ),
+    Mutant(
+        "accuracies on other pairs do not stand in one table",
+        "fairseq_collab/results/rows.py",
+        'check_same(with_pairs, ["contrast_signature"]',
+        "check_same(with_pairs, []",
+        ("tests/unit/test_table.py", "-k", "contrast"),
     ),
     Mutant(
         "padding mask",

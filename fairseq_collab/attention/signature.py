@@ -92,7 +92,7 @@ class Signature:
     @classmethod
     def _before(cls, there: int) -> list[int]:
         """What fields that came later than a checkpoint with so many had then."""
-        before = [f.default for f in fields(cls)[there:]]
+        before: list[Any] = [f.default for f in fields(cls)[there:]]
         return [] if MISSING in before else before
 
 

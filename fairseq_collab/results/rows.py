@@ -119,9 +119,9 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     Raises:
         UserError: names two such runs and both values.
     """
-    first, *others = runs
     for field in fields:
-        for other in others:
+        for other in runs[1:]:
+            first = runs[0]
             one, another = getattr(first.record, field), getattr(other.record, field)
             if one != another:
                 raise UserError(
@@ -174,6 +174,8 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
         UserError: no run has ``x``, runs cannot stand in one table, or are not seeds of one model.
     """
     check_same(runs, SAME_IN_TABLE, todo="make a table of each")
+    with_pairs = [run for run in runs if run.record.contrast]
+    check_same(with_pairs, ["contrast_signature"], todo="score all on the same pairs (contrast)")
     placed = [(run, value) for run in runs if (value := x_of(run, x)) is not None]
     if not placed:
         raise UserError(
@@ -187,7 +189,7 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
     models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
     values = sorted({value for _, _, value in groups}, key=_descending)
     found = [
-        Row(*model, value, _seeds(groups.get((*model, value), [])))
+        Row(*model, value, seeds_of_one(groups.get((*model, value), [])))
         for value in values
         for model in models
     ]
@@ -219,8 +221,12 @@ def _grouped(
     return groups
 
 
-def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
-    """The runs by seed, each seed once."""
+def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
+    """The runs of one model by seed, each seed once.
+
+    Raises:
+        UserError: they are not seeds of one model, or two are the same.
+    """
     if runs:
         check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
     ordered = sorted(runs, key=lambda run: run.record.seed)

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from collab_common import files
 from collab_common.errors import UserError
+from fairseq_collab.metrics.contrast import Contrast
 from fairseq_collab.metrics.rouge import Interval
 
 SCORE_VERSION = 2
@@ -52,6 +53,7 @@ class Record:
         corpus, variant, languages, note: what the data folder's recipe says of it.
         lowercased: whether the data folder's text is.
         rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
+        contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
         perplexity: a word, ends of lines counted as words; by subset.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
         heads: of each attention; None where attentions differ.
@@ -96,6 +98,8 @@ class Record:
     tokenised_signature: str | None = None
     rouge: dict[str, Interval] | None = None
     rouge_signature: str | None = None
+    contrast: dict[str, Contrast] | None = None
+    contrast_signature: str | None = None
     perplexity: dict[str, float] | None = None
     sentences_per_second: float | None = None
     beam: int | None = None
