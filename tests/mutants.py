@@ -152,6 +152,13 @@ MUTANTS = [
         (CONTRAST_TESTS, "-k", "sums_of_log"),
     ),
     Mutant(
+        "COMET's weights execute nothing",
+        "fairseq_collab/metrics/comet.py",
+        "weights_only=True",
+        "weights_only=False",
+        ("tests/unit/test_comet.py", "-k", "weights_that_would_execute"),
+    ),
+    Mutant(
         "Holm's p never fall",
         "fairseq_collab/metrics/seeds.py",
         "largest = max(largest, min(1.0, (len(p) - rank) * p[place]))",

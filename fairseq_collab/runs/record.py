@@ -53,6 +53,7 @@ class Record:
         corpus, variant, languages, note: what the data folder's recipe says of it.
         lowercased: whether the data folder's text is.
         rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
+        comet: mean over sentences, as the model of its signature gives it; where it was asked for.
         contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
         perplexity: a word, ends of lines counted as words; by subset.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
@@ -98,6 +99,8 @@ class Record:
     tokenised_signature: str | None = None
     rouge: dict[str, Interval] | None = None
     rouge_signature: str | None = None
+    comet: float | None = None
+    comet_signature: str | None = None
     contrast: dict[str, Contrast] | None = None
     contrast_signature: str | None = None
     perplexity: dict[str, float] | None = None
