@@ -91,9 +91,10 @@ def test_table_compare_and_report(sweep: Path, capsys: pytest.CaptureFixture[str
     assert "key_dim is 0; it must be at least 1" in capsys.readouterr().out
 
 
-def test_contrastive_pairs(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Kept in the run's scores, beside what is there, and shown by the table."""
-    run, pairs = sweep / "key_dim-8", tmp_path / "pairs" / "swapped.copy"
+@pytest.fixture
+def pairs(sweep: Path, tmp_path: Path) -> Path:
+    """Contrastive pairs of the copy task, whose words are no subwords."""
+    pairs = tmp_path / "pairs" / "swapped.copy"
     form = {"subwords": None, "moses": False, "lowercased": False, "hyphens": None}
     (tmp_path / "copy" / "manifest.json").write_text(json.dumps({"form": form}))
     lines = ["w2 w3 w2", "w6 w7 w8", "w5 w5 w1"]
@@ -102,6 +103,24 @@ def test_contrastive_pairs(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFi
     for name, content in (("src.en", lines), ("tgt.correct.de", lines)):
         (pairs / name).write_text("".join(f"{line}\n" for line in content))
     (pairs / "tgt.incorrect.de").write_text("".join(f"{line}\n" for line in swapped))
+    return pairs
+
+
+def test_contrastive_pairs_of_pruned_models(pairs: Path, tmp_path: Path) -> None:
+    checkpoint = STORED / "checkpoints" / "transformer_headsize_n.pt"
+    half = ("--steps=0.5", "--most=0.5", "--sites=encoder", "--importance-subset=test1", "--cpu")
+    out = tmp_path / "curve"
+    options = ("--out", out, "--pairs", pairs.parent, *half)
+    command("prune-curve", checkpoint, tmp_path / "copy", *options)
+    content = json.loads((out / "curve.json").read_text())
+    assert all(set(point["accuracies"]) == {"swapped-copy"} for point in content["points"])
+    assert content["settings"]["pairs"].startswith("pairs:")
+    assert "| swapped-copy |" in (out / "table.md").read_text()
+
+
+def test_contrastive_pairs(sweep: Path, pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kept in the run's scores, beside what is there, and shown by the table."""
+    run = sweep / "key_dim-8"
     before = json.loads((run / "score.json").read_text())
     command("contrast", run, "--pairs", pairs.parent, "--pairs-number", 2, "--json", "--cpu")
     printed = json.loads(capsys.readouterr().out)
