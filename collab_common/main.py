@@ -37,6 +37,9 @@ COMMANDS = {
     "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
     "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
     "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs"),
+    "contrast": Command(
+        "fairseq_collab.commands.contrast", "how often a model prefers the correct translation"
+    ),
     "configs": Command("", "print the folder of Hydra configurations, for --config-dir", False),
     "cost": Command("fairseq_collab.commands.cost", "parameters and cache bytes of a checkpoint"),
     "data": Command("", "text to a data folder: prepare, validate, a corpus, ...", False),

@@ -84,7 +84,7 @@ def segment(
         targets[1].open("w", encoding="utf-8", newline="\n") as target_out,
     ):
         while batch := list(islice(lines, BATCH)):
-            sides = [_encode(processor, side) for side in zip(*batch, strict=True)]
+            sides = [encode(processor, side) for side in zip(*batch, strict=True)]
             for pair in zip(*sides, strict=True):
                 counts["read"] += 1
                 if not all(pair):
@@ -104,7 +104,8 @@ def segment(
     return counts
 
 
-def _encode(processor: Any, lines: Iterable[str]) -> list[str]:
+def encode(processor: Any, lines: Iterable[str]) -> list[str]:
+    """Lines as pieces joined by spaces."""
     return [
         " ".join(pieces) for pieces in processor.encode(list(lines), out_type=str, num_threads=1)
     ]

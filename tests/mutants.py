@@ -36,6 +36,8 @@ MODELS = "tests/parity/test_model_parity.py"
 COUNTS = "tests/parity/test_counts.py"
 SIGNATURE = "tests/unit/test_signature.py"
 OPTIONS = "tests/unit/test_attention_options.py"
+CONTRAST_TESTS, SEED_TESTS = "tests/unit/test_contrast.py", "tests/unit/test_seeds.py"
+START_TESTS = "tests/unit/test_collaborative_start.py"
 HEADS = "fairseq_collab/attention/heads.py"
 SCORES = "fairseq_collab/attention/scores.py"
 COLLABORATIVE = "fairseq_collab/attention/collaborative.py"
@@ -74,8 +76,8 @@ MUTANTS = [
     Mutant(
         "collaborative K = d, block mixing = fairseq",
         COLLABORATIVE,
-        "(self.scaling * self.mixing)",
-        "(self.mixing)",
+        "self.scales() * self.mixing_speed * self.mixing",
+        "self.mixing_speed * self.mixing",
         (PARITY, "-k", "limit_equals"),
     ),
     Mutant(
@@ -109,9 +111,79 @@ MUTANTS = [
     Mutant(
         "formula of the library (content bias)",
         COLLABORATIVE,
-        "device=q.device) * self.scaling",
+        "device=q.device) * self.scales()",
         "device=q.device)",
         (PARITY, "-k", "library"),
+    ),
+    Mutant(
+        "a learnt scale starts as the fixed one",
+        COLLABORATIVE,
+        "self.scaling * self.log_scale.exp()",
+        "self.scaling * self.log_scale",
+        (START_TESTS, "-k", "learnt"),
+    ),
+    Mutant(
+        "scores start as widely as ordinary heads'",
+        COLLABORATIVE,
+        "- lengths.log()",
+        "",
+        (START_TESTS, "-k", "variance"),
+    ),
+    Mutant(
+        "a fast mixing starts the same",
+        COLLABORATIVE,
+        "self.mixing.div_(mixing_speed)",
+        "self.mixing.div_(1)",
+        (START_TESTS, "-k", "fast_mixing"),
+    ),
+    Mutant(
+        "checkpoints without a later field are as before",
+        "fairseq_collab/attention/signature.py",
+        "known[f.name] = _before(f, known)",
+        "known[f.name] = None",
+        (SIGNATURE, "-k", "numbers_in_checkpoints"),
+    ),
+    Mutant(
+        "a tie is no correct pair",
+        "fairseq_collab/metrics/contrast.py",
+        "right = [a.total > b.total for a, b in both]",
+        "right = [a.total >= b.total for a, b in both]",
+        (CONTRAST_TESTS, "-k", "ties"),
+    ),
+    Mutant(
+        "padding has no probability",
+        "fairseq_collab/metrics/forced.py",
+        ".double() * there",
+        ".double()",
+        (CONTRAST_TESTS, "-k", "sums_of_log"),
+    ),
+    Mutant(
+        "COMET's weights execute nothing",
+        "fairseq_collab/metrics/comet.py",
+        "weights_only=True",
+        "weights_only=False",
+        ("tests/unit/test_comet.py", "-k", "weights_that_would_execute"),
+    ),
+    Mutant(
+        "Holm's p never fall",
+        "fairseq_collab/metrics/seeds.py",
+        "largest = max(largest, min(1.0, (len(p) - rank) * p[place]))",
+        "largest = min(1.0, (len(p) - rank) * p[place])",
+        (SEED_TESTS, "-k", "holm"),
+    ),
+    Mutant(
+        "seeds are drawn, too",
+        "fairseq_collab/metrics/seeds.py",
+        "percentiles(np.take_along_axis(drawn, picks, 1).mean(1))",
+        "percentiles(drawn.mean(1))",
+        (SEED_TESTS, "-k", "that_differ"),
+    ),
+    Mutant(
+        "accuracies on other pairs do not stand in one table",
+        "fairseq_collab/results/rows.py",
+        'check_same(with_pairs, ["contrast_signature"]',
+        "check_same(with_pairs, []",
+        ("tests/unit/test_table.py", "-k", "contrast"),
     ),
     Mutant(
         "padding mask",
@@ -544,8 +616,8 @@ MUTANTS = [
     Mutant(
         "as many value heads as heads are not in the signature",
         SIGNATURES,
-        "if getattr(self, f.name) != _default(self, f))",
-        "if True)",
+        "while kept and getattr(self, kept[-1].name) == _before(kept[-1], before):",
+        "while False:",
         (VALUE_HEADS, "-k", "bit_for_bit"),
     ),
     Mutant(

@@ -7,7 +7,7 @@ A checkpoint has numbers, not names: the order of a signature's fields is part o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -33,9 +33,13 @@ def chosen(label: str, choices: tuple[str, ...]) -> Any:
     return field(metadata={"label": f"{label} ({numbered})", "choices": choices})
 
 
-def added(label: str, same_as: str) -> Any:
-    """A last field that older checkpoints lack: kept only where it differs from ``same_as``."""
-    return field(metadata={"label": label, "same_as": same_as})
+def later(label: str, before: int | str) -> Any:
+    """A last field that older checkpoints lack, because all of them had the value ``before``.
+
+    Args:
+        before: the number, or the name of an earlier field that has it.
+    """
+    return field(metadata={"label": label, "before": before})
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,13 @@ class Signature:
     kind: ClassVar[int]
 
     def numbers(self) -> dict[str, int]:
-        """The kind and all fields that are kept, by their names in messages."""
-        kept = (f for f in fields(self) if getattr(self, f.name) != _default(self, f))
+        """The kind and all fields that are kept, by their names in messages.
+
+        Last fields that are as before are not.
+        """
+        kept, before = [*fields(self)], vars(self)
+        while kept and getattr(self, kept[-1].name) == _before(kept[-1], before):
+            kept.pop()
         return {KIND: self.kind} | {_label(f): _number(f, getattr(self, f.name)) for f in kept}
 
     def to_tensor(self) -> Tensor:
@@ -71,14 +80,11 @@ class Signature:
     def _completed(cls, numbers: list[int]) -> list[int] | None:
         """A number for each field, from those that a checkpoint keeps; None if these do not fit."""
         own = fields(cls)
-        if len(numbers) > len(own):
-            return None
-        names = [f.name for f in own]
+        known: dict[str, Any] = {f.name: number for f, number in zip(own, numbers, strict=False)}
         for f in own[len(numbers) :]:
-            if "same_as" not in f.metadata:
-                return None
-            numbers = [*numbers, numbers[names.index(f.metadata["same_as"])]]
-        return numbers
+            known[f.name] = _before(f, known)
+        complete = [*known.values()]
+        return None if len(numbers) > len(own) or None in complete else complete
 
     def diff(self, saved: Tensor) -> Iterator[str]:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""
@@ -97,10 +103,10 @@ class Signature:
                     yield f"{_label(f)} is {number} in it, {given} here"
 
 
-def _default(signature: Signature, part: Field[Any]) -> Any:
+def _before(part: Field[Any], known: Mapping[str, Any]) -> int | None:
     """What a field is if a checkpoint does not say so; None where it must."""
-    same_as = part.metadata.get("same_as")
-    return same_as and getattr(signature, same_as)
+    before = part.metadata.get("before")
+    return known.get(before) if isinstance(before, str) else before
 
 
 def _label(part: Field[Any]) -> str:

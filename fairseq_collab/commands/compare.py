@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_collab.metrics.significance import TESTS
+from fairseq_collab.results import seeds
 from fairseq_collab.results.compare import as_json, paired, summary
 from fairseq_collab.runs.translations import read_system
 
@@ -13,10 +14,19 @@ from fairseq_collab.runs.translations import read_system
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab compare",
-        description="Paired significance tests (sacreBLEU) of two translations of the same set.",
+        description="Paired significance tests (sacreBLEU) of two translations of the same set; "
+        "with --seeds, of methods over all seeds of their runs.",
     )
-    for name in ("baseline", "system"):
-        parser.add_argument(name, type=Path, help="a run's folder, or fairseq-generate's output")
+    about = "a run's folder, or fairseq-generate's output; with --seeds, a folder of runs that "
+    about += "differ in their seed alone, or one of them"
+    parser.add_argument("baseline", type=Path, help=about)
+    parser.add_argument("system", type=Path, nargs="+", help="likewise; several with --seeds")
+    parser.add_argument(
+        "--seeds",
+        action="store_true",
+        help="compare over all seeds of both, paired by seed: t-interval over seeds, bootstrap "
+        "over seeds and sentences, p corrected by Holm for all tests",
+    )
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
     parser.add_argument(
         "--gen-subset",
@@ -35,10 +45,20 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.samples < 0:
         parser.error("--samples: give a number above 0")
-    if args.gen_subset and not (args.baseline.is_dir() or args.system.is_dir()):
+    if args.seeds:
+        if args.reference or args.test != "bootstrap":
+            parser.error("argument --seeds: goes with --gen-subset, --samples and --json")
+        found = seeds.compare(args.baseline, args.system, args.gen_subset, args.samples)
+        told = (args.baseline, found)
+        print(seeds.as_json(*told) if args.json else seeds.summary(*told, args.samples))
+        return 0
+    if len(args.system) > 1:
+        parser.error("argument system: several go with --seeds")
+    (other,) = args.system
+    if args.gen_subset and not (args.baseline.is_dir() or other.is_dir()):
         parser.error("argument --gen-subset: only runs have test sets")
     baseline, system = (
-        read_system(path, args.reference, args.gen_subset) for path in (args.baseline, args.system)
+        read_system(path, args.reference, args.gen_subset) for path in (args.baseline, other)
     )
     tests = list(TESTS) if args.test == "both" else [args.test]
     results = [result for test in tests for result in paired(baseline, system, test, args.samples)]

@@ -36,7 +36,8 @@ from fairseq_collab.checkpoints.prune.curve import (
     sites_of,
 )
 from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
-from fairseq_collab.commands import options
+from fairseq_collab.commands import contrast, options
+from fairseq_collab.metrics.contrast import Pairs, signature
 from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
 from fairseq_collab.results.prune_curve import NAME, Point, Results, write_report
 
@@ -85,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="measure importance again at every step, of the heads that are left (default: once, "
         "as in the paper)",
     )  # fmt: skip
+    contrast.add_pairs(parser)
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
@@ -134,14 +136,18 @@ def settings(args: Namespace) -> dict[str, Any]:
         "importance_sha256": None if given is None else files.sha256(given),
         "iterative": args.iterative,
         "steps": args.steps if args.iterative else None,
+        "pairs": None,
     }
 
 
 class Pruner:
     """Finds the points of a model's curves, with the options of the command."""
 
-    def __init__(self, trained: Trained, args: Namespace, results: Results):
+    def __init__(
+        self, trained: Trained, args: Namespace, results: Results, pairs: Sequence[Pairs] = ()
+    ):
         self.trained, self.args, self.results = trained, args, results
+        self.pairs = pairs
         self.whole, self.subset = all_heads(trained.heads), args.importance_subset or "valid"
         self.device = options.device(args)
         results.heads = trained.heads
@@ -172,19 +178,24 @@ class Pruner:
                     kept = without_least(self.whole, self.results.importance, sites, removed)
                 elif removed:
                     kept = without_least(kept, self.measure(kept), sites, removed - before)
-                found = self.translate(kept)
+                found, accuracies = self.scored(kept)
                 seconds = round(time.perf_counter() - began, 1)
-                point = Point(curve, removed, total, found, seconds, kept)
+                point = Point(curve, removed, total, found, seconds, kept, accuracies)
                 self.results.add(point)
                 say(f"{curve}: {removed} of {total} heads removed: {found:.2f} BLEU")
             kept, before = point.kept, removed
 
-    def translate(self, kept: Kept) -> float:
-        """BLEU of the model with these heads."""
+    def scored(self, kept: Kept) -> tuple[float, dict[str, float] | None]:
+        """BLEU of the model with these heads, and its accuracies on contrastive pairs."""
         gc.collect()  # models refer to themselves: the last one would stay in memory beside this
-        model = pruned(self.trained, kept).model.to(self.device)
+        smaller = pruned(self.trained, kept)
+        model = smaller.model.to(self.device)
         model.make_generation_fast_(need_attn=False)
-        return bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
+        found = bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
+        if not self.pairs:
+            return found, None
+        judged = contrast.measured(smaller, self.args.data, self.pairs, self.args)
+        return found, {name: one.accuracy.mean for name, one in judged.items()}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -200,8 +211,10 @@ def main(argv: Sequence[str]) -> int:
     files.make_folder(args.out)
     command = shlex.join(["fairseq-collab", "prune-curve", *argv])
     with files.locked(args.out / "lock"):
-        results = Results(args.out, settings(args), {"command": command, **circumstances(args.cpu)})
-        pruner = Pruner(trained, args, results)
+        pairs = contrast.pairs_for(trained, args) if args.pairs else []
+        chosen = settings(args) | {"pairs": signature(pairs) if pairs else None}
+        results = Results(args.out, chosen, {"command": command, **circumstances(args.cpu)})
+        pruner = Pruner(trained, args, results, pairs)
         for curve in args.sites:
             pruner.run(curve)
         print(write_report(results))

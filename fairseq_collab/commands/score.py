@@ -3,7 +3,8 @@
 A run is measured on its own test set, or on another one of its data folder with ``--gen-subset``;
 of several runs those that have no such scores yet.  Scores are sacreBLEU's, on detokenised, cased
 text against the untouched reference, and always carry their signature; language models have
-perplexities.  ``--rouge`` adds scores of summaries (:mod:`fairseq_collab.metrics.rouge`).
+perplexities.  ``--rouge`` adds scores of summaries (:mod:`fairseq_collab.metrics.rouge`),
+``--comet`` those of a trained model (:mod:`fairseq_collab.metrics.comet`), which a run keeps.
 
 A checkpoint that was not trained in a run is made into one with ``--run FOLDER``, which tables,
 tests and reports read like any other.
@@ -15,16 +16,18 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from collab_common.errors import UserError
-from fairseq_collab.metrics import rouge
+from fairseq_collab.metrics import comet, rouge
 from fairseq_collab.metrics.bleu import Score, score, summary
 from fairseq_collab.runs.evaluate import check_test_set, evaluate
 from fairseq_collab.runs.existing import make_run
-from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
+from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines, read_side
 from fairseq_collab.runs.run import Run, find_runs
 from fairseq_collab.runs.translations import System, examples, read_system
 
@@ -61,6 +64,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rouge", action="store_true", help="ROUGE-1, -2 and -L, too, with 95 %% intervals"
     )
+    parser.add_argument(
+        "--comet",
+        type=Path,
+        metavar="FOLDER",
+        help="COMET, too, with the model in this folder (hparams.yaml, checkpoints/model.ckpt, "
+        "encoder/); nothing is downloaded",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object (a run)")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     made = parser.add_argument_group("a checkpoint that was not trained in a run")
@@ -81,6 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
+    if args.comet:
+        comet.check(args.comet)
     if args.run:
         return score_checkpoint(parser, args, [*PROG.split(), *argv])
     for option, value in (("--data", args.data), ("--set", args.set), ("--cpu", args.cpu)):
@@ -105,7 +117,10 @@ def main(argv: list[str]) -> int:
     (generation,) = args.what
     system = System(generation, read_hypotheses(generation), read_lines(args.reference))
     result = score(system.hypotheses, system.references)
-    show(asdict(result), summary(result), system, generation, args)
+    sides = read_side(generation, "S") if args.comet else {}
+    sources = [sides[number] for number in sorted(sides)]
+    by_comet = comet_of(system, sources, args)
+    show(asdict(result), summary(result), system, generation, args, found=by_comet)
     return 0
 
 
@@ -171,7 +186,23 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         return
     system = read_system(run.folder, subset=run.subset)
     result = Score(**{field.name: system.facts[field.name] for field in fields(Score)})
-    show(asdict(result), summary(result), system, run.generation, args, name)
+    found = None
+    if args.comet:
+        task = run.config().task
+        source = Path(task.data) / "raw" / f"{record.subset}.{task.source_lang}"
+        found = comet_of(system, read_lines(source), args)
+    if found:
+        with run.locked():
+            run.finish(replace(record, comet=found.score, comet_signature=found.signature))
+    show(asdict(result), summary(result), system, run.generation, args, name, found)
+
+
+def comet_of(system: System, sources: list[str], args: argparse.Namespace) -> comet.Comet | None:
+    """COMET of translations, if it is asked for."""
+    if not args.comet:
+        return None
+    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
+    return comet.comet(args.comet, sources, system.hypotheses, system.references, device)
 
 
 def show(
@@ -181,8 +212,12 @@ def show(
     generation: Path | None,
     args: argparse.Namespace,
     run: str | None = None,
+    found: comet.Comet | None = None,
 ) -> None:
     """Print scores, and what else the options ask for; ``run`` is named if it is one of several."""
+    if found:
+        content["comet"] = asdict(found)
+        text += "\n" + comet.summary(found)
     if system and (args.rouge or (system.record and system.record.rouge)):
         rouges = rouge.rouge(system.hypotheses, system.references)
         content["rouge"] = asdict(rouges)

@@ -23,8 +23,10 @@ BEAM = 5
 MAX_TOKENS = 4096
 
 
-def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
-    """Only models that translate have a BLEU.
+def check_translation(
+    task: Any, where: str | PathLike[str], todo: str, measure: str = "BLEU"
+) -> None:
+    """Only models that translate have a BLEU, or another measure of translation.
 
     Args:
         where: what asks for it: an option, or the checkpoint.
@@ -34,7 +36,7 @@ def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
         UserError: the task is not fairseq's translation.
     """
     if not hasattr(task, "target_dictionary") or not hasattr(task.cfg, "target_lang"):
-        what = f"{type(task).__name__} does not translate, so that it has no BLEU"
+        what = f"{type(task).__name__} does not translate, so that it has no {measure}"
         raise UserError(what, where, todo)
 
 

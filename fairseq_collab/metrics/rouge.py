@@ -35,7 +35,7 @@ CONFIDENCE = 95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over summaries (0 to 100), and the 95 % percentile interval of its bootstrap."""
+    """A mean (0 to 100), and its 95 % interval: of summaries, the percentiles of a bootstrap."""
 
     mean: float
     low: float

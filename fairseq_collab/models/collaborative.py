@@ -10,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.collaborative import NOISE
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.site_options import at_layer, named_sites
 
@@ -73,7 +74,20 @@ class CollabOptions(FairseqDataclass):
         default="xavier",
         metadata={
             "help": "initial mixing: xavier (as the authors' translation code), block (starts as "
-            "concatenated heads of size key-dim/heads), normal (std 0.2, as their library), ones"
+            "concatenated heads of size key-dim/heads), normal (std 0.2, as their library), ones, "
+            "block_noise (block and normal noise), orthogonal (random orthogonal rows, as long as "
+            "those of block)"
+        },
+    )
+    mixing_noise: float = field(
+        default=NOISE,
+        metadata={"help": "standard deviation of the noise of --mixing-init block_noise"},
+    )
+    mixing_speed: int = field(
+        default=1,
+        metadata={
+            "help": "the mixing is so many times its parameter, which Adam then moves so many "
+            "times farther; 1, or a whole number above"
         },
     )
     attention_scale: str = field(
@@ -81,8 +95,13 @@ class CollabOptions(FairseqDataclass):
         metadata={
             "help": "scale of the scores: embed for (model dimension/heads)^-0.5 at every key "
             "dimension (as the authors' translation code), key for (key-dim/heads)^-0.5 (as "
-            "their library)"
+            "their library), variance for scores that have at the start the variance of ordinary "
+            "heads' at every key dimension"
         },
+    )
+    learn_attention_scale: bool = field(
+        default=False,
+        metadata={"help": "train a factor of the scale for each head, 1 at the start"},
     )
     attention_bias: str = field(
         default="projection",
@@ -122,7 +141,10 @@ def attention(
         key_dim,
         value_heads=cfg.value_heads if value_heads is None else value_heads,
         mixing_init=cfg.mixing_init,
+        mixing_noise=cfg.mixing_noise,
+        mixing_speed=cfg.mixing_speed,
         scale=cfg.attention_scale,
+        learn_scale=cfg.learn_attention_scale,
         bias=cfg.attention_bias,
         value_init=cfg.value_init,
         **options,

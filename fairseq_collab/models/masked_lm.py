@@ -1,7 +1,8 @@
 """Encoder-only masked language models with our heads, each beside fairseq's ``roberta``.
 
 BERT's initialisation (all projections normal with standard deviation 0.02) replaces the variants'
-own, so ``--value-init`` and ``--key-init`` are left out; ``--mixing-init`` holds.
+own, so ``--value-init`` and ``--key-init`` are left out, and ``--attention-scale variance``, which
+is a rule for those, is refused; ``--mixing-init`` holds.
 """
 
 # Optional: fairseq reads the fields' types, and knows no other spelling.
@@ -108,6 +109,11 @@ class HeadRoberta(HeadModel, RobertaModel):
 
     @classmethod
     def build(cls, given: dict[str, Any], task: Any) -> HeadRoberta:
+        if given.get("attention_scale") == "variance":
+            raise ValueError(
+                "attention scale is 'variance', a rule for this project's initial weights, which "
+                "BERT's replace here: give key or embed"
+            )
         if given["encoder_layers_to_keep"]:
             given["encoder_layers"] = len(given["encoder_layers_to_keep"].split(","))
         if given["max_positions"] is None:

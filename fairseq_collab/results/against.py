@@ -5,12 +5,12 @@ The baseline is a method, or one row of the table by its name there: a method wi
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.seeds import holm, t_interval, t_test
 from fairseq_collab.results.compare import paired
 from fairseq_collab.results.rows import Finished, Row
 from fairseq_collab.results.tables import num
@@ -19,7 +19,6 @@ from fairseq_collab.runs.translations import read_system
 DEFAULTS = ("concatenated", "fork_concatenated")
 NO_TEST = "none"
 SAMPLES = 1000
-CONFIDENCE = 0.95
 P = Callable[[Finished, Finished], float]
 
 
@@ -30,6 +29,8 @@ class Difference:
     Attributes:
         mean: mean of the differences over seeds that both have; None without such seeds.
         interval: 95 % t-interval of that mean, with seeds - 1 degrees of freedom; None for one.
+        seeds_p: two-sided t-test of that mean against 0; None for one seed.
+        holm_p: the same, corrected for the number of rows that are tested.
         p: paired bootstrap of each seed's two translations; None if they could not be tested.
         reason: why there is no mean, or no p.
     """
@@ -37,6 +38,8 @@ class Difference:
     row: Row
     mean: float | None = None
     interval: tuple[float, float] | None = None
+    seeds_p: float | None = None
+    holm_p: float | None = None
     p: tuple[tuple[int, float | None], ...] = ()
     reason: str = ""
 
@@ -84,11 +87,13 @@ def differences(rows: Sequence[Row], baseline: str, p: P = bootstrap) -> list[Di
     Args:
         p: of two runs of one seed, the baseline's first; raises UserError where it cannot tell.
     """
-    return [
+    found = [
         _difference(row, _counterpart(row, rows, baseline), p)
         for row in rows
         if not is_named(row, baseline) and row.runs
     ]
+    corrected = iter(holm([one.seeds_p for one in found if one.seeds_p is not None]))
+    return [one if one.seeds_p is None else replace(one, holm_p=next(corrected)) for one in found]
 
 
 def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
@@ -117,38 +122,5 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
         except UserError as error:
             found.append((ours.record.seed, None))
             reason = f"not tested: {' '.join(str(error).split())}"
-    return Difference(row, statistics.fmean(gains), t_interval(gains), tuple(found), reason)
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the mean of normally distributed values; None for fewer than two."""
-    if len(values) < 2:
-        return None
-    mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    half = t_quantile(len(values) - 1) * deviation / math.sqrt(len(values))
-    return mean - half, mean + half
-
-
-def t_quantile(freedom: int) -> float:
-    """The t with :data:`CONFIDENCE` of Student's distribution between -t and t, by bisection.
-
-    Of the packages that are needed anyway, none has it.
-    """
-    low, high = 0.0, 1000.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _between(middle, freedom) < CONFIDENCE else (low, middle)
-    return low
-
-
-def _between(t: float, freedom: int) -> float:
-    """Probability of (-t, t): Abramowitz and Stegun, formulas 26.7.3 and 26.7.4."""
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = 0.0
-    for k in range(2 + odd, freedom + 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-    series = math.sin(angle) * total
-    return 2 / math.pi * (angle + series) if odd else series
+    mean, interval, seeds_p = statistics.fmean(gains), t_interval(gains), t_test(gains)
+    return Difference(row, mean, interval, seeds_p, None, tuple(found), reason)

@@ -40,6 +40,7 @@ class Point:
     Attributes:
         removed: how many heads are gone, ``of`` how many of the curve's sites.
         seconds: that the point took.
+        accuracies: on contrastive pairs (0 to 100), by phenomenon; where they were asked for.
     """
 
     curve: Curve
@@ -48,6 +49,7 @@ class Point:
     bleu: float
     seconds: float
     kept: Kept
+    accuracies: dict[str, float] | None = None
 
 
 class Results:

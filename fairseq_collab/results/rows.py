@@ -179,6 +179,8 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
         UserError: no run has ``x``, runs cannot stand in one table, or are not seeds of one model.
     """
     check_same(runs, SAME_IN_TABLE, todo="make a table of each")
+    with_pairs = [run for run in runs if run.record.contrast]
+    check_same(with_pairs, ["contrast_signature"], todo="score all on the same pairs (contrast)")
     placed = [(run, value) for run in runs if (value := x_of(run, x)) is not None]
     if not placed:
         raise UserError(
@@ -192,7 +194,7 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
     models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
     values = sorted({value for _, _, value in groups}, key=_descending)
     found = [
-        Row(*model, value, _seeds(groups.get((*model, value), [])))
+        Row(*model, value, seeds_of_one(groups.get((*model, value), [])))
         for value in values
         for model in models
     ]
@@ -224,8 +226,12 @@ def _grouped(
     return groups
 
 
-def _seeds(runs: Sequence[Finished]) -> tuple[Finished, ...]:
-    """The runs by seed, each seed once."""
+def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
+    """The runs of one model by seed, each seed once.
+
+    Raises:
+        UserError: they are not seeds of one model, or two are the same.
+    """
     if runs:
         check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
     ordered = sorted(runs, key=lambda run: run.record.seed)

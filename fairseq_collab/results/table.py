@@ -50,7 +50,7 @@ def columns_of(table: Table) -> tuple[str, ...]:
         UserError: no run has such a field, nor such a choice.
     """
     if not table.columns:
-        there = dict.fromkeys((table.score, *COLUMNS[table.first.task]))
+        there = dict.fromkeys((table.score, *COLUMNS[table.first.task], *table.contrast))
         has_paper = any(paper_bleu(table, row) is not None for row in table.rows)
         return tuple(name for name in there if name != PAPER or has_paper)
     for name in table.columns:
@@ -65,7 +65,8 @@ def heading(table: Table, name: str) -> str:
     if name == "multiply_adds":
         length = table.first.multiply_adds_length
         return f"multiply-adds ({length} source, {length} target tokens)"
-    return HEADINGS.get(name) or name.removeprefix("rouge.").replace("_", " ").replace(".", ", ")
+    name = name.removeprefix("rouge.").removeprefix("contrast.")
+    return HEADINGS.get(name) or name.replace("_", " ").replace(".", ", ")
 
 
 def cell(table: Table, row: Row, name: str) -> str:
@@ -163,10 +164,12 @@ def differences_table(table: Table) -> str:
         return ""
     gain = f"BLEU more than {table.baseline}"
     heads = ["method", *_x(table, table.noun), "seeds in both", gain, "95 % interval over seeds"]
+    heads += ["p over seeds (Holm)"]
     lines = [
         [
             *(found.row.label, *_x(table, found.row.x), len(found.p)),
-            *(num(found.mean, "+.2f"), interval_text(found), found.reason or found.p_text),
+            *(num(found.mean, "+.2f"), interval_text(found), holm_text(found)),
+            found.reason or found.p_text,
         ]
         for found in table.differences
     ]
@@ -176,6 +179,11 @@ def differences_table(table: Table) -> str:
 def interval_text(found: against.Difference) -> str:
     """The interval of a mean difference."""
     return " to ".join(f"{end:+.2f}" for end in found.interval or ()) or num(None)
+
+
+def holm_text(found: against.Difference) -> str:
+    """p of the mean difference over seeds, and corrected."""
+    return num(None) if found.seeds_p is None else f"{found.seeds_p:.3f} ({found.holm_p:.3f})"
 
 
 def _x(table: Table, value: Any) -> list[Any]:

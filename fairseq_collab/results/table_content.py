@@ -87,6 +87,18 @@ class Table:
         return "no finished run" if self.unfinished else "not run"
 
     @property
+    def contrast(self) -> tuple[str, ...]:
+        """The accuracies on contrastive pairs that runs have, as names of columns."""
+        names = (name for run in self.finished for name in run.record.contrast or {})
+        return tuple(f"contrast.{name}.accuracy" for name in dict.fromkeys(names))
+
+    @property
+    def contrast_signature(self) -> str | None:
+        """Of these accuracies, which all runs that have them share."""
+        signatures = (run.record.contrast_signature for run in self.finished)
+        return next(filter(None, signatures), None)
+
+    @property
     def title(self) -> str:
         first = self.first
         sentences = "" if first.sentences is None else f" ({first.sentences:,} sentences)"
@@ -198,7 +210,8 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
     low, high = (tested and tested.interval) or (None, None)
     spreads: dict[str, float | None] = {}
     chosen = (name for name in table.columns if name not in (*SCORES, *COSTS))
-    for field in (*SCORES, *filter(lambda name: _is_number(table, name), chosen)):
+    accuracies = (f"{name}.mean" for name in table.contrast)
+    for field in (*SCORES, *accuracies, *filter(lambda name: _is_number(table, name), chosen)):
         name = field.replace("compound", "tokenised_compound")
         spreads[f"{name}_mean"] = mean(row.values(field))
         spreads[f"{name}_sd"] = deviation(row.values(field))
@@ -215,6 +228,8 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
         "bleu_difference": tested.mean if tested else None,
         "bleu_difference_low": low,
         "bleu_difference_high": high,
+        "p_over_seeds": tested.seeds_p if tested else None,
+        "p_over_seeds_holm": tested.holm_p if tested else None,
         "p_of_seeds": tested.p_text if tested else None,
         "data": table.first.data,
         "subset": table.first.subset,

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from collab_common import files
 from collab_common.errors import UserError
+from fairseq_collab.metrics.contrast import Contrast
 from fairseq_collab.metrics.rouge import Interval
 
 SCORE_VERSION = 2
@@ -53,6 +54,8 @@ class Record:
         corpus, variant, languages, note: what the data folder's recipe says of it.
         lowercased: whether the data folder's text is.
         rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
+        comet: mean over sentences, as the model of its signature gives it; where it was asked for.
+        contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
         perplexity: a word, ends of lines counted as words; by subset.
         glue: a GLUE task's metrics by name, up to 100; ``sentences`` is the number of examples.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
@@ -101,6 +104,10 @@ class Record:
     tokenised_signature: str | None = None
     rouge: dict[str, Interval] | None = None
     rouge_signature: str | None = None
+    comet: float | None = None
+    comet_signature: str | None = None
+    contrast: dict[str, Contrast] | None = None
+    contrast_signature: str | None = None
     perplexity: dict[str, float] | None = None
     glue: dict[str, float] | None = None
     glue_signature: str | None = None

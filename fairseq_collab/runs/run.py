@@ -26,10 +26,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -195,7 +196,7 @@ class Run:
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
-        of_later_versions = {"scoring._name"} - saved.keys()
+        of_later_versions = ({"scoring._name"} | default_options(asked)) - saved.keys()
         for key in sorted((saved.keys() | asked.keys()) - of_later_versions):
             if saved.get(key) != asked.get(key):
                 what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
@@ -222,6 +223,16 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
+
+
+def default_options(config: dict[str, Any]) -> set[str]:
+    """Names of the model's options that have the value they have unless given.
+
+    A run of a version without such an option was trained as if it had that value.
+    """
+    kind = MODEL_DATACLASS_REGISTRY.get(config.get("model._name"))
+    options = {} if kind is None else {f"model.{one.name}": one.default for one in fields(kind)}
+    return {name for name, value in options.items() if name in config and config[name] == value}
 
 
 def runs_under(folder: Path) -> list[Run]:

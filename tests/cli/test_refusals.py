@@ -52,7 +52,7 @@ def test_overriding_the_scale_when_generating(trained: Path, data: Path) -> None
         "fairseq-generate", data, *USER_DIR, "--path", trained, "--cpu",
         "--model-overrides", "{'attention_scale': 'key'}",
     )  # fmt: skip
-    assert "scale (0 key, 1 embed) is 1 in it, 0 here" in line
+    assert "scale (0 key, 1 embed, 2 variance) is 1 in it, 0 here" in line
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from safetensors.torch import load_file
 from transformers import MarianMTModel
 
 from collab_common import main as fairseq_collab_main
+from collab_common.errors import UserError
+from fairseq_collab.commands import contrast
 from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
@@ -87,6 +89,53 @@ def test_table_compare_and_report(sweep: Path, capsys: pytest.CaptureFixture[str
     command("report", sweep, "--out", report)
     assert "transformer_collab" in report.read_text()
     assert "key_dim is 0; it must be at least 1" in capsys.readouterr().out
+
+
+@pytest.fixture
+def pairs(sweep: Path, tmp_path: Path) -> Path:
+    """Contrastive pairs of the copy task, whose words are no subwords."""
+    pairs = tmp_path / "pairs" / "swapped.copy"
+    form = {"subwords": None, "moses": False, "lowercased": False, "hyphens": None}
+    (tmp_path / "copy" / "manifest.json").write_text(json.dumps({"form": form}))
+    lines = ["w2 w3 w2", "w6 w7 w8", "w5 w5 w1"]
+    swapped = ["w2 w2 w3", "w7 w6 w8", "w1 w5 w5"]
+    pairs.mkdir(parents=True)
+    for name, content in (("src.en", lines), ("tgt.correct.de", lines)):
+        (pairs / name).write_text("".join(f"{line}\n" for line in content))
+    (pairs / "tgt.incorrect.de").write_text("".join(f"{line}\n" for line in swapped))
+    return pairs
+
+
+def test_contrastive_pairs_of_pruned_models(pairs: Path, tmp_path: Path) -> None:
+    checkpoint = STORED / "checkpoints" / "transformer_headsize_n.pt"
+    half = ("--steps=0.5", "--most=0.5", "--sites=encoder", "--importance-subset=test1", "--cpu")
+    out = tmp_path / "curve"
+    options = ("--out", out, "--pairs", pairs.parent, *half)
+    command("prune-curve", checkpoint, tmp_path / "copy", *options)
+    content = json.loads((out / "curve.json").read_text())
+    assert all(set(point["accuracies"]) == {"swapped-copy"} for point in content["points"])
+    assert content["settings"]["pairs"].startswith("pairs:")
+    assert "| swapped-copy |" in (out / "table.md").read_text()
+
+
+def test_contrastive_pairs(sweep: Path, pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kept in the run's scores, beside what is there, and shown by the table."""
+    run = sweep / "key_dim-8"
+    before = json.loads((run / "score.json").read_text())
+    command("contrast", run, "--pairs", pairs.parent, "--pairs-number", 2, "--json", "--cpu")
+    printed = json.loads(capsys.readouterr().out)
+    after = json.loads((run / "score.json").read_text())
+    assert after["contrast"] == printed["contrast"]
+    assert after["contrast"]["swapped-copy"]["accuracy"]["pairs"] == 2
+    assert after["contrast_signature"] == printed["contrast_signature"]
+    assert all(after[name] == value for name, value in before.items() if name != "version")
+    command("table", sweep)
+    text = capsys.readouterr().out
+    assert "swapped-copy, accuracy" in text
+    assert f"`{printed['contrast_signature']}`" in text
+    (pairs / "tgt.correct.de").rename(pairs / "tgt.correct.fr")
+    with pytest.raises(UserError, match=r"no tgt.correct.de \(there: tgt.correct.fr\)"):
+        contrast.main([str(run), "--pairs", str(pairs.parent), "--cpu"])
 
 
 def test_what_has_scores_is_not_translated_again(

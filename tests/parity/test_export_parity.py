@@ -47,6 +47,8 @@ EXACT = {
     "all heads share one value": {"key_dim": 4, "value_heads": 1},
     "latent": {"latent_dim": 7},
     "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
+    "learnt scales": {"key_dim": 3, "bias": "content", "learn_scale": True},
+    "a matched scale and a fast mixing": {"key_dim": 4, "scale": "variance", "mixing_speed": 5},
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
     "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},

@@ -8,6 +8,7 @@ import pytest
 from run_folders import write_run, write_translations
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.seeds import t_quantile
 from fairseq_collab.results import against
 from fairseq_collab.results.rows import Row
 from fairseq_collab.results.table import markdown
@@ -71,4 +72,4 @@ def test_the_baseline_is_chosen() -> None:
     ("freedom", "t"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (9, 2.2622), (30, 2.0423)]
 )
 def test_quantiles_of_students_distribution(freedom: int, t: float) -> None:
-    assert against.t_quantile(freedom) == pytest.approx(t, abs=1e-4)
+    assert t_quantile(freedom) == pytest.approx(t, abs=1e-4)

@@ -165,7 +165,7 @@ def test_positions_are_the_tasks_unless_given() -> None:
     ("options", "message"),
     [
         ({"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads is 4 in it, 2 here"),
-        ({"attention_scale": "key"}, "self_attn: scale (0 key, 1 embed) is 1 in it, 0 here"),
+        ({"attention_scale": "key"}, "scale (0 key, 1 embed, 2 variance) is 1 in it, 0 here"),
         ({"key_dim": 8}, "decoder.layers.0.self_attn: key dimension is 4 in it, 8 here"),
     ],
 )

@@ -144,6 +144,21 @@ def test_points_are_found_again(tmp_path: Path) -> None:
     assert list(again.curves()) == ["encoder", "all"]
 
 
+def test_accuracies_stand_beside_bleu(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "pairs": "pairs:0123|score:sum"}
+    results = Results(tmp_path, settings, {})
+    for removed, bleu in ((0, 40.0), (2, 39.9)):
+        accuracies = {"np_agreement-mt": 90.0 - removed}
+        results.add(Point("encoder", removed, 4, bleu, 1.5, WHOLE, accuracies))
+    assert Results(tmp_path, settings, {}).points == results.points
+    text = write_report(results)
+    assert "| heads removed | share | BLEU | difference | np agreement-mt |" in text
+    assert "| 2 | 50% | 39.90 | -0.10 | 88.00 |" in text
+    assert "`pairs:0123|score:sum`" in text
+    with pytest.raises(UserError, match=r"holds a curve with pairs pairs:0123.*, not None"):
+        Results(tmp_path, {**SETTINGS, "pairs": None}, {})
+
+
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     with pytest.raises(

@@ -50,6 +50,17 @@ def test_a_run_of_an_earlier_version_is_the_same_without_its_task(run: Run) -> N
         run.check_same(OmegaConf.create({"common": {"seed": 1}, "scoring": {"other": 1}}))
 
 
+def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(run: Run) -> None:
+    model = {"_name": "transformer_collab", "key_dim": 8}
+    run.config_file.write_text(json.dumps({"model": model}))
+    run.check_same(OmegaConf.create({"model": {**model, "mixing_speed": 1}}))
+    with pytest.raises(UserError, match=r"model.mixing_speed=None, now 10 is asked for"):
+        run.check_same(OmegaConf.create({"model": {**model, "mixing_speed": 10}}))
+    run.config_file.write_text(json.dumps({"model": {**model, "mixing_speed": 10}}))
+    with pytest.raises(UserError, match=r"model.mixing_speed=10, now 1 is asked for"):
+        run.check_same(OmegaConf.create({"model": {**model, "mixing_speed": 1}}))
+
+
 def test_verdicts(run: Run) -> None:
     assert (run.verdict(), run.reason()) == ("incomplete", None)
     run.fail(Failure("diverged", "loss is nan"))

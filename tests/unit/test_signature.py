@@ -42,7 +42,7 @@ def test_the_same_options_load() -> None:
         ({"key_dim": 4}, "encoder.layers.0.self_attn: key dimension is 8 in it, 4 here"),
         (
             {"attention_scale": "key"},
-            "encoder.layers.0.self_attn: scale (0 key, 1 embed) is 1 in it, 0 here",
+            "encoder.layers.0.self_attn: scale (0 key, 1 embed, 2 variance) is 1 in it, 0 here",
         ),
         (
             {"attention_bias": "content"},
@@ -128,6 +128,7 @@ def test_collaborative_weights_are_no_concatenated_ones() -> None:
     [
         (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
         (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2]),
+        (CollaborativeAttention(12, 3, 5, mixing_speed=10), [1, 2, 3, 5, 4, 1, 0, 10]),
         (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
         (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
     ],

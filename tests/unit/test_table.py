@@ -78,6 +78,36 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path: Path) -> None:
     assert (second["bleu_mean"], second["bleu_sd"]) == ("37.5", "")
 
 
+def contrasted(parent: Path, method: str, seed: int, share: float, pairs: str = "1") -> None:
+    """A run with an accuracy on contrastive pairs."""
+    one = {"mean": share, "low": share - 1, "high": share + 1, "pairs": 50}
+    whole = {"accuracy": one, "normalised": one, "by_distance": {"1": one}}
+    facts = {"contrast": {"np_agreement-mt": whole}, "contrast_signature": f"pairs:{pairs}"}
+    write_run(parent, method, 64, seed, **facts)
+
+
+def test_contrast_has_columns(tmp_path: Path) -> None:
+    contrasted(tmp_path, "collab", 1, 80.0)
+    contrasted(tmp_path, "collab", 2, 82.0)
+    contrasted(tmp_path, "gated", 1, 90.0)
+    write_run(tmp_path, "concatenated", 64, 1)
+    table = read(tmp_path)
+    found = {row[0]: row[-1] for row in cells(table)}
+    assert found["collab"] == "81.00 ± 1.41"
+    assert found["gated"] == "90.00 (89.00 to 91.00)"
+    assert found["concatenated"] == "-"
+    assert "np agreement-mt, accuracy" in markdown(table)
+    assert "`pairs:1`" in markdown(table)
+    assert csv_rows(table)[0]["contrast.np_agreement-mt.accuracy.mean_mean"] == "81.0"
+
+
+def test_contrast_on_other_pairs_is_refused(tmp_path: Path) -> None:
+    contrasted(tmp_path, "collab", 1, 80.0)
+    contrasted(tmp_path, "gated", 1, 90.0, "2")
+    with pytest.raises(UserError, match="differ in contrast_signature: pairs:1 and pairs:2"):
+        read(tmp_path)
+
+
 def test_cells_that_were_not_run(tmp_path: Path) -> None:
     table = read(grid(tmp_path))
     missing = cells(table)[-1]

@@ -129,16 +129,17 @@ def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> 
 
     A head without a content score has zeros for it.
     """
-    q, k, scale = attention.q_proj, attention.k_proj, attention.scaling
+    q, k = attention.q_proj, attention.k_proj
     content = k.weight.new_zeros(attention.num_heads, k.weight.size(1))  # (H, d_y)
     if isinstance(attention, CollaborativeAttention):
         rows = [mixing.nonzero().squeeze(1) for mixing in attention.mixing]  # (n) each
-        factors = [scale * attention.mixing[i, own] for i, own in enumerate(rows)]
+        mixing = attention.scaled_mixing()  # (H, K)
+        factors = [mixing[i, own] for i, own in enumerate(rows)]
         if attention.bias == "content":
-            content = scale * attention.content_bias
+            content = attention.scales() * attention.content_bias
     else:
         rows = [*torch.arange(len(q.weight)).split(attention.qk_head_size)]
-        factors = [q.weight.new_full((len(own),), scale) for own in rows]
+        factors = [q.weight.new_full((len(own),), attention.scaling) for own in rows]
     return [
         Head(f[:, None] * q.weight[own], f * q.bias[own], k.weight[own], k.bias[own], c)
         for own, f, c in zip(rows, factors, content, strict=True)
