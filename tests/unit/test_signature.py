@@ -128,7 +128,7 @@ def test_collaborative_weights_are_no_concatenated_ones() -> None:
     [
         (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
         (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2]),
-        (CollaborativeAttention(12, 3, 5, mixing_speed=10), [1, 2, 3, 5, 4, 1, 0, 10]),
+        (CollaborativeAttention(12, 3, 5, mixing_speed=10), [1, 2, 3, 5, 4, 1, 0, 3, 10]),
         (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
         (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
     ],
