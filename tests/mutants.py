@@ -230,9 +230,9 @@ MUTANTS = [
     Mutant(
         "8 bits stand in the record",
         "fairseq_collab/runs/evaluate.py",
-        '"linear_maps": linear_maps(arch),',
-        "",
-        (INT8_TESTS, "-k", "stands_in_the_record"),
+        "return INT8 if wanted and",
+        "return INT8 if False and",
+        (INT8_TESTS, "-k", "it_is_told"),
     ),
     Mutant(
         "attention weights on request only",

@@ -23,6 +23,7 @@ from fairseq_collab.results.pages import TEMPLATES, environment
 TITLES = {
     "generate": "translation",
     "train": "training",
+    "engines": "translation by other engines, the same models",
     "grouped": "heads in groups: updates with the constraint, translation without the other heads",
 }
 INCHES_A_ROW, WIDTH = 0.24, 11.0

@@ -21,9 +21,10 @@ import torch
 from tqdm import tqdm
 
 from collab_common.provenance import circumstances
-from fairseq_collab.bench import core, fairseq_generate, generate, grouped, memory, train
+from fairseq_collab.bench import core, engines, fairseq_generate, generate, grouped, memory, train
+from fairseq_collab.bench.libraries import using
 from fairseq_collab.bench.settings import Record, Settings
-from fairseq_collab.kernels.onednn import LIBRARIES, VARIABLE, matrix_library
+from fairseq_collab.kernels.onednn import LIBRARIES, matrix_library
 
 VERSION = 1  # of the JSON file
 DEFAULT, SAME = "default", "same"
@@ -35,6 +36,7 @@ CASES = {
     "core": (core.run,),
     "memory": (memory.run,),
     "counters": (memory.run_counters,),
+    "engines": (engines.run,),
 }
 #: Parts that are timed with each library.  Head groups are measured mainly against our own models,
 #: which multiply with the same one.
@@ -78,20 +80,9 @@ def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
         yield SAME, replace(settings, main_only=True)
 
 
-@contextlib.contextmanager
-def chosen(column: str) -> Iterator[None]:
+def chosen(column: str) -> contextlib.AbstractContextManager[None]:
     """Multiply with the library of a column, whatever the environment says."""
-    before = os.environ.pop(VARIABLE, None)
-    if column == SAME:
-        os.environ[VARIABLE] = LIBRARIES[0]
-    matrix_library.cache_clear()
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE, None)
-        if before is not None:
-            os.environ[VARIABLE] = before
-        matrix_library.cache_clear()
+    return using(LIBRARIES[0] if column == SAME else None)
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def test_a_wrong_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return results(module, query, key, padding, future.logical_not() if blind else future)
 
     monkeypatch.setattr(attention, "results", seeing)
-    with pytest.raises(AssertionError, match="error .* of decoder, .*, at most 1e-05"):
+    with pytest.raises(AssertionError, match=r"error .* of decoder, .*, at most 1e-05"):
         attention.attention_errors(*arguments)
     nothing = torch.full((2,), float("nan"))
     assert attention.error(nothing, torch.ones(2, dtype=torch.float64)) == float("inf")

@@ -149,9 +149,7 @@ def results(
 
 
 @torch.no_grad()
-def model_errors(
-    kind: Kind, family: Family, device: str, dtype: torch.dtype, bound: float
-) -> str:
+def model_errors(kind: Kind, family: Family, device: str, dtype: torch.dtype, bound: float) -> str:
     """Logits of the toy batch ``(B, T, vocabulary)``."""
     model = model_of(family.prefix, kind.name)
     batch = toy.batch()

@@ -17,7 +17,7 @@ from .core import Check, Place, expect
 
 #: How far log-probabilities of a word may be apart: float32's decide between equals.
 TIE = 1e-4
-#: In half precision other words may be found, whose score is another model's to the format's digits.
+#: In half precision other words may be found, with scores that are as exact as the format.
 ROUGHLY = {"float16": 0.05, "bfloat16": 0.3}
 SEED = 1
 

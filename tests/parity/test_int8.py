@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 import toy
 from run_folders import facts_of, some_record
-from toy_language_models import language_model, roberta
 from torch import nn
+from toy_language_models import language_model, roberta
 
 from collab_common import processor
 from collab_common.errors import UserError
@@ -57,9 +57,9 @@ def test_error_is_that_of_rounding(shape: tuple[int, ...], bias: bool) -> None:
     found = int8_linear(x, *pack(weight), b)
     exact = F.linear(x.double(), weight.double(), None if b is None else b.double())
     steps = [t.abs().amax(-1, keepdim=True).double() / 127 for t in (x, weight)]
-    least = steps[0] * weight.abs().double().sum(1) / 2 + x.abs().double().sum(
-        -1, keepdim=True
-    ) @ (steps[1].T / 2)
+    least = steps[0] * weight.abs().double().sum(1) / 2 + x.abs().double().sum(-1, keepdim=True) @ (
+        steps[1].T / 2
+    )
     bound = least + x.size(-1) * steps[0] @ steps[1].T / 4 + 1e-5 * exact.abs()
     assert found.shape == exact.shape
     assert ((found - exact).abs() <= bound).all()
