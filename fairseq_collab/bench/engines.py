@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import operator
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,8 +146,8 @@ def export(trained: Trained, task: Any, out: Path) -> None:
 def ctranslate2(model: Path, kind: str, case: Case, settings: Settings) -> Engine:
     """A folder in CTranslate2, with the beam, lengths and normalisation of fairseq's search.
 
-    At the last step fairseq chooses the end of the sentence, after as many steps of the model:
-    there CTranslate2 has a word more.
+    At the last of a fixed number of steps fairseq takes the end of the sentence, whatever its
+    probability; there CTranslate2 has one more word.
     """
     translator = importlib.import_module("ctranslate2").Translator(
         str(model), compute_type=kind, inter_threads=1, intra_threads=settings.threads
@@ -169,10 +170,7 @@ def compared(pair: Pair, exported: Path, case: Case, settings: Settings) -> Iter
     engines = {name: engine_of(translator) for name, translator in ours.items()}
     for name, kind in CTRANSLATE2.items():
         engines[name] = ctranslate2(exported, kind, case, settings)
-    batches = sentences(task, case, settings)
-    for name, translator in ours.items():
-        if name != STOCK and not name.endswith(INT8):
-            count_ties({STOCK: ours[STOCK], name: translator}, batches, TIE[settings.dtype])
+    batches = check_ours(ours, pair, case, settings)
     items = [Item(batch, source_words(batch, task)) for batch in batches]
     # The warm-up, too.
     found = {name: [best for item in items for best in engines[name](item)] for name in engines}
@@ -183,7 +181,7 @@ def compared(pair: Pair, exported: Path, case: Case, settings: Settings) -> Iter
     labels: Record = {"part": "engines", "preset": pair.preset, "pair": pair.name}
     labels |= {"case": case.name, "beam": case.beam, "batch": case.batch, "against": STOCK}
     labels |= {"sentences": sum(sizes), "work": statistics.median_high(sizes), "unit": "sentences"}
-    scores = bleu(found, batches, task) if case.fixed is None else {}
+    quality = qualities(found, batches, task) if case.fixed is None else {}
     for name in engines:
         yield {
             **labels,
@@ -192,9 +190,19 @@ def compared(pair: Pair, exported: Path, case: Case, settings: Settings) -> Iter
             **compare(times[STOCK], times[name]),
             "fastest": fastest,
             "times_of_fastest": compare(times[name], times[fastest])["ratio"],
-            "same": share_of_same(found[STOCK], found[name], case.fixed),
-            "bleu": scores.get(name),
+            **quality.get(name, {}),
         }
+
+
+def check_ours(
+    ours: Mapping[str, Translator], pair: Pair, case: Case, settings: Settings
+) -> list[Any]:
+    """The batches of a case; UserError if ours translate them otherwise in float32."""
+    batches = sentences(pair.ours.task, case, settings)
+    for name, translator in ours.items():
+        if name != STOCK and not name.endswith(INT8):
+            count_ties({STOCK: ours[STOCK], name: translator}, batches, TIE[settings.dtype])
+    return batches
 
 
 def source_words(batch: Any, task: Any) -> list[list[str]]:
@@ -202,22 +210,20 @@ def source_words(batch: Any, task: Any) -> list[list[str]]:
     return [words_of(line, task.source_dictionary) for line in batch["net_input"]["src_tokens"]]
 
 
-def share_of_same(
-    found: Sequence[list[str]], other: Sequence[list[str]], length: int | None
-) -> float:
-    """How many best translations are the same words, up to a length; 0 to 1."""
-    pairs = zip(found, other, strict=True)
-    return statistics.mean(one[:length] == two[:length] for one, two in pairs)
-
-
-def bleu(
+def qualities(
     found: Mapping[str, Sequence[list[str]]], batches: Sequence[Any], task: Any
-) -> dict[str, float]:
-    """Of each engine, on the sentences of the case, against the data folder's own target side."""
-    symbols = task.target_dictionary
+) -> dict[str, Record]:
+    """Of each engine: BLEU against the data folder's own target side, and ``same``.
+
+    The latter is the share of sentences whose best translation is in fairseq's words, 0 to 1.
+    """
+    symbols, theirs = task.target_dictionary, found[STOCK]
     references = [text(words_of(line, symbols)) for batch in batches for line in batch["target"]]
     return {
-        name: score([text(words) for words in translations], references).bleu
+        name: {
+            "same": sum(map(operator.eq, theirs, translations)) / len(references),
+            "bleu": score([text(words) for words in translations], references).bleu,
+        }
         for name, translations in found.items()
     }
 

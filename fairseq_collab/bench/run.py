@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from collab_common.provenance import circumstances
+from collab_common.provenance import circumstances, versions
 from fairseq_collab.bench import core, engines, fairseq_generate, generate, grouped, memory, train
 from fairseq_collab.bench.libraries import using
 from fairseq_collab.bench.settings import Record, Settings
@@ -57,10 +57,13 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
                     libraries[column] = matrix_library()
                     found = itertools.chain.from_iterable(case(options) for case in CASES[part])
                     records += [{**record, "column": column} for record in found]
+    made = circumstances(cpu=settings.device == "cpu")
+    if "engines" in parts:
+        made["versions"] |= versions("ctranslate2")
     return {
         "version": VERSION,
         "command": command,
-        **circumstances(cpu=settings.device == "cpu"),
+        **made,
         "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)),
         "seconds": round(time.time() - start, 1),
         "load_before": load[0],
