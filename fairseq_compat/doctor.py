@@ -21,6 +21,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
+from collab_common.processor import linear_maps
+
 from . import is_switched_off, registry
 from .registry import installed_version
 
@@ -199,6 +201,7 @@ def print_versions() -> None:
     rows = {"python": f"{platform.python_version()}  {sys.executable}"}
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
     rows["devices"] = devices()
+    rows["linear maps"] = linear_maps()
     rows["compiler"] = compiler() or "none (needed only to install fairseq)"
     for name, value in rows.items():
         print(f"{name:<14} {value}")

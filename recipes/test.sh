@@ -13,7 +13,7 @@ source recipes/common.sh
 
 chosen=()
 if [ "${1:-}" = --fast ]; then
-    chosen=(-m "not slow and not matrix")
+    chosen=(-m "not slow and not matrix and not gpu")
     shift
 fi
 activate --dev

@@ -47,6 +47,7 @@ DECODER = "fairseq_collab/models/decoder.py"
 BEAMS = "fairseq_collab/attention/beams.py"
 CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/init.py"
 LINEAR = "fairseq_collab/kernels/onednn.py"
+INT8, INT8_TESTS = "fairseq_collab/kernels/int8.py", "tests/parity/test_int8.py"
 HEADSIZE = "fairseq_collab/models/concatenated.py"
 SITE_OPTIONS = "fairseq_collab/models/site_options.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
@@ -261,6 +262,55 @@ MUTANTS = [
         "x.dtype == weight.dtype == torch.float32",
         "x.dtype == weight.dtype",
         (LINEAR_TESTS,),
+    ),
+    Mutant(
+        "8 bits: a scale for each token",
+        INT8,
+        "x.abs().amax(dim=1, keepdim=True) / _LARGEST",
+        "x.abs().amax() / _LARGEST * torch.ones(len(x), 1)",
+        (INT8_TESTS, "-k", "rows or error_is"),
+    ),
+    Mutant(
+        "8 bits only where nothing trains",
+        INT8,
+        "not torch.is_grad_enabled() and in_float32_on_cpu",
+        "in_float32_on_cpu",
+        (INT8_TESTS, "-k", "follows"),
+    ),
+    Mutant(
+        "8 bits are of the weights of now",
+        INT8,
+        "if self.rounded[2] != self.weight._version:",
+        "if False:",
+        (INT8_TESTS, "-k", "follows"),
+    ),
+    Mutant(
+        "8 bits only in models in float32 on a CPU",
+        INT8,
+        "if not in_float32_on_cpu(module.weight, module.weight):",
+        "if False:",
+        (INT8_TESTS, "-k", "half_precision"),
+    ),
+    Mutant(
+        "8 bits leave small maps alone",
+        INT8,
+        " and module.weight.numel() >= SMALLEST",
+        "",
+        (INT8_TESTS, "-k", "small_maps"),
+    ),
+    Mutant(
+        "8 bits are refused where they are slower",
+        LINEAR,
+        "elif not int8_instructions():",
+        "elif False:",
+        (INT8_TESTS, "-k", "slow_processor"),
+    ),
+    Mutant(
+        "8 bits stand in the record",
+        "fairseq_collab/runs/evaluate.py",
+        "return INT8 if wanted and",
+        "return INT8 if False and",
+        (INT8_TESTS, "-k", "it_is_told"),
     ),
     Mutant(
         "attention weights on request only",

@@ -148,17 +148,40 @@ def trained_pairs(settings: Settings) -> Iterator[Pair]:
         stock = _opened(settings.checkpoint, settings)
         if type(stock.model) is not TransformerModel:
             raise _of_another_kind(stock, "fairseq's transformer")
-        ours = pruned(stock, all_heads(stock.heads))
-        yield Pair("trained", Variant(HEADSIZE).name, stock, ours)
+        yield pair_of(stock)
     if settings.collab_checkpoint:
         ours = _opened(settings.collab_checkpoint, settings)
         if not isinstance(ours.model, HeadTransformer) or ours.model.variant is not COLLABORATIVE:
             raise _of_another_kind(ours, "transformer_collab")
-        dim = ours.options["encoder_embed_dim"]
-        key_dim = ours.options["key_dim"] or dim // 4
-        size, rest = divmod(dim, key_dim)
-        name = f"{COLLAB} K={key_dim}" if rest else Variant(COLLAB, size).name
-        yield Pair("trained", name, plain(ours), ours)
+        yield pair_of(ours)
+
+
+def opened_pair(file: str, settings: Settings) -> Pair:
+    """The pair of a checkpoint of either kind.
+
+    Raises:
+        UserError: it is no translation model, or fairseq's own model cannot compute it.
+    """
+    return pair_of(_opened(file, settings))
+
+
+def pair_of(found: Trained) -> Pair:
+    """A trained model of fairseq's or of ours, and its twin of the other kind."""
+    if type(found.model) is TransformerModel:
+        return Pair("trained", Variant(HEADSIZE).name, found, pruned(found, all_heads(found.heads)))
+    if not isinstance(found.model, HeadTransformer):
+        raise _of_another_kind(found, "a translation model, fairseq's transformer or one of ours")
+    return Pair("trained", name_of(found), plain(found), found)
+
+
+def name_of(ours: Trained) -> str:
+    """As in tables."""
+    if ours.model.variant is not COLLABORATIVE:
+        return ours.arch
+    dim = ours.options["encoder_embed_dim"]
+    key_dim = ours.options["key_dim"] or dim // 4
+    size, rest = divmod(dim, key_dim)
+    return f"{COLLAB} K={key_dim}" if rest else Variant(COLLAB, size).name
 
 
 def _opened(file: str, settings: Settings) -> Trained:

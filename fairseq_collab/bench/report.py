@@ -23,6 +23,7 @@ from fairseq_collab.results.pages import TEMPLATES, environment
 TITLES = {
     "generate": "translation",
     "train": "training",
+    "engines": "translation by other engines, the same models",
     "grouped": "heads in groups: updates with the constraint, translation without the other heads",
 }
 INCHES_A_ROW, WIDTH = 0.24, 11.0
@@ -47,6 +48,7 @@ def draw(runs: Sequence[dict[str, Any]]) -> Figure | None:
 
     A colour for each matrix library, a mark for each run; the line at 1 is the model compared with.
     """
+    runs = [{**run, "records": [*filter(_is_compared, run["records"])]} for run in runs]
     records = [record for run in runs for record in run["records"]]
     labels = {p: list(dict.fromkeys(_label(r) for r in records if r["part"] == p)) for p in TITLES}
     labels = {part: rows for part, rows in labels.items() if rows}
@@ -71,6 +73,10 @@ def draw(runs: Sequence[dict[str, Any]]) -> Figure | None:
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=7, loc="outside lower right", ncols=len(names))
     return figure
+
+
+def _is_compared(record: Record) -> bool:
+    return record["model"] != record.get("against")  # fairseq's model itself is the line at 1
 
 
 def _label(record: Record) -> str:

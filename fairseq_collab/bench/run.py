@@ -20,10 +20,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from collab_common.provenance import circumstances
-from fairseq_collab.bench import core, fairseq_generate, generate, grouped, memory, train
+from collab_common.provenance import circumstances, versions
+from fairseq_collab.bench import core, engines, fairseq_generate, generate, grouped, memory, train
+from fairseq_collab.bench.libraries import using
 from fairseq_collab.bench.settings import Record, Settings
-from fairseq_collab.kernels.onednn import LIBRARIES, VARIABLE, matrix_library
+from fairseq_collab.kernels.onednn import LIBRARIES, matrix_library
 
 VERSION = 1  # of the JSON file
 DEFAULT, SAME = "default", "same"
@@ -36,6 +37,7 @@ CASES = {
     "core": (core.run,),
     "memory": (memory.run,),
     "counters": (memory.run_counters,),
+    "engines": (engines.run,),
 }
 #: Parts that are timed with each library.  Head groups are measured mainly against our own models,
 #: which multiply with the same one.
@@ -56,10 +58,13 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
                     libraries[column] = matrix_library()
                     found = itertools.chain.from_iterable(case(options) for case in CASES[part])
                     records += [{**record, "column": column} for record in found]
+    made = circumstances(cpu=settings.device == "cpu")
+    if "engines" in parts:
+        made["versions"] |= versions("ctranslate2")
     return {
         "version": VERSION,
         "command": command,
-        **circumstances(cpu=settings.device == "cpu"),
+        **made,
         "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)),
         "seconds": round(time.time() - start, 1),
         "load_before": load[0],
@@ -79,20 +84,9 @@ def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
         yield SAME, replace(settings, main_only=True)
 
 
-@contextlib.contextmanager
-def chosen(column: str) -> Iterator[None]:
+def chosen(column: str) -> contextlib.AbstractContextManager[None]:
     """Multiply with the library of a column, whatever the environment says."""
-    before = os.environ.pop(VARIABLE, None)
-    if column == SAME:
-        os.environ[VARIABLE] = LIBRARIES[0]
-    matrix_library.cache_clear()
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE, None)
-        if before is not None:
-            os.environ[VARIABLE] = before
-        matrix_library.cache_clear()
+    return using(LIBRARIES[0] if column == SAME else None)
 
 
 @contextlib.contextmanager

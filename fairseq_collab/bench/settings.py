@@ -60,6 +60,7 @@ class Settings:
 
     Attributes:
         data, checkpoint, collab_checkpoint: for natural lengths; None for random weights only.
+        engines: checkpoints that other engines translate with, too; None where none is asked for.
         main_only: leave out what is not worth the time of a second measurement.
     """
 
@@ -72,6 +73,7 @@ class Settings:
     data: str | None = None
     checkpoint: str | None = None
     collab_checkpoint: str | None = None
+    engines: list[str] | None = None
     main_only: bool = False
 
     def reductions(self, preset: str) -> tuple[int, ...]:

@@ -38,12 +38,16 @@ def timed(
 
 
 def in_turn(
-    programs: Sequence[Callable[[Any], Any]], items: Sequence[Any], budget: Budget
-) -> Iterator[list[float]]:
+    programs: Sequence[Callable[[Any], Any]], items: Sequence[Any], budget: Budget,
+    pause: float = 0,
+) -> Iterator[list[float]]:  # fmt: skip
     """Time all ``programs`` on one item after the other: the seconds of each, a list a turn.
 
     Goes over the items again if need be, until the budget is spent; the order of the programs is
     reversed every other time.  The caller has warmed them up.
+
+    Args:
+        pause: seconds before each program, in which the threads of the one before it fall asleep.
     """
     # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
     order = random.Random(1).sample(items, len(items))
@@ -53,6 +57,7 @@ def in_turn(
         passes, place = divmod(turn, len(order))
         times = [0.0] * len(programs)
         for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
+            time.sleep(pause)
             begin = clock()
             programs[i](order[place])
             times[i] = clock() - begin

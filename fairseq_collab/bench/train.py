@@ -6,6 +6,8 @@ Before anything is timed, all models must have one loss on the first batch, with
 
 from __future__ import annotations
 
+import copy
+import functools
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +17,7 @@ from fairseq import options
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
+from omegaconf import DictConfig
 
 from fairseq_collab.bench.models import STOCK, random_pair, variants
 from fairseq_collab.bench.settings import PRESETS, Budget, Record, Settings
@@ -76,11 +79,17 @@ def trainer(model: Any, task: Any, settings: Settings, *more: str) -> Trainer:
     arguments = [*OPTIONS, f"--seed={settings.seed}", *more]
     arguments += ["--cpu"] * (settings.device == "cpu")
     arguments += ["--bf16"] * (settings.dtype == "bfloat16")
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    cfg = convert_namespace_to_omegaconf(args)
+    cfg = copy.deepcopy(configuration(*arguments))
     found = Trainer(cfg, task, settings.placed(model), task.build_criterion(cfg.criterion))
     found.begin_epoch(1)
     return found
+
+
+@functools.cache
+def configuration(*arguments: str) -> DictConfig:
+    """What fairseq-train's options mean; composing it takes as long as many small updates."""
+    args = options.parse_args_and_arch(options.get_training_parser(), list(arguments))
+    return convert_namespace_to_omegaconf(args)
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.run import run
 from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, USUAL_PARTS, Settings
 from fairseq_collab.checkpoints.opener import check_data
+from fairseq_collab.commands.export import check_packages
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--decoding", type=Path, nargs="+", metavar="FILE",
         help="only this: how fast trained models of any kind translate the test set of --data, in "
         "turn, by fairseq-generate's own clock; ratios are to the first")  # fmt: skip
+    add("--engines", nargs="*", metavar="FILE",
+        help="only this: fairseq's model, ours and CTranslate2, float32 and int8, in turn, with "
+        "random models of --presets, and with these trained ones on --data")  # fmt: skip
     add("--names", nargs="+", metavar="NAME", help="of the models of --decoding, for the table")
     add("--rounds", type=positive, default=5, metavar="N", help="of --decoding (default: 5)")
     add("--report", type=Path, nargs="+", metavar="JSON",
@@ -79,11 +83,18 @@ def settings_of(args: argparse.Namespace) -> Settings:
     if args.dtype != "float32" and args.device == "cpu":
         what = "fairseq trains in float32 on a CPU"
         raise UserError(what, f"--dtype {args.dtype}", "leave it out")
-    for option in ("checkpoint", "collab_checkpoint", "decoding"):
+    if args.engines is not None:
+        if args.device != "cpu":
+            raise UserError("compares engines on a CPU", "--engines", "leave --device out")
+        check_packages("--engines", ("ctranslate2",))
+    for file in args.engines or ():
+        if not Path(file).is_file():
+            raise UserError("there is no such checkpoint", file, "give --engines another one")
+    for option in ("checkpoint", "collab_checkpoint", "decoding", "engines"):
         name, path = f"--{option.replace('_', '-')}", getattr(args, option)
         if path and not args.data:
             raise UserError("needs the --data that it is to translate", name, "give both")
-        if path and option != "decoding" and not Path(path).is_file():
+        if path and option not in ("decoding", "engines") and not Path(path).is_file():
             raise UserError("there is no such checkpoint", path, f"give {name} another one")
     if args.data:
         check_data(args.data)
@@ -110,7 +121,8 @@ def main(argv: Sequence[str]) -> int:
             write_json(out, content)
             print(report.markdown("decoding.md.j2", content=content), end="")
             return 0
-        runs = [run(settings, args.only, command)]
+        parts = args.only if args.engines is None else ("engines",)
+        runs = [run(settings, parts, command)]
         write_json(out, runs[0])
     drawn, figure = report.draw(runs), out.with_suffix(".png")
     if drawn is not None:

@@ -67,12 +67,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_packages(name: str, packages: tuple[str, ...]) -> None:
-    """Raises UserError where an optional package of a format is missing."""
+def check_packages(option: str, packages: tuple[str, ...]) -> None:
+    """Raises UserError where an optional package that an option needs is missing."""
     for package in packages:
         if find_spec(package) is None:
             what = f"needs the package {package}, which is not installed"
-            raise UserError(what, f"--format {name}", "pip install 'fairseq-collab[export]'")
+            raise UserError(what, option, "pip install 'fairseq-collab[export]'")
 
 
 def main(argv: list[str]) -> int:
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         if not args.sentencepiece.is_file():
             raise UserError("there is no such file", args.sentencepiece)
     form = FORMATS[args.format]
-    check_packages(args.format, form.packages)
+    check_packages(f"--format {args.format}", form.packages)
     check_folder_of(args.out, "--out")
     if args.out.exists() and not args.force:
         todo = "give another --out, or replace it with --force"

@@ -7,26 +7,31 @@ all others, on GPUs, and in other number formats they are torch's own.  Both add
 differ by rounding only.
 
 The choice depends on the machine alone, never on a measurement, so that a training that resumes
-goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
+goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it; ``int8``
+leaves it, and rounds large maps in decoding (:mod:`fairseq_collab.kernels.int8`).
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import platform
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from collab_common.processor import MATMUL, int8_instructions, is_intel
+
 #: The environment variable that chooses the library, and its values.
-VARIABLE = "FAIRSEQ_COLLAB_MATMUL"
+VARIABLE = MATMUL
 LIBRARIES = ("torch", "onednn")
+#: Another value: the library of this processor, and in decoding 8 bits.
+INT8 = "int8"
 #: oneDNN's ``x W^T + b`` as torch calls it itself in compiled models; None if this torch lacks it.
 ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+#: The same of 8-bit integers.
+INT8_LINEAR = getattr(torch.ops.onednn, "qlinear_pointwise", None)
 
 
 class OneDnnLinear(nn.Linear):
@@ -39,14 +44,14 @@ class OneDnnLinear(nn.Linear):
         """``(..., in) -> (..., out)``."""
         if self.packed is not None and not torch.is_grad_enabled():
             packed, version = self.packed
-            if version == self.weight._version and _is_for_onednn(x, self.weight):
+            if version == self.weight._version and in_float32_on_cpu(x, self.weight):
                 return _product(x, packed, self.bias)
         return linear(x, self.weight, self.bias)
 
     def make_generation_fast_(self, **_options: Any) -> None:
         """Called by fairseq before it translates, after which it forbids training."""
         weight = self.weight
-        if _is_for_onednn(weight, weight):
+        if in_float32_on_cpu(weight, weight):
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
             self.packed = (packed, weight._version)
 
@@ -76,7 +81,7 @@ def _change_class(model: nn.Module, old: type[nn.Module], new: type[nn.Module]) 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
-    if not _is_for_onednn(x, weight):
+    if not in_float32_on_cpu(x, weight):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
         return _OneDnnProduct.apply(x, weight, bias)
@@ -88,29 +93,36 @@ def matrix_library() -> str:
     """The library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
 
     Raises:
-        ValueError: the environment variable asks for another, or for one that torch lacks.
+        ValueError: the environment variable asks for another, or for one that torch lacks, or for
+            8 bits where they would be slower.
     """
     has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_LINEAR is not None
     asked = os.environ.get(VARIABLE)
+    if asked == INT8:
+        _check_int8(torch.backends.mkldnn.is_available())
+        asked = None
     if asked is None:
         mkl_is_slow = torch.backends.mkl.is_available() and not is_intel()
         return "onednn" if has_onednn and mkl_is_slow else "torch"
     if asked not in LIBRARIES or (asked == "onednn" and not has_onednn):
-        known = LIBRARIES if has_onednn else LIBRARIES[:1]
+        known = (*(LIBRARIES if has_onednn else LIBRARIES[:1]), INT8)
         raise ValueError(f"{VARIABLE} is {asked!r}; here it can be {' or '.join(known)}")
     return asked
 
 
-def is_intel() -> bool:
-    """Whether this machine's processor is one of Intel's."""
-    try:
-        processor = Path("/proc/cpuinfo").read_text()
-    except OSError:  # no Linux
-        processor = platform.processor()
-    return "GenuineIntel" in processor
+def _check_int8(has_onednn: bool) -> None:
+    """Raises ValueError where 8 bits would be slower than 32, or cannot be had."""
+    why = None
+    if not has_onednn or INT8_LINEAR is None:
+        why = f"torch {torch.__version__} has no 8-bit linear map"
+    elif not int8_instructions():
+        why = "it would be slower on this processor, which has neither AVX512-VNNI nor AMX"
+    if why:
+        raise ValueError(f"{VARIABLE} is {INT8!r}, but {why}: unset it")
 
 
-def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+def in_float32_on_cpu(x: Tensor, weight: Tensor) -> bool:
+    """Whether a product is one that this room knows another library for."""
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.kernels.int8 import round_linear
 from fairseq_collab.kernels.onednn import swap_linear
 from fairseq_collab.models.config import copied, plain_options, preset
 from fairseq_collab.models.cross_cache import set_cross_cache
@@ -94,6 +95,11 @@ class HeadModel(BaseFairseqModel):
         encoder, decoder = config.encoder.layers, config.decoder.layers
         config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config
+
+    def make_generation_fast_(self, **options: Any) -> None:
+        """Called by fairseq before it translates, after which it forbids training."""
+        round_linear(self)  # before the parent, which has every module make itself fast
+        super().make_generation_fast_(**options)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Called by fairseq before it loads weights."""

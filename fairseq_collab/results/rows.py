@@ -270,6 +270,9 @@ def warnings(runs: Sequence[Finished]) -> list[str]:
     decoding = distinct(runs, lambda record: f"beam {record.beam}, lenpen {record.lenpen}")
     if len(decoding) > 1:
         found.append(f"translated differently: {'; '.join(decoding)}")
+    maps = distinct(runs, lambda record: record.linear_maps or "float32")
+    if len(maps) > 1:
+        found.append(f"measured with linear maps in {' and in '.join(maps)}")
     averaged = distinct(runs, lambda record: f"{len(record.averaged)}")
     if len(averaged) > 1:
         found.append(f"different numbers of averaged checkpoints: {', '.join(averaged)}")

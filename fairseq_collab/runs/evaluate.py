@@ -28,12 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
+from fairseq_collab.kernels.int8 import int8_wanted
+from fairseq_collab.kernels.onednn import INT8
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, moses_tokens, score
 from fairseq_collab.metrics.rouge import rouge
+from fairseq_collab.models.base import HeadModel
 from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import (
     decoding_speed,
@@ -78,6 +82,7 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
         "data": data.name,
         "data_sha256": manifest_hash(data),
         "subset": subset,
+        "linear_maps": linear_maps(arch),
         "averaged": averaged_model(run, config),
         **training_figures(run, config, lock),
         **EVALUATORS[task](run, config, subset, lock),
@@ -90,6 +95,19 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
     record = Record(**found)
     run.finish(record)
     return record
+
+
+def linear_maps(arch: str) -> str | None:
+    """``int8`` if the run's models decode in 8 bits, which fairseq's own never do.
+
+    Raises:
+        UserError: they should, and cannot.
+    """
+    try:
+        wanted = int8_wanted()
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return INT8 if wanted and issubclass(ARCH_MODEL_REGISTRY[arch], HeadModel) else None
 
 
 def task_of(config: DictConfig) -> Task:

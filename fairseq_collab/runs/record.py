@@ -53,6 +53,8 @@ class Record:
             only of data in Moses tokens.
         corpus, variant, languages, note: what the data folder's recipe says of it.
         lowercased: whether the data folder's text is.
+        linear_maps: ``int8`` where large ones were rounded to 8 bits (``FAIRSEQ_COLLAB_MATMUL``);
+            else None.
         rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
         comet: mean over sentences, as the model of its signature gives it; where it was asked for.
         contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
@@ -114,6 +116,7 @@ class Record:
     sentences_per_second: float | None = None
     beam: int | None = None
     lenpen: float | None = None
+    linear_maps: str | None = None
 
     key_dim: int | None
     heads: int | None

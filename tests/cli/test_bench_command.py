@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from collab_common.errors import UserError
-from fairseq_collab.bench import memory
+from fairseq_collab.bench import engines, memory, report
 from fairseq_collab.bench.models import STOCK
 from fairseq_collab.bench.run import run as whole_run
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.commands import bench
+from fairseq_collab.kernels import onednn
 
 pytestmark = pytest.mark.usefixtures("warm_children")
 
@@ -79,6 +80,38 @@ def test_generate_with_trained_models(data: Path, ending: Path) -> None:
         "fairseq-generate, start to end",
     }
     assert {r["model"] for r in records} == {"transformer_collab K=d/4"}
+
+
+@pytest.mark.slow
+def test_engines_with_a_trained_model(
+    data: Path, ending: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Natural lengths: CTranslate2 nearly has fairseq's words; and the page of such a run."""
+    monkeypatch.setattr(onednn, "is_intel", lambda: False)
+    monkeypatch.setattr(onednn, "int8_instructions", lambda: ["amx_int8"])
+    out = tmp_path / "engines.json"
+    options = ["--engines", str(ending), "--data", str(data), "--presets", "tiny"]
+    monkeypatch.setattr(engines, "RANDOM", engines.RANDOM[1:])
+    content = run(out, *options)
+    records = content["records"]
+    trained = {r["engine"]: r for r in records if r["preset"] == "trained"}
+    ours = ["ours", "ours, torch's library", "ours, int8"]
+    assert list(trained) == [STOCK, *ours, *engines.CTRANSLATE2]
+    assert [r["engine"] for r in records if r["preset"] == "tiny"] == list(trained)
+    assert {r["pair"] for r in records} == {"transformer_collab K=d/4"}
+    for record in trained.values():
+        assert (record["times_of_fastest"] == 1) == (record["fastest"] == record["model"])
+        assert 0 < record["bleu"] <= 100
+    for name in (STOCK, *ours[:2]):
+        assert (trained[name]["same"], trained[name]["bleu"]) == (1, trained[STOCK]["bleu"]), name
+    # It ends its search otherwise, which shows where a model is hardly trained.
+    assert trained["CTranslate2 float32"]["same"] > 0.8
+    assert content["versions"]["ctranslate2"]
+    page = report.markdown("bench.md.j2", runs=[content])
+    assert "| model " in page
+    assert "| CTranslate2 int8 " in page
+    assert "how many translations are fairseq's word for word" in page
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.bench import core, fairseq_generate, generate, memory, run, train
+from fairseq_collab.bench import core, engines, fairseq_generate, generate, memory, run, train
 from fairseq_collab.bench.memory import CopyCounter
 from fairseq_collab.bench.models import (
     COLLAB,
@@ -29,6 +29,7 @@ from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.commands import bench as command
+from fairseq_collab.commands import export
 from fairseq_collab.kernels import onednn
 from fairseq_collab.metrics.cost import LENGTH
 
@@ -212,7 +213,7 @@ def test_copies_are_counted() -> None:
 
 def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ours is not torch's own; what the user's environment says is put back."""
-    monkeypatch.setenv(run.VARIABLE, "torch")
+    monkeypatch.setenv(onednn.VARIABLE, "torch")
     monkeypatch.setattr(onednn, "is_intel", lambda: False)
     default = run.DEFAULT, SETTINGS
     with run.chosen(run.DEFAULT):
@@ -222,7 +223,7 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
     assert [*run.columns("grouped", SETTINGS)] == [default]
     with run.chosen(run.SAME):
         assert run.matrix_library() == "torch"
-    assert os.environ[run.VARIABLE] == "torch"
+    assert os.environ[onednn.VARIABLE] == "torch"
     monkeypatch.setattr(onednn, "is_intel", lambda: True)
     assert [*run.columns("train", SETTINGS)] == [default]
     run.matrix_library.cache_clear()
@@ -235,6 +236,8 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
         (("--dtype", "bfloat16"), "--dtype bfloat16: fairseq trains in float32 on a CPU"),
         (("--checkpoint", "x.pt"), "--checkpoint: needs the --data"),
         (("--decoding", "x.pt"), "--decoding: needs the --data"),
+        (("--engines", __file__), "--engines: needs the --data"),
+        (("--engines", "x.pt", "--data", "."), "x.pt: there is no such checkpoint; give --engines"),
         (("--data", "nowhere"), "nowhere: there is no such data folder"),
         (("--data", ".", "--checkpoint", "x.pt"), "x.pt: there is no such checkpoint"),
         (("--out", "nowhere/bench.json"), "nowhere/bench.json: cannot be written"),
@@ -251,6 +254,40 @@ def test_refusals(
     with pytest.raises(UserError, match=message):
         command.main(options)
     assert not list(tmp_path.iterdir())
+
+
+def test_engines_are_for_cpus_and_need_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(UserError, match="--engines: compares engines on a CPU; leave --device"):
+        command.main(["--engines", "--device", "cuda"])
+    monkeypatch.setattr(export, "find_spec", lambda _: None)
+    told = "--engines: needs the package ctranslate2, which is not installed; pip install"
+    with pytest.raises(UserError, match=told):
+        command.main(["--engines"])
+
+
+def test_engines_take_turns_with_every_beam_and_batch() -> None:
+    """Those of ours in float32 that translate otherwise are not timed."""
+    whole = replace(SETTINGS, quick=False)
+    natural = [*engines.cases(whole, natural=True)]
+    assert {(c.beam, c.batch) for c in natural} == {(b, n) for b in (1, 5) for n in (1, 16, 64)}
+    assert all(case.fixed is None for case in natural)
+    assert {case.fixed for case in engines.cases(whole)} == {30}
+    task = random_task("tiny", 4, seed=1)
+    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
+    with torch.no_grad():
+        pair.ours.model.decoder.layers[0].self_attn.mixing.mul_(3)
+    case = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
+    with pytest.raises(UserError, match=r"is translated otherwise by transformer_collab K=d/4"):
+        engines.check_ours(engines.translators(pair, case, SETTINGS), pair, case, SETTINGS)
+
+
+def test_words_of_other_engines_are_joined() -> None:
+    assert engines.text(["\u2581ein", "\u2581Ha", "us"]) == "ein Haus"
+    assert engines.text(["ein", "Ha@@", "us"]) == "ein Haus"
+    symbols = random_task("tiny", 4, seed=1).target_dictionary
+    tokens = torch.tensor([symbols.pad(), 7, 8, symbols.eos()])
+    assert engines.words_of(tokens, symbols) == [symbols[7], symbols[8]]
 
 
 @pytest.mark.parametrize(

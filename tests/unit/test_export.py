@@ -462,7 +462,7 @@ def test_sentencepiece_goes_with_hugging_face(
 
 def test_missing_packages_are_named() -> None:
     with pytest.raises(UserError) as refusal:
-        export.check_packages("ct2", ("no_such_package",))
+        export.check_packages("--format ct2", ("no_such_package",))
     assert str(refusal.value) == (
         "--format ct2: needs the package no_such_package, which is not installed; pip install "
         "'fairseq-collab[export]'"
