@@ -21,10 +21,12 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
+from collab_common.errors import UserError
 from collab_common.processor import linear_maps
 
 from . import is_switched_off, registry
 from .registry import installed_version
+from .search import SEARCHES, VARIABLE, choice
 
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
@@ -154,6 +156,14 @@ def hook() -> Iterator[Problem]:
     )
 
 
+def search_variable() -> Iterator[Problem]:
+    """The variable that chooses the beam search has to have one of its values."""
+    try:
+        choice()
+    except UserError as error:
+        yield Problem(f"{VARIABLE} {error.what}", "environment", str(error.todo))
+
+
 def copies(plugin: str | None) -> Iterator[Problem]:
     """Only one copy of the user-dir package may be in reach.
 
@@ -172,7 +182,10 @@ def copies(plugin: str | None) -> Iterator[Problem]:
 
 
 #: Versions, files and environment variables.
-CHECKS = (python_version, missing_distributions, versions_out_of_range, missing_extensions, hook)
+CHECKS = (
+    *(python_version, missing_distributions, versions_out_of_range, missing_extensions),
+    *(hook, search_variable),
+)
 
 
 # What only an attempt can tell.
@@ -202,6 +215,7 @@ def print_versions() -> None:
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
     rows["devices"] = devices()
     rows["linear maps"] = linear_maps()
+    rows["search"] = of_search()
     rows["compiler"] = compiler() or "none (needed only to install fairseq)"
     for name, value in rows.items():
         print(f"{name:<14} {value}")
@@ -218,6 +232,14 @@ def devices() -> str:
     if torch.backends.mps.is_available():
         names.append("mps")
     return ", ".join(names)
+
+
+def of_search() -> str:
+    """Say whose beam search translates with models of ours."""
+    exact, fairseq = SEARCHES
+    if os.environ.get(VARIABLE) == fairseq:
+        return f"fairseq's, as {VARIABLE}={fairseq} says"
+    return f"{exact}, of models that have one ({VARIABLE}={fairseq}: fairseq's own)"
 
 
 def compiler() -> str | None:

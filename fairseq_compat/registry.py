@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import fairseq_fixes, hydra_fixes, one_line
+from . import fairseq_fixes, hydra_fixes, one_line, search
 
 
 class Fix(NamedTuple):
@@ -113,6 +113,11 @@ FIXES = (
         "batches are not loaded beyond the end",
         "a training that stops within an epoch may abort at exit, in the thread that loads batches",
         fairseq_fixes.end_loading_with_the_process,
+    ),
+    Fix(
+        "models may search themselves",
+        "SequenceGenerator has one loop for all; a plug-in's model can do the same with less work",
+        search.ask_the_model,
     ),
     Fix(
         "--user-dir takes a package's name",

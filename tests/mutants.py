@@ -53,6 +53,9 @@ SITE_OPTIONS = "fairseq_collab/models/site_options.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
 RUN, WORKER = "fairseq_collab/runs/run.py", "fairseq_collab/runs/worker.py"
 RUNS = "tests/unit/test_run.py"
+SEARCH_TESTS = "tests/parity/test_search.py"
+CANDIDATES, SEARCH = "fairseq_collab/search/candidates.py", "fairseq_collab/search/beam.py"
+SEAM, ASK = "fairseq_collab/search/seam.py", "fairseq_compat/search.py"
 GATES, GATE_TESTS = "fairseq_collab/attention/gates.py", "tests/unit/test_gates.py"
 GATED_PARITY = "tests/parity/test_gated_parity.py"
 CHOICES, CHOICE_TESTS = (
@@ -810,6 +813,131 @@ MUTANTS = [
         'matched = ("reduction", "head_ratio", "heads")',
         'matched = ("reduction", "head_ratio")',
         ("tests/unit/test_report_numbers.py", "-k", "same_ratio"),
+        "equal scores come in fairseq's order",
+        CANDIDATES,
+        "if not bool(tied.any()):",
+        "if True:",
+        (SEARCH_TESTS, "-k", "ties or candidates"),
+    ),
+    Mutant(
+        "a tie at the end of the candidates is seen",
+        CANDIDATES,
+        "_best_by_blocks(log_probs, scores, number + 1)",
+        "_best_by_blocks(log_probs, scores, number)",
+        (SEARCH_TESTS, "-k", "ties or candidates"),
+    ),
+    Mutant(
+        "bounds know their beam's score",
+        CANDIDATES,
+        "bounds = bounds + scores.unsqueeze(-1)",
+        "pass",
+        (SEARCH_TESTS, "-k", "candidates"),
+    ),
+    Mutant(
+        "what is not a number is no candidate",
+        CANDIDATES,
+        "inside = _possible(inside).masked_fill_(",
+        "inside = inside.masked_fill_(",
+        (SEARCH_TESTS, "-k", "candidates"),
+    ),
+    Mutant(
+        "the last block ends with the vocabulary",
+        CANDIDATES,
+        ".masked_fill_(beyond.flatten(1), IMPOSSIBLE)",
+        "",
+        (SEARCH_TESTS, "-k", "candidates"),
+    ),
+    Mutant(
+        "padding is never chosen",
+        SEARCH,
+        "log_probs[:, options.pad] = IMPOSSIBLE",
+        "pass",
+        (SEARCH_TESTS, "-k", "finds or ties"),
+    ),
+    Mutant(
+        "least length",
+        SEARCH,
+        "if step < options.min_len:",
+        "if False:",
+        (SEARCH_TESTS, "-k", "least"),
+    ),
+    Mutant(
+        "greatest length",
+        SEARCH,
+        "last = step == options.max_len",
+        "last = False",
+        (SEARCH_TESTS, "-k", "greatest"),
+    ),
+    Mutant(
+        "a penalty of unknown words",
+        SEARCH,
+        "if options.unk_penalty:",
+        "if False:",
+        (SEARCH_TESTS, "-k", "unknown"),
+    ),
+    Mutant(
+        "only the best beam candidates end",
+        SEARCH,
+        "ends[:, : options.beam].nonzero(as_tuple=True)",
+        "ends.nonzero(as_tuple=True)",
+        (SEARCH_TESTS, "-k", "finds"),
+    ),
+    Mutant(
+        "a sentence has beam hypotheses",
+        SEARCH,
+        "if len(hypotheses) < options.beam:",
+        "if True:",
+        (SEARCH_TESTS, "-k", "finds"),
+    ),
+    Mutant(
+        "what ends does not go on",
+        SEARCH,
+        "order = ends.byte().sort(dim=1, stable=True)",
+        "order = ends.byte().mul(0).sort(dim=1, stable=True)",
+        (SEARCH_TESTS, "-k", "finds"),
+    ),
+    Mutant(
+        "output that is no number is refused",
+        SEARCH,
+        "if not bool((found.scores[:, 0] > IMPOSSIBLE).all()):",
+        "if False:",
+        (SEARCH_TESTS, "-k", "refused"),
+    ),
+    *(
+        Mutant(
+            f"left to fairseq: {reason}",
+            SEAM,
+            f'"{reason}": ',
+            f'"{reason}": False and ',
+            (SEARCH_TESTS, "-k", "left_to"),
+        )
+        for reason in (
+            *("another generator", "several models", "another search", "prefixes or constraints"),
+            *("a language model", "n-grams that may not repeat", "words that may not occur"),
+            *("lengths as in the source", "no source words", "a vocabulary of 2 beam words"),
+            "dropout",
+        )
+    ),
+    Mutant(
+        "left to fairseq: a least length above the greatest",
+        SEAM,
+        "if not found and",
+        "if False and",
+        (SEARCH_TESTS, "-k", "left_to"),
+    ),
+    Mutant(
+        "the search can be switched off",
+        ASK,
+        'search is not None and choice() == "exact"',
+        "search is not None and choice()",
+        (SEARCH_TESTS, "-k", "of_a_task"),
+    ),
+    Mutant(
+        "a wrong name of a search is told",
+        ASK,
+        "if asked not in SEARCHES:",
+        "if False:",
+        (SEARCH_TESTS, "-k", "of_a_task"),
     ),
 ]
 

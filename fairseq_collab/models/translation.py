@@ -11,6 +11,7 @@ from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.config import PRESET_SIZES, TransformerOptions
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Encoder
+from fairseq_collab.search.seam import search
 
 
 class HeadTransformer(HeadModel, TransformerModelBase):
@@ -35,6 +36,15 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
         self.encoder.beams_share_output = beam_size > 1
+
+    def search(self, generator: Any, sample: Any, **arguments: Any) -> Any:
+        """Called by fairseq's generators (``fairseq_compat``) in place of their own search.
+
+        Returns:
+            What ``generator.generate([self], sample, **arguments)`` gives; None where that is no
+            plain beam search.
+        """
+        return search(generator, sample, **arguments)
 
 
 TRANSLATION = Family("transformer_", HeadTransformer, TransformerOptions, PRESET_SIZES)

@@ -30,7 +30,7 @@ def test_a_sound_environment(python, tmp_path):
     done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path)
     assert "No problem found." in done.stdout, done.stdout
     assert done.returncode == 0
-    for name in ("python", "torch", "fairseq", "omegaconf", "devices", "compiler"):
+    for name in ("python", "torch", "fairseq", "omegaconf", "devices", "search", "compiler"):
         assert f"\n{name} " in f"\n{done.stdout}"
     assert "active      encoder layers call their attention: in evaluation" in done.stdout
     assert "Traceback" not in done.stderr
@@ -180,6 +180,27 @@ def test_a_second_copy_of_the_plugin(monkeypatch, tmp_path):
     (problem,) = doctor.copies("fairseq_collab")
     assert problem.where == str(tmp_path / "fairseq_collab")
     assert problem.remedy.endswith(f"run `pip install -e {tmp_path}`")
+
+
+@pytest.mark.parametrize(
+    ("value", "says", "problems"),
+    [
+        ("", "exact, of models that have one (FAIRSEQ_COLLAB_SEARCH=fairseq: fairseq's own)", []),
+        ("fairseq", "fairseq's, as FAIRSEQ_COLLAB_SEARCH=fairseq says", []),
+        (
+            "quick",
+            "exact",
+            [
+                "FAIRSEQ_COLLAB_SEARCH is 'quick' (environment): set FAIRSEQ_COLLAB_SEARCH to "
+                "exact or fairseq, or unset it"
+            ],
+        ),
+    ],
+)
+def test_search(monkeypatch, value, says, problems):
+    monkeypatch.setenv("FAIRSEQ_COLLAB_SEARCH", value)
+    assert doctor.of_search().startswith(says)
+    assert lines(doctor.search_variable()) == problems
 
 
 def test_problems_take_one_line_each(capsys):

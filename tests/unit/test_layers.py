@@ -22,6 +22,7 @@ PACKAGES = ("fairseq_collab", "fairseq_compat", "collab_common", "data_prep")
 ROOMS = (
     "attention",
     "kernels",
+    "search",
     "models",
     "criterions",
     "checkpoints",

@@ -1,0 +1,204 @@
+"""Plain beam search, as fairseq's: a sentence is done when ``beam`` of its hypotheses have ended.
+
+    score(y_1 .. y_t) = sum_s log p(y_s | y_1 .. y_s-1, x),        reported: score / t^lenpen
+
+At every step the 2 beam best continuations of a sentence compete.  Of the best ``beam`` of them
+those that end (``eos``) are its hypotheses; the best ``beam`` that do not end go on.
+
+The model is called as fairseq's search calls it, with the same rows, so that both see the same
+numbers, to the last bit.  What differs is the work in between: candidates are found by blocks
+(:mod:`fairseq_collab.search.candidates`), and what would change nothing is not computed.
+
+Shapes:
+    B  sentences in the batch    beam  hypotheses a sentence    rows  B * beam, sentence by sentence
+    t  steps so far    V  vocabulary    S  source length    k  candidates = 2 beam
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from collab_common.errors import UserError
+from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candidates
+
+#: fairseq's: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
+#: ``alignment``, which only another search fills.
+Hypothesis = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of a search, by fairseq's names.
+
+    Attributes:
+        max_len: of a hypothesis, in tokens without ``eos``.
+        normalize_scores: divide a score by the length (with ``eos``) to the power ``len_penalty``.
+    """
+
+    beam: int
+    pad: int
+    eos: int
+    unk: int
+    min_len: int
+    max_len: int
+    normalize_scores: bool = True
+    len_penalty: float = 1.0
+    unk_penalty: float = 0.0
+
+
+class Decoding(Protocol):
+    """A model that decodes a batch step by step."""
+
+    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Continue ``tokens (rows, t)``.
+
+        Returns:
+            Log-probabilities ``(rows, V)`` of the next token, which the caller may change, and
+            attention weights ``(rows, S)``, if there are any.
+        """
+        ...
+
+    def follow(self, rows: Tensor) -> None:
+        """Make row ``i`` continue what is row ``rows[i]`` now."""
+        ...
+
+
+class BeamSearch:
+    """The search for one batch.
+
+    Args:
+        first: the token before each sentence's first, ``(B,)``.
+    """
+
+    def __init__(self, decoding: Decoding, first: Tensor, settings: Settings):
+        self.decoding = decoding
+        self.settings = settings
+        #: Each row's tokens, the first one included, ``(rows, t + 1)``; scores up to each, ``(rows,
+        #: t)``; attention weights ``(rows, S, t)``.
+        self.tokens = first.repeat_interleave(settings.beam).unsqueeze(1)
+        self.scores = torch.zeros(len(self.tokens), 0, device=first.device)
+        self.attention: Tensor | None = None
+        #: Which sentence is at each place of the batch.
+        self.places = list(range(len(first)))
+        self.ended: list[list[Hypothesis]] = [[] for _ in self.places]
+
+    def run(self) -> list[list[Hypothesis]]:
+        """Hypotheses of every sentence, best first.
+
+        Raises:
+            UserError: the model gives no word of a sentence a probability.
+        """
+        for step in range(self.settings.max_len + 1):
+            found = self._candidates(step)
+            ends = (found.words == self.settings.eos) & (found.scores > IMPOSSIBLE)  # (B, k)
+            some_end = bool(ends.any())
+            done = self._end(ends, found, step) if some_end else []
+            if len(done) == len(self.places):
+                break
+            self._go_on(self._continued(ends, found) if some_end else found, done)
+        return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
+
+    # ---- one step --------------------------------------------------------------------------------
+
+    def _candidates(self, step: int) -> Candidates:
+        """The best continuations of every sentence, ``(B, k)``."""
+        log_probs, attention = self.decoding.step(self.tokens)
+        self._forbid(log_probs, step)
+        beam = self.settings.beam
+        log_probs = log_probs.unflatten(0, (-1, beam))  # (B, beam, V)
+        if step == 0:  # the beams of a sentence are all alike
+            found = best_candidates(log_probs[:, :1], None, 2 * beam)
+        else:
+            found = best_candidates(
+                log_probs, self.scores[:, -1].unflatten(0, (-1, beam)), 2 * beam
+            )
+        if not bool((found.scores[:, 0] > IMPOSSIBLE).all()):
+            raise UserError(
+                "the model gives no word a probability: what it computes is not a number",
+                todo="look for NaN or infinity in its weights, or translate without --fp16",
+            )
+        if attention is not None:
+            new = attention.unsqueeze(-1).to(self.scores)
+            before = [] if self.attention is None else [self.attention]
+            self.attention = torch.cat([*before, new], dim=-1)
+        return found
+
+    def _forbid(self, log_probs: Tensor, step: int) -> None:
+        """Set to -inf what may not come next, after normalising: ``(rows, V)``, in place."""
+        options = self.settings
+        log_probs[:, options.pad] = IMPOSSIBLE
+        if options.unk_penalty:
+            log_probs[:, options.unk] -= options.unk_penalty
+        if step >= options.max_len:
+            log_probs[:, : options.eos] = IMPOSSIBLE
+            log_probs[:, options.eos + 1 :] = IMPOSSIBLE
+        if step < options.min_len:
+            log_probs[:, options.eos] = IMPOSSIBLE
+
+    def _end(self, ends: Tensor, found: Candidates, step: int) -> list[int]:
+        """Keep the hypotheses that end; returns the places of sentences that are done."""
+        options = self.settings
+        where, ranks = ends[:, : options.beam].nonzero(as_tuple=True)
+        if not len(where):
+            return []
+        rows = where * options.beam + found.beams[where, ranks]
+        places = where.tolist()
+        for place, hypothesis in zip(
+            places, self._ended(rows, found.scores[where, ranks]), strict=True
+        ):
+            hypotheses = self.ended[self.places[place]]
+            if len(hypotheses) < options.beam:
+                hypotheses.append(hypothesis)
+        last = step == options.max_len
+        return [
+            place
+            for place in sorted({*places})
+            if last or len(self.ended[self.places[place]]) == options.beam
+        ]
+
+    def _ended(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
+        """Hypotheses that end with these scores; ``rows, scores: (n,)``."""
+        options = self.settings
+        tokens = torch.nn.functional.pad(self.tokens[rows, 1:], (0, 1), value=options.eos)
+        up_to = torch.cat([self.scores[rows], scores.unsqueeze(1)], dim=1)
+        each = torch.cat([up_to[:, :1], up_to[:, 1:] - up_to[:, :-1]], dim=1)
+        if options.normalize_scores:
+            scores = scores / tokens.size(1) ** options.len_penalty
+        nothing = torch.empty(0)
+        attention = [nothing] * len(rows) if self.attention is None else self.attention[rows]
+        for one in zip(tokens, scores, each, attention, strict=True):
+            names = ("tokens", "score", "positional_scores", "attention")
+            yield {**dict(zip(names, one, strict=True)), "alignment": nothing}
+
+    # ---- to the next step ------------------------------------------------------------------------
+
+    def _continued(self, ends: Tensor, found: Candidates) -> Candidates:
+        """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
+        order = ends.byte().sort(dim=1, stable=True).indices[:, : self.settings.beam]
+        return Candidates(*(each.gather(1, order) for each in found))
+
+    def _go_on(self, found: Candidates, done: list[int]) -> None:
+        """Continue the best ``beam`` candidates of all sentences but those that are done."""
+        beam = self.settings.beam
+        scores, words, beams = (each[:, :beam] for each in found)
+        rows = torch.arange(len(self.places), device=beams.device).unsqueeze(1) * beam + beams
+        if done:
+            left = sorted({*range(len(self.places))} - {*done})
+            self.places = [self.places[place] for place in left]
+            keep = torch.tensor(left, device=rows.device)
+            rows, scores, words = rows[keep], scores[keep], words[keep]
+        rows = rows.flatten()
+        self.decoding.follow(rows)
+        self.tokens = torch.cat([self.tokens[rows], words.reshape(-1, 1)], dim=1)
+        self.scores = torch.cat([self.scores[rows], scores.reshape(-1, 1)], dim=1)
+        if self.attention is not None:
+            self.attention = self.attention[rows]
+
+
+def _score(hypothesis: Hypothesis) -> float:
+    return float(hypothesis["score"])

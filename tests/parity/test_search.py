@@ -1,0 +1,369 @@
+"""Our beam search beside fairseq's: the same hypotheses in the same order, to the last bit."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import toy
+from compare_searches import differences
+from fairseq import search as fairseq_search
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from collab_common.errors import UserError
+from fairseq_collab.search import beam as own
+from fairseq_collab.search import candidates as blocks
+from fairseq_collab.search.seam import log_softmax_, why_not
+from fairseq_compat.search import VARIABLE
+
+INFINITY = float("inf")
+
+
+def both(
+    generator: SequenceGenerator, sample: Any, monkeypatch: pytest.MonkeyPatch, **arguments: Any
+) -> list[list[list[dict[str, Tensor]]]]:
+    """Hypotheses of our search, which must be the one that is used, and of fairseq's."""
+    models = list(generator.model.models)
+    assert why_not(generator, sample, **arguments) is None
+    monkeypatch.setenv(VARIABLE, "exact")
+    ours = generator.generate(models, sample, **arguments)
+    monkeypatch.setenv(VARIABLE, "fairseq")
+    return [ours, generator.generate(models, sample, **arguments)]
+
+
+def check(ours: list[Any], theirs: list[Any]) -> None:
+    """Everything that a hypothesis has."""
+    for one, other in zip(ours, theirs, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert a.keys() == b.keys()
+            for name, tensor in b.items():
+                assert torch.equal(a[name], tensor), name
+                assert a[name].dtype == tensor.dtype
+
+
+def sample(symbols: Any) -> dict[str, Any]:
+    """Sources of several lengths, one of them empty."""
+    pad, eos = symbols.source_dictionary.pad(), symbols.source_dictionary.eos()
+    sources = [[5, 6, 7, 8, 9, 4, 5], [9, 5], [], [11, 6, 10, 4]]
+    rows = [[pad] * (7 - len(words)) + words + [eos] for words in sources]
+    lengths = torch.tensor([len(words) + 1 for words in sources])
+    return {"net_input": {"src_tokens": torch.tensor(rows), "src_lengths": lengths}}
+
+
+@pytest.fixture(scope="module")
+def symbols() -> Any:
+    return toy.task(words=150)  # three blocks, the last one not full
+
+
+@pytest.fixture(scope="module")
+def model(symbols: Any) -> nn.Module:
+    torch.manual_seed(3)
+    model = toy.model("transformer_collab", symbols, key_dim=5).eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight.mul_(3)
+        model.decoder.output_projection.weight[2].mul_(2)  # eos: some hypotheses end early
+    return model
+
+
+#: Those of every beam, and those of one.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "longer are better": {"len_penalty": 1.4},
+    "shorter are better": {"len_penalty": 0.6},
+    "least length": {"min_len": 6},
+    "greatest length": {"max_len_b": 3},
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "sums": {"normalize_scores": False},
+    "may be empty": {"min_len": 0},
+    "greatest length by the source": {"max_len_a": 0.5, "max_len_b": 2},
+    "all of one length": {"min_len": 5, "max_len_b": 5},
+    "unknown words are worse": {"unk_penalty": 2.0},
+    "unknown words are better": {"unk_penalty": -4.0},
+    "temperature": {"temperature": 1.5},
+    "another end": {"eos": 7},
+}
+
+
+CASES = [
+    *((beam, name) for beam in (1, 4, 5, 10) for name in OPTIONS),
+    *((beam, name) for beam in (1, 4) for name in OTHERS),
+]
+
+
+@pytest.mark.parametrize(("beam", "name"), CASES)
+def test_finds_what_fairseq_finds(
+    model: nn.Module, symbols: Any, beam: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"max_len_b": 9, **{**OPTIONS, **OTHERS}[name]}
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=beam, **options)
+    check(*both(generator, sample(symbols), monkeypatch))
+
+
+def test_attention_weights_and_first_words(
+    model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights where the decoder returns them (in validation), none where not; another bos."""
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
+    for wanted in (True, False):
+        monkeypatch.setattr(model.decoder, "need_attn", wanted)
+        ours, theirs = both(generator, sample(symbols), monkeypatch, bos_token=9)
+        assert bool(ours[0][0]["attention"].numel()) is wanted
+        check(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_in_other_number_formats(
+    model: nn.Module, symbols: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
+    model.to(dtype)
+    try:
+        check(*both(generator, sample(symbols), monkeypatch))
+    finally:
+        model.to(torch.float32)
+
+
+# ---- what is left to fairseq ---------------------------------------------------------------------
+
+
+@contextmanager
+def output_weights(model: nn.Module, weight: Tensor) -> Iterator[None]:
+    """Other weights of the output layer ``(V, d)`` for a while."""
+    own = model.decoder.output_projection.weight
+    before = own.detach().clone()
+    with torch.no_grad():
+        own.copy_(weight)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            own.copy_(before)
+
+
+def generator_of(model: nn.Module, symbols: Any, **options: Any) -> SequenceGenerator:
+    return SequenceGenerator([model], symbols.target_dictionary, max_len_b=5, **options)
+
+
+def dropping(model: nn.Module, symbols: Any) -> SequenceGenerator:
+    """As with --retain-dropout."""
+    generator = generator_of(model, symbols)
+    model.encoder.dropout_module.apply_during_inference = True
+    return generator
+
+
+def in_training(model: nn.Module, symbols: Any) -> SequenceGenerator:
+    generator = generator_of(model, symbols)
+    model.train()
+    return generator
+
+
+def with_alignments(model: nn.Module, symbols: Any) -> SequenceGenerator:
+    return SequenceGeneratorWithAlignment([model], symbols.target_dictionary)
+
+
+def searching(search: Callable[[Any], Any]) -> Callable[[nn.Module, Any], SequenceGenerator]:
+    def make(model: nn.Module, symbols: Any) -> SequenceGenerator:
+        return generator_of(model, symbols, search_strategy=search(symbols.target_dictionary))
+
+    return make
+
+
+def having(**options: Any) -> Callable[[nn.Module, Any], SequenceGenerator]:
+    return lambda model, symbols: generator_of(model, symbols, **options)
+
+
+LEFT: dict[str, tuple[Callable[[nn.Module, Any], SequenceGenerator], str, dict[str, Any]]] = {
+    "--print-alignment": (with_alignments, "another generator", {}),
+    "ensemble": (
+        lambda model, symbols: SequenceGenerator([model, model], symbols.target_dictionary),
+        "several models",
+        {},
+    ),
+    "--sampling": (
+        searching(lambda words: fairseq_search.Sampling(words)),
+        "another search",
+        {},
+    ),
+    "--diverse-beam-groups": (
+        searching(lambda words: fairseq_search.DiverseBeamSearch(words, 5, 0.5)),
+        "another search",
+        {},
+    ),
+    "--constraints": (
+        searching(lambda words: fairseq_search.LexicallyConstrainedBeamSearch(words, "ordered")),
+        "another search",
+        {},
+    ),
+    "--diversity-rate": (
+        searching(lambda words: fairseq_search.DiverseSiblingsSearch(words, 0.5)),
+        "another search",
+        {},
+    ),
+    "--match-source-len": (
+        having(match_source_len=True),
+        "lengths as in the source",
+        {},
+    ),
+    "--no-repeat-ngram-size": (
+        having(no_repeat_ngram_size=2),
+        "n-grams that may not repeat",
+        {},
+    ),
+    "tokens_to_suppress": (having(tokens_to_suppress=("w3",)), "words that may not occur", {}),
+    "--lm-path": (having(lm_model=nn.Identity()), "a language model", {}),
+    "--prefix-size": (
+        having(),
+        "prefixes or constraints",
+        {"prefix_tokens": torch.full((4, 1), 8)},
+    ),
+    "constraints": (having(), "prefixes or constraints", {"constraints": torch.ones(4, 1)}),
+    "--retain-dropout": (dropping, "dropout", {}),
+    "training": (in_training, "dropout", {}),
+    "beam of half the vocabulary": (
+        having(beam_size=77),
+        "a vocabulary of 2 beam words",
+        {},
+    ),
+    "impossible lengths": (
+        having(min_len=9),
+        "a least length above the greatest",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "reason", "arguments"), LEFT.values(), ids=LEFT)
+def test_left_to_fairseq(
+    model: nn.Module, symbols: Any, make: Any, reason: str, arguments: dict[str, Any]
+) -> None:
+    generator = make(model, symbols)
+    try:
+        assert why_not(generator, sample(symbols), **arguments) == reason
+        assert model.search(generator, sample(symbols), **arguments) is None
+    finally:
+        model.eval()
+        model.encoder.dropout_module.apply_during_inference = False
+
+
+def test_speech_is_left_to_fairseq(model: nn.Module, symbols: Any) -> None:
+    generator = generator_of(model, symbols)
+    assert why_not(generator, {"net_input": {"source": torch.zeros(1, 9)}}) == "no source words"
+
+
+def test_plain_search_of_a_task_is_ours(
+    model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As fairseq-generate calls it; the environment switches it off, and a wrong value is told."""
+    from fairseq.tasks.fairseq_task import FairseqTask
+
+    calls: list[int] = []
+    monkeypatch.setattr(own.BeamSearch, "run", lambda self: calls.append(1) or [])
+    task = Namespace(target_dictionary=symbols.target_dictionary)
+    generator = FairseqTask.build_generator(task, [model], Namespace(beam=3, nbest=2, max_len_b=4))
+    for value, expected in (("exact", 1), ("fairseq", 1), ("", 2)):
+        monkeypatch.setenv(VARIABLE, value)
+        FairseqTask.inference_step(task, generator, [model], sample(symbols))
+        assert len(calls) == expected, value
+    monkeypatch.setenv(VARIABLE, "quick")
+    with pytest.raises(UserError, match=r"FAIRSEQ_COLLAB_SEARCH: is 'quick'; set .* exact or fair"):
+        FairseqTask.inference_step(task, generator, [model], sample(symbols))
+
+
+def test_other_models_are_left_alone(symbols: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.BeamSearch, "run", None)
+    stock = toy.model("transformer", symbols).eval()
+    assert generator_of(stock, symbols, beam_size=2).generate([stock], sample(symbols))
+
+
+@pytest.mark.parametrize("value", [float("nan"), INFINITY])
+def test_output_that_is_no_number_is_refused(
+    model: nn.Module, symbols: Any, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq goes on to the greatest length and fails there."""
+    generator = generator_of(model, symbols, beam_size=2)
+    broken = torch.full_like(model.decoder.output_projection.weight, value)
+    with output_weights(model, broken):
+        monkeypatch.setenv(VARIABLE, "fairseq")
+        with pytest.raises(AssertionError, match="5 < 5"):
+            generator.generate([model], sample(symbols))
+        monkeypatch.setenv(VARIABLE, "exact")
+        with pytest.raises(UserError, match=r"no word a probability: .* not a number; look"):
+            generator.generate([model], sample(symbols))
+
+
+# ---- candidates ----------------------------------------------------------------------------------
+
+
+@st.composite
+def tables(draw: Any) -> tuple[Tensor, Tensor | None, int]:
+    """Log-probabilities of few values, so that many are equal, with NaN and -inf among them."""
+    beam, words = draw(st.integers(1, 3)), draw(st.integers(7, 30))
+    values = st.sampled_from([-0.5, -1.0, -1.5, -2.0, -INFINITY])
+    row = st.lists(values, min_size=words, max_size=words) | st.just([float("nan")] * words)
+    sentences = draw(st.integers(1, 3))
+    flat = [draw(row) for _ in range(sentences * beam)]
+    log_probs = torch.tensor(flat).view(sentences, beam, words)
+    if not draw(st.booleans()):
+        return log_probs[:, :1], None, 2 * beam
+    score = st.sampled_from([-1.0, -0.5, -INFINITY])
+    scores = draw(st.lists(score, min_size=sentences * beam, max_size=sentences * beam))
+    return log_probs, torch.tensor(scores).view(sentences, beam), 2 * beam
+
+
+@settings(deadline=None, max_examples=80, derandomize=True)
+@given(tables(), st.sampled_from([3, 8, 64]))
+def test_candidates_are_those_of_topk(table: tuple[Tensor, Tensor | None, int], block: int) -> None:
+    """Bit for bit what fairseq's lines find: equal scores in the same order, whatever it is."""
+    log_probs, scores, number = table
+    theirs = log_probs.masked_fill(log_probs.isnan(), -INFINITY)
+    if scores is not None:
+        theirs = theirs + scores.unsqueeze(-1)
+    best, where = theirs.flatten(1).topk(number)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(blocks, "BLOCK", block)
+        found = blocks.best_candidates(log_probs, scores, number)
+    assert torch.equal(found.scores, best)
+    possible = best > -INFINITY  # which of the impossible comes first matters to nobody
+    words = log_probs.size(2)
+    assert torch.equal((found.beams * words + found.words)[possible], where[possible])
+    assert int(found.words.max()) < words
+
+
+def test_ties_are_searched_as_fairseq_does(
+    model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second word is the twin of the one before it: all scores occur twice or more."""
+    weight = model.decoder.output_projection.weight.detach().clone()
+    weight[5::2] = weight[4:-1:2]
+    with output_weights(model, weight):
+        for beam in (1, 4, 5):
+            generator = generator_of(model, symbols, beam_size=beam)
+            check(*both(generator, sample(symbols), monkeypatch))
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (64, 150), (5, 4001), (320, 6000)])
+def test_softmax_in_place(shape: tuple[int, int]) -> None:
+    """torch does not promise that the result may lie over the input."""
+    logits = torch.randn(shape) * 5
+    logits[0, 3], logits[-1, 5] = INFINITY, -INFINITY
+    expected = logits.log_softmax(-1)
+    torch.testing.assert_close(log_softmax_(logits), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_differences_are_counted(model: nn.Module, symbols: Any) -> None:
+    """The comparison on real sentences sees what is wrong."""
+    generator = generator_of(model, symbols, beam_size=2)
+    found = generator.generate([model], sample(symbols))
+    assert differences(found, found)[1:] == (0, 0, 0.0, 0.0)
+    other = [[{**h} for h in hypotheses] for hypotheses in found]
+    other[1][0]["tokens"] = other[1][0]["tokens"] + 1
+    other[2][1]["score"] = other[2][1]["score"] + 0.5
+    assert differences(found, other)[1:4] == (1, 1, pytest.approx(0.5))
