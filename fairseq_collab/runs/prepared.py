@@ -43,7 +43,7 @@ def check(data: Path, source: str, target: str) -> None:
     if not data.is_dir():
         raise UserError("there is no such folder", data, TODO)
     sides = (source, target)
-    needed = [(f"dict.{side}.txt",) for side in sides]
+    needed: list[tuple[str, ...]] = [(f"dict.{side}.txt",) for side in sides]
     pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
     needed += [
         tuple(f"{split}.{pair}.{side}.idx" for pair in pairs) for split in SPLITS for side in sides

@@ -163,7 +163,8 @@ def layer_figure(models: Sequence[Kept]) -> Figure:
     page = Figure(figsize=(14, 3.6), layout="constrained")
     panels = page.subplots(1, 1 + len(SITES), sharex=True)
     totals = [model.total for model in models]
-    parts = {"heads by site": {site: [sum(m.heads[site]) for m in models] for site in SITES}}
+    sums = {str(site): [sum(m.heads[site]) for m in models] for site in SITES}
+    parts = {"heads by site": sums}
     parts |= {SITE_NAMES[site]: by_layer([m.heads[site] for m in models]) for site in SITES}
     for panel, (title, lines) in zip(panels, parts.items(), strict=True):
         for (name, counts), colour, shape in zip(lines.items(), COLOURS, SHAPES, strict=False):
