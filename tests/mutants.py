@@ -316,6 +316,20 @@ MUTANTS = [
         (INT8_TESTS, "-k", "it_is_told"),
     ),
     Mutant(
+        "engines: ours must translate as fairseq does",
+        "fairseq_collab/bench/engines.py",
+        "if name != STOCK and not name.endswith(INT8):",
+        "if False:",
+        ("tests/unit/test_bench.py", "-k", "engines"),
+    ),
+    Mutant(
+        "engines: without CTranslate2 a line",
+        "fairseq_collab/commands/bench.py",
+        'check_packages("--engines", ("ctranslate2",))',
+        "pass",
+        ("tests/unit/test_bench.py", "-k", "engines"),
+    ),
+    Mutant(
         "attention weights on request only",
         DECODER,
         "wanted = self.need_attn and not self.training",
