@@ -123,12 +123,8 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
     """
     for field in fields:
         values = [(getattr(run.record, field), run.folder) for run in runs]
-        (one, first), *others = [
-            (value, folder)
-            for value, folder in values
-            if value is not None or field not in MAY_LACK
-        ] or values
-        for another, other in others:
+        known = [pair for pair in values if pair[0] is not None or field not in MAY_LACK]
+        for (one, first), (another, other) in pairwise(known):
             if one != another:
                 raise UserError(
                     f"{first} and {other} differ in {field}: {one} and {another}", todo=todo
