@@ -1,1 +1,1 @@
-"""Trained heads become collaborative heads; ``factorise.py``, ``levenberg.py``: torch only."""
+"""Trained heads become heads that share; ``factorise.py``, ``levenberg.py``, ``low_rank.py``: torch only."""
