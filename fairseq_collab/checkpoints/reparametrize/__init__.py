@@ -1,1 +1,1 @@
-"""Trained heads become heads that share; ``factorise.py``, ``levenberg.py``, ``low_rank.py``: torch only."""
+"""Trained heads become heads that share: collaborative, grouped-query, latent."""
