@@ -48,6 +48,8 @@ BEAMS = "fairseq_collab/attention/beams.py"
 CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/init.py"
 LINEAR = "fairseq_collab/kernels/onednn.py"
 INT8, INT8_TESTS = "fairseq_collab/kernels/int8.py", "tests/parity/test_int8.py"
+REPARAMETRIZE = "fairseq_collab/checkpoints/reparametrize"
+SHARED_VALUES = "tests/parity/test_reparametrize_shared_values.py"
 HEADSIZE = "fairseq_collab/models/concatenated.py"
 SITE_OPTIONS = "fairseq_collab/models/site_options.py"
 MODEL_OPTIONS = "tests/unit/test_model_options.py"
@@ -637,6 +639,55 @@ MUTANTS = [
         "!= len(lines):",
         "< 0:",
         ("tests/data/test_wikitext2.py", "-k", "otherwise"),
+    ),
+    Mutant(
+        "what value biases lose goes into the output's",
+        f"{REPARAMETRIZE}/grouped.py",
+        "bo = heads.bo + heads.outputs(heads.bv) -",
+        "bo = heads.bo + heads.outputs(heads.bv) * 0 -",
+        (SHARED_VALUES, "-k", "equal_keys_and_values"),
+    ),
+    Mutant(
+        "what latents lose of the mean input goes into the bias",
+        f"{REPARAMETRIZE}/latent.py",
+        "if part.input_mean is not None:",
+        "if False:",
+        (SHARED_VALUES, "-k", "mean_input"),
+    ),
+    Mutant(
+        "keys and values weigh alike in a latent",
+        f"{REPARAMETRIZE}/latent.py",
+        "part.rows() / _length(part.rows())",
+        "part.rows()",
+        (SHARED_VALUES, "-k", "no_other_latent"),
+    ),
+    Mutant(
+        "queries weigh keys by their second moment",
+        f"{REPARAMETRIZE}/calibrate.py",
+        "Metrics(query + torch.outer(x, x),",
+        "Metrics(query,",
+        (SHARED_VALUES, "-k", "errors_are"),
+    ),
+    Mutant(
+        "key/value heads divide the heads",
+        f"{REPARAMETRIZE}/grouped.py",
+        "if groups in even:",
+        "if groups <= heads:",
+        ("tests/unit/test_reparametrize_source.py", "-k", "refused"),
+    ),
+    Mutant(
+        "attentions that were left alone are not distilled",
+        f"{REPARAMETRIZE}/distil.py",
+        "return module.latent_dim < module.kdim",
+        "return True",
+        ("tests/unit/test_reparametrize_calibrate.py", "-k", "no_others"),
+    ),
+    Mutant(
+        "tied values are not shared",
+        f"{REPARAMETRIZE}/target.py",
+        'for name in ("q", "k", "v", "out")',
+        'for name in ("q", "k")',
+        ("tests/unit/test_reparametrize_source.py", "-k", "tied"),
     ),
     Mutant(
         "latent attention scales its scores",

@@ -11,17 +11,23 @@ import toy
 import toy_language_models
 from fairseq.models import build_model
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import convert, source
+from fairseq_collab.checkpoints.reparametrize import calibrate, convert, source
+from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
 from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer
+from fairseq_collab.commands.reparametrize import build_parser
 
 HERE = Path("model.pt")
+#: Collaborative heads, as the command makes them without further options.
+TARGET = Collaborative(build_parser().parse_args(["x", "--out=y"]))
 
 
-def trained(arch: str, **options: Any) -> Trained:
+def trained(arch: str, target: type[Target] = Collaborative, **options: Any) -> Trained:
     """A model of ``arch`` in double precision, all of whose weights are random."""
     symbols = toy_language_models.task()
     if "roberta" in arch:
@@ -37,7 +43,7 @@ def trained(arch: str, **options: Any) -> Trained:
     cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     found = Trained(HERE, state, model, symbols)
-    source.check(found)
+    source.check(found, target(build_parser().parse_args(["x", "--out=y"])))
     return found
 
 
@@ -58,7 +64,7 @@ def converted(
         problem = Problem(wq, wk)
         factors[place] = factorise(problem, key_dim, max_steps=3)
         weights[place] = convert.collaborative_weights(place.module, problem, factors[place], mean)
-    return convert.with_collaborative(found, weights).model, factors
+    return convert.with_heads(found, TARGET, weights, key_dims).model, factors
 
 
 def full(found: Trained) -> dict[Attention, int]:
@@ -74,3 +80,33 @@ def inputs(found: Trained) -> dict[str, torch.Tensor]:
     if found.attentions["encoder"]:
         return {"src_tokens": batch["src_tokens"]}
     return {"src_tokens": batch["prev_output_tokens"]}
+
+
+def shared(
+    found: Trained,
+    sizes: dict[Attention, int],
+    *options: str,
+    seen: bool = False,
+    read: Tensor | None = None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The model that the command's ``options`` (``--to ...``) make, and how well it fits.
+
+    Args:
+        seen: errors are weighted by what the attentions read of :func:`inputs`.
+        read: ``(N, d)``; by these inputs of queries, keys and values.
+    """
+    args = build_parser().parse_args(["x", "--out=y", "--calibration=0", *options])
+    work = Reparametrizer(found, args, list(sizes))
+    moments: dict[Attention, calibrate.Moments] = {}
+    if seen:
+        moments = calibrate.moments(found, [inputs(found)], list(sizes))
+    if read is not None:
+        sums = calibrate.Sums()
+        sums.add(read)
+        mean, covariance = sums.mean(), sums.covariance()
+        all_of_it = calibrate.Moments(mean, covariance, covariance, mean, covariance)
+        moments = dict.fromkeys(sizes, all_of_it)
+    for place, one in moments.items():
+        work.parts[place] = work.target.part(place.module, one)
+    result, fits = work.model(sizes)
+    return result.model, fits

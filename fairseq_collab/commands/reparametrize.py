@@ -1,7 +1,8 @@
-"""``fairseq-collab reparametrize``: a trained model becomes one with collaborative heads.
+"""``fairseq-collab reparametrize``: a trained model becomes one whose heads share.
 
-Every attention's score maps are factorised (:mod:`.factorise`), with the inputs that it has on
-calibration sentences (:mod:`.calibrate`); everything else is copied (:mod:`.convert`).
+Every attention's keys, or keys and values, are approximated (:mod:`.factorise`, :mod:`.low_rank`),
+with the inputs that it has on calibration sentences (:mod:`.calibrate`); everything else is copied
+(:mod:`.convert`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ from fairseq_collab.checkpoints.reparametrize import source
 from fairseq_collab.checkpoints.reparametrize.calibrate import WEIGHTINGS
 from fairseq_collab.checkpoints.reparametrize.distil import distil
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
-from fairseq_collab.checkpoints.reparametrize.work import (
-    Reparametrizer,
-    chosen_dims,
-    chosen_places,
-)
+from fairseq_collab.checkpoints.reparametrize.grouped import POOLINGS
+from fairseq_collab.checkpoints.reparametrize.sizes import chosen_places, chosen_sizes
+from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.work import TARGETS, Reparametrizer
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
@@ -40,8 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
         "Turns a trained transformer (encoder-decoder, language model, or RoBERTa; fairseq's own "
-        "or with --arch transformer_headsize_n) into one with collaborative heads. The result "
-        "translates and trains on like any checkpoint.",
+        "or with --arch transformer_headsize_n) into one whose heads share: keys (collaborative "
+        "heads), or keys and values. The result translates and trains on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --key-dim 128 --out collab.pt",
     )
     options.add_checkpoint(parser, None)
@@ -55,16 +55,33 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    sizes = parser.add_argument_group("key dimensions (one of these is needed)")
-    sizes.add_argument(
-        "--key-dim", type=int, metavar="K",
-        help="shared key dimension of all attentions; heads times head size is exact",
+    parser.add_argument(
+        "--to", choices=[*TARGETS], default="collab",
+        help="what heads become: collaborative (default), grouped-query, or latent",
     )  # fmt: skip
-    for site in SITES:
-        sizes.add_argument(
-            f"--key-dim-in-{site}", metavar="K,...",
-            help="a number, or one a layer; 0 leaves a layer's heads as they are",
-        )  # fmt: skip
+    sizes = parser.add_argument_group("sizes (some of one kind are needed)")
+    _add_size(
+        sizes, "--key-dim", "K",
+        "shared key dimension of all attentions; heads times head size is exact",
+        "0 leaves a layer's heads as they are",
+    )  # fmt: skip
+    _add_size(
+        sizes, "--key-value-heads", "G",
+        "with --to grouped-query: heads of keys and values of all attentions; one divides the "
+        "heads, and as many as heads is exact",
+        "0 leaves a layer's as they are",
+    )  # fmt: skip
+    _add_size(
+        sizes, "--latent-dim", "R",
+        "with --to latent: numbers of a token from which all keys and values of an attention come; "
+        "as many as the input has is exact",
+        "0 leaves a layer as it is, with its input for a latent",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--value-heads", type=int, metavar="G",
+        help="with --to collab: groups of heads share their values, too, so many in every "
+        "attention; one divides the heads (default: values stay as they are)",
+    )  # fmt: skip
     sizes.add_argument(
         "--max-logit-error", type=options.proper_share, metavar="E",
         help="the smallest key dimension of each attention whose logits, less each row's mean, "
@@ -83,6 +100,16 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         "--sites", default=",".join(SITES),
         help="which attentions: some of encoder, decoder, cross (default: all)",
     )  # fmt: skip
+
+
+def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> None:
+    """The option of a size, and those of the sites."""
+    group.add_argument(option, type=int, metavar=metavar, help=whole)
+    for site in SITES:
+        group.add_argument(
+            f"{option}-in-{site}", metavar=f"{metavar},...",
+            help=f"a number, or one a layer; {none}",
+        )  # fmt: skip
 
 
 def _add_calibration(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +132,7 @@ def _add_calibration(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--distil", type=options.count, default=0, metavar="N",
-        help="then train what scores for so many updates on what the given model predicts for "
+        help="then train what has changed for so many updates on what the given model predicts for "
         "the calibration sentences (default: 0)",
     )  # fmt: skip
 
@@ -125,6 +152,16 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--restarts", type=options.count, default=0, metavar="N",
         help="further searches from disturbed starts; the best is kept (default: 0)",
     )  # fmt: skip
+    group.add_argument(
+        "--pooling", choices=POOLINGS, default=POOLINGS[0],
+        help="shared keys and values of a group's heads: their mean (default), those of the first, "
+        "fresh ones, or the least-squares fit on the sentences, queries and outputs fitted along",
+    )  # fmt: skip
+    group.add_argument(
+        "--match-heads",
+        action="store_true",
+        help="put heads into groups that lose little by sharing; otherwise neighbours share",
+    )
     group.add_argument("--seed", type=options.count, default=1, help="of restarts (default: 1)")
     group.add_argument(
         "--device", default="cuda" if torch.cuda.is_available() else "cpu",
@@ -134,15 +171,33 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
-    sizes = [args.key_dim, *(getattr(args, f"key_dim_in_{site}") for site in SITES)]
-    given = any(size is not None for size in sizes)
-    if given + (args.max_logit_error is not None) + (args.max_bleu_drop is not None) != 1:
-        parser.error(
-            "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or "
-            "--max-bleu-drop"
-        )
+    asked = TARGETS[args.to]
+    given = {name for name, target in TARGETS.items() if _sizes(args, target)}
+    if other := given - {args.to}:
+        option = f"--{TARGETS[min(other)].size.replace('_', '-')}"
+        parser.error(f"{option} needs --to {min(other)}")
+    option = f"--{asked.size.replace('_', '-')}"
+    budgets = (args.max_logit_error is not None) + (args.max_bleu_drop is not None)
+    if args.to != "collab" and budgets:
+        parser.error(f"--max-logit-error and --max-bleu-drop are for --to collab: give {option}")
+    if bool(given) + budgets != 1:
+        budget = ", or --max-logit-error, or --max-bleu-drop" if args.to == "collab" else ""
+        kind = "key dimensions" if args.to == "collab" else "sizes"
+        parser.error(f"give {kind} ({option}, {option}-in-SITE){budget}")
+    if args.value_heads is not None and args.to != "collab":
+        parser.error("--value-heads needs --to collab")
+    if args.match_heads and args.to != "grouped-query":
+        parser.error("--match-heads needs --to grouped-query")
+    if args.match_heads and args.pooling not in ("mean", "fit"):
+        parser.error("--match-heads compares what means or fits lose: give --pooling mean or fit")
     if not args.calibration and (args.max_logit_error is not None or args.distil):
         parser.error("--max-logit-error and --distil need sentences: --calibration above 0")
+
+
+def _sizes(args: Namespace, target: type[Target]) -> bool:
+    """Whether a size of this target is given."""
+    names = (target.size, *(f"{target.size}_in_{site}" for site in SITES))
+    return any(getattr(args, name) is not None for name in names)
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
@@ -152,11 +207,12 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         UserError: bad input; nothing is written then.
     """
     check_folder_of(args.out, "--out")
-    trained = source.load(args.checkpoint, args.data)
+    target = TARGETS[args.to](args)
+    trained = source.load(args.checkpoint, target, args.data)
     trained.model.to(args.device)
     if args.max_bleu_drop is not None:
         check_translation(trained.task, "--max-bleu-drop", "give --max-logit-error")
-    given = chosen_dims(args, trained)
+    given = chosen_sizes(args, trained, target)
     work = Reparametrizer(trained, args, list(given or chosen_places(args, trained)))
     if args.max_bleu_drop is not None:
         given = work.within_bleu(args.max_bleu_drop)
@@ -174,7 +230,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.arch,
-        "method": args.method,
+        "method": args.method if args.to == "collab" else args.pooling,
         "weighting": args.weighting if args.calibration else "weights",
         "calibration_sentences": args.calibration,
         "seed": args.seed,
@@ -183,14 +239,27 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     }
 
 
+#: What is shown of a fit, and under which title.
+_COLUMNS = {
+    "key_dim": "K",
+    "key_value_heads": "G",
+    "latent_dim": "r",
+    "start_error": "start",
+    "error": "error",
+    "value_error": "values",
+    "logit_error": "logits",
+    "steps": "steps",
+}
+
+
 def report(result: dict[str, Any]) -> str:
     """A line for each attention, and one for the whole."""
-    columns = ("key_dim", "start_error", "error", "logit_error", "steps")
+    fits = result["attentions"]
     rows = [
-        (f"{fit['site']} {fit['layer']}", *(fit[column] for column in columns))
-        for fit in result["attentions"]
+        (f"{fit['site']} {fit['layer']}", *(fit[name] for name in _COLUMNS if name in fit))
+        for fit in fits
     ]
-    titles = ["attention", "K", "start", "error", "logits", "steps"]
+    titles = ["attention", *(title for name, title in _COLUMNS.items() if name in fits[0])]
     lines = [tabulate(rows, titles, "plain", floatfmt=".4f")]
     if result["distillation_loss"]:
         first, last = result["distillation_loss"]

@@ -29,6 +29,14 @@ MAY_LACK = ("multiply_adds",)
 #: How far the numbers of training updates may be apart without a warning.
 BUDGET_TOLERANCE = 0.01
 
+#: Sums of fields, by which tables know them: what decoding keeps of a token.
+SUMS = {
+    f"cache_bytes_per_{side}_token": tuple(
+        f"{kind}_bytes_per_{side}_token" for kind in ("key", "value")
+    )
+    for side in ("target", "source")
+}
+
 X = int | float | str
 #: For ``--x``: nothing varies but the methods and their choices; every row's ``x`` is then empty.
 NO_X = "none"
@@ -132,7 +140,11 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
 
 
 def value_of(run: Finished, name: str) -> Any:
-    """A field of a run's record, ``perplexity.test`` inside one; else a choice of the sweep."""
+    """A field of a run's record, ``perplexity.test`` inside one, or one of :data:`SUMS`; else a
+    choice of the sweep."""
+    if name in SUMS:
+        parts = [getattr(run.record, part) for part in SUMS[name]]
+        return None if None in parts else sum(parts)
     value: Any = run.record
     for part in name.split("."):
         inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})

@@ -35,6 +35,8 @@ HEADINGS = {
     "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
     "tokenised_bleu": "BLEU of tokens (not comparable with BLEU)",
     "key_bytes_per_target_token": "key-cache bytes a target token (all decoder layers)",
+    "cache_bytes_per_target_token": "self-attention's cache, bytes a target token",
+    "cache_bytes_per_source_token": "cross-attention's cache, bytes a source token",
     "train_tokens_per_second": "training tokens/s",
     "valid_loss": "valid. loss",
     "valid_nats": "valid. nats/token",

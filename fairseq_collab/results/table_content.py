@@ -21,7 +21,12 @@ from fairseq_collab.results.tables import deviation, mean
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, find_runs
 
-NOUNS = {"key_dim": "key dimension", "head_size": "head size", "heads": "heads"}
+NOUNS = {
+    "key_dim": "key dimension",
+    "head_size": "head size",
+    "heads": "heads",
+    "cache_bytes_per_target_token": "bytes of cache a target token",
+}
 #: What each task is measured by: a field of the record, and its name.
 MEASURED = {
     "translation": ("bleu", "BLEU"),

@@ -79,6 +79,28 @@ def test_full_dimension_translates_alike_and_trains_on(
     )  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("to", "size", "title"),
+    [("grouped-query", "key-value-heads=2", "G"), ("latent", "latent-dim=24", "r")],
+)
+def test_shared_keys_and_values_translate_and_train_on(
+    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
+) -> None:
+    out, arch = tmp_path / "shared.pt", f"transformer_{to.replace('-', '_')}"
+    options = [f"--to={to}", f"--{size}", "--calibration=50", "--pooling=fit", "--distil=2"]
+    report = run(stock, *options, "--out", out)
+    assert report["arch"] == arch
+    errors = ("error", "value_error", "logit_error")
+    assert all(0 < fit[name] < 1 for fit in report["attentions"] for name in errors)
+    assert command.report(report).split()[:5] == ["attention", title, "error", "values", "logits"]
+    assert len(translations(out, data)) > 10
+    succeed(
+        "fairseq-train", data, *USER_DIR, f"--arch={arch}", *STOCK, *SHORT, f"--{size}",
+        "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
+
+
 def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
     report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--sites=encoder,cross",
                  "--out", tmp_path / "out.pt")  # fmt: skip
@@ -244,6 +266,16 @@ def test_options_that_are_refused(
         (["--max-bleu-drop=-1"], "must be a number from 0 up, not '-1'"),
         (["--key-dim=4", "--steps=few"], "must be a whole number from 0 up, not 'few'"),
         (["--key-dim=4", "--method=als"], "invalid choice: 'als'"),
+        (["--to=latent"], "give sizes (--latent-dim, --latent-dim-in-SITE)"),
+        (["--to=latent", "--key-value-heads-in-cross=2"], "--key-value-heads needs --to grouped-q"),
+        (["--latent-dim=4"], "--latent-dim needs --to latent"),
+        (["--to=latent", "--latent-dim=4", "--value-heads=2"], "--value-heads needs --to collab"),
+        (["--to=latent", "--max-bleu-drop=1"], "are for --to collab: give --latent-dim"),
+        (["--key-dim=4", "--match-heads"], "--match-heads needs --to grouped-query"),
+        (
+            ["--to=grouped-query", "--key-value-heads=2", "--match-heads", "--pooling=first"],
+            "--match-heads compares what means or fits lose",
+        ),
     ],
 )
 def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

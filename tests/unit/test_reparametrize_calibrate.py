@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 import toy
-from toy_reparametrize import converted, trained
+from toy_reparametrize import converted, shared, trained
 
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
-from fairseq_collab.checkpoints.reparametrize.distil import distil, divergence, scoring_parameters
+from fairseq_collab.checkpoints.reparametrize.distil import changed_parameters, distil, divergence
+from fairseq_collab.checkpoints.reparametrize.grouped_query import GroupedQuery
 
 
 def test_sums_give_the_covariance() -> None:
@@ -70,7 +71,7 @@ def test_keys_are_centred_in_their_sentence() -> None:
 
 def test_weightings() -> None:
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double()
-    seen = Moments(torch.zeros(4), root @ root.T, root.T @ root)
+    seen = Moments(torch.zeros(4), root @ root.T, root.T @ root, torch.zeros(4), root.T @ root)
     assert seen.metrics("weights") == (None, None)
     assert seen.metrics("scores")[0] is seen.query_covariance
     query, _ = seen.metrics("root")
@@ -95,5 +96,15 @@ def test_distillation_brings_the_result_closer_and_leaves_the_rest_alone() -> No
     endings = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")
     assert changed
     assert all(name.endswith(endings) for name in changed)
-    assert len(scoring_parameters(model)) == 4 * len(attentions(found.model))
+    assert len(changed_parameters(model)) == 4 * len(attentions(found.model))
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("to", ["grouped-query", "latent"])
+def test_distillation_trains_attentions_that_share_and_no_others(to: str) -> None:
+    found = trained("transformer", GroupedQuery)
+    cross = found.attentions["cross"]
+    model, _ = shared(found, dict.fromkeys(cross, 2), f"--to={to}")
+    expected = {id(one) for place in cross for one in model.get_submodule(place.name).parameters()}
+    assert {id(one) for one in changed_parameters(model)} == expected
+    assert len(changed_parameters(model)) == len(expected)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 import toy
-from toy_reparametrize import HERE, converted, trained
+from toy_reparametrize import HERE, TARGET, converted, shared, trained
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import source, work
+from fairseq_collab.checkpoints.reparametrize import sizes, source
+from fairseq_collab.checkpoints.reparametrize.grouped_query import GroupedQuery
+from fairseq_collab.checkpoints.reparametrize.latent import Latent
+from fairseq_collab.checkpoints.reparametrize.work import TARGETS
 from fairseq_collab.commands.reparametrize import build_parser
 
 
@@ -30,12 +34,73 @@ def test_heads_of_other_sizes_or_numbers(options: dict[str, Any], message: str) 
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"qk_head_size": 3}, "encoder 0: 4 heads have keys of size 3; grouped-query heads have"),
+        ({"v_head_size": 3}, "encoder 0: 4 heads have values of size 3; grouped-query heads have"),
+    ],
+)
+def test_heads_that_cannot_share_keys_and_values(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
+        trained("transformer_headsize_n", GroupedQuery, **options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_tied_values_are_refused_where_values_change() -> None:
+    names = [f"decoder.layers.{layer}.self_attn.v_proj.weight" for layer in range(2)]
+    weights = dict.fromkeys(names, torch.ones(2, 2))
+    source.check_weights(weights, HERE, TARGET)
+    for options in (["--to=latent"], ["--to=grouped-query"], ["--value-heads=2"]):
+        args = build_parser().parse_args(["x", "--out=y", *options])
+        with pytest.raises(UserError, match=r"v_proj\.weight is tied to decoder"):
+            source.check_weights(weights, HERE, TARGETS[args.to](args))
+
+
+@pytest.mark.parametrize("to", ["grouped-query", "latent"])
+def test_models_whose_heads_share_already_are_refused(to: str) -> None:
+    with pytest.raises(UserError, match="is none of the models that can be re-parametrised"):
+        trained(f"transformer_{to.replace('-', '_')}", Latent)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--to=grouped-query", "--key-value-heads=3"],
+         "encoder 0: number of key/value heads 3 is out of range; give one of 1, 2, 4; 4 is exact"),
+        (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--sites=cross"],
+         "cross 1: number of key/value heads 3 is out of range"),
+        (["--to=grouped-query", "--key-value-heads-in-cross=2,2,2"],
+         "--key-value-heads-in-cross is '2,2,2'; it must be a number from 0 up, or 2 of them"),
+        (["--to=latent", "--latent-dim=17"],
+         "encoder 0: latent dimension 17 is out of range; give one from 1 to 16, which is exact"),
+        (["--to=latent", "--latent-dim-in-cross=4"],
+         "no latent dimension for encoder 0; give --latent-dim-in-encoder or --latent-dim"),
+    ],
+)  # fmt: skip
+def test_sizes_that_are_refused(options: list[str], message: str) -> None:
+    args = build_parser().parse_args(["x", "--out=y", *options])
+    target = TARGETS[args.to](args)
+    found = trained("transformer", type(target))
+    with pytest.raises(UserError) as refusal:
+        sizes.chosen_sizes(args, found, target)
+    assert message in str(refusal.value).replace("model.pt: ", "")
+    assert "\n" not in str(refusal.value)
+
+
+def test_value_heads_that_are_refused() -> None:
+    found = trained("transformer", encoder_attention_heads=8)
+    message = "decoder 0: number of value heads 8 is out of range; give one of 1, 2, 4; 4 is exact"
+    with pytest.raises(UserError, match=message):
+        shared(found, dict.fromkeys(attentions(found.model), 4), "--value-heads=8")
+
+
 def test_constant_keys_are_refused() -> None:
     found = trained("transformer")
     place = found.attentions["encoder"][0]
     place.module.add_zero_attn = True
     with pytest.raises(UserError, match="encoder 0: it attends to a constant key"):
-        source.check_attention(place, HERE)
+        source.check_attention(place, HERE, TARGET)
 
 
 def test_a_class_of_its_own_is_refused() -> None:
@@ -43,7 +108,7 @@ def test_a_class_of_its_own_is_refused() -> None:
     # A class derived from fairseq's may compute anything.
     found.model.__class__ = type("Changed", (type(found.model),), {})
     with pytest.raises(UserError, match="a Changed is none of the models"):
-        source.target_arch(found)
+        source.target_arch(found, TARGET)
 
 
 def test_another_architecture_is_refused() -> None:
@@ -51,14 +116,14 @@ def test_another_architecture_is_refused() -> None:
         "lstm", encoder_layers=1, decoder_layers=1, decoder_out_embed_dim=16, criterion=""
     )
     with pytest.raises(UserError, match="a LSTMModel is none of the models that can be"):
-        source.target_arch(Trained(HERE, {}, model, None))
+        source.target_arch(Trained(HERE, {}, model, None), TARGET)
 
 
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
     args = build_parser().parse_args(["x", "--out=y", "--key-dim-in-cross=24", "--sites=cross"])
     with pytest.raises(UserError, match="encoder 0: heads of size 6 cannot be left as they are"):
-        work.chosen_dims(args, found)
+        sizes.chosen_sizes(args, found, TARGET)
 
 
 def test_head_counts_and_layers_reach_the_configuration() -> None:

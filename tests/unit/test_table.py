@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from run_folders import facts_of, start_run, write_run
+from run_folders import MODEL_DIM, facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.table import main
@@ -272,6 +272,8 @@ def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
     assert row[3:] == ["4.50 ± 0.71", "1,064", "root", "checkpoint15.pt, checkpoint16.pt"]
     assert csv_rows(table)[0]["valid_loss_mean"] == "4.5"
     assert "--columns valid_loss,parameters,fit,averaged`" in markdown(table)
+    sums = read_table([tmp_path], columns=("cache_bytes_per_target_token", "parameters"))
+    assert split(main_table(sums).split("\n"))[2][3] == f"{12 * (64 + MODEL_DIM):,}"
     with pytest.raises(UserError, match="--columns: no run has 'depth'; give a field"):
         markdown(read_table([tmp_path], columns=("depth",)))
 

@@ -1,1 +1,1 @@
-"""Trained heads become collaborative heads; ``factorise.py``, ``levenberg.py``: torch only."""
+"""Trained heads become heads that share: collaborative, grouped-query, latent."""

@@ -3,11 +3,11 @@
     mean = E x,     covariance = E (x - E x)^T (x - E x)      over all tokens, padding left out
 
 Shapes: ``mean (d)``, ``covariance (d, d)``, in double precision.  Queries of an attention come from
-its own side; keys of cross-attention are the encoder's output.  Nothing is kept but sums: as many
-sentences as you like, in ``O(d^2)`` memory.
+its own side; keys and values of cross-attention are the encoder's output.  Nothing is kept but
+sums: as many sentences as you like, in ``O(d^2)`` memory.
 
 For keys the mean is that of the *sentence*: the softmax compares keys of one sentence, and what all
-of them have in common cancels.
+of them have in common cancels.  For values, which do not cancel, it is that of all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,13 +39,23 @@ WEIGHTINGS = ("root", "scores", "weights")
 MAX_TOKENS = 4096
 
 
+class Metrics(NamedTuple):
+    """What weighs projections: of ``[x, 1] (d + 1, d + 1)``, and of keys' and values' ``y``."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
 @dataclass(frozen=True)
 class Moments:
-    """Statistics of one attention's inputs: ``query_mean (d)``, covariances ``(d, d)``."""
+    """Statistics of one attention's inputs: means ``(d)``, covariances ``(d, d)``."""
 
     query_mean: Tensor
     query_covariance: Tensor
     key_covariance: Tensor
+    value_mean: Tensor
+    value_covariance: Tensor
 
     def metrics(self, weighting: str) -> tuple[Tensor | None, Tensor | None]:
         """``Cx (d, d)`` and ``Cy (d_y, d_y)`` for one of :data:`WEIGHTINGS`; None for weights."""
@@ -55,6 +65,20 @@ class Moments:
         if weighting == "scores":
             return self.query_covariance, self.key_covariance
         return root(self.query_covariance), root(self.key_covariance)
+
+    def with_biases(self, weighting: str) -> Metrics | None:
+        """The same for heads whose queries have a bias, and for values; None for weights.
+
+        Queries by their second moment: no content bias takes up what their mean has lost.
+        """
+        check_choice("weighting", weighting, WEIGHTINGS)
+        if weighting == "weights":
+            return None
+        query = torch.zeros(len(self.query_mean) + 1, len(self.query_mean) + 1).to(self.query_mean)
+        query[:-1, :-1] = self.query_covariance
+        x = torch.cat([self.query_mean, self.query_mean.new_ones(1)])
+        metrics = Metrics(query + torch.outer(x, x), self.key_covariance, self.value_covariance)
+        return metrics if weighting == "scores" else Metrics(*map(root, metrics))
 
 
 class Sums:
@@ -93,7 +117,7 @@ def moments(
     trained: Trained, inputs: Sequence[dict[str, Any]], places: Sequence[Attention]
 ) -> dict[Attention, Moments]:
     """Run the model on ``inputs``; the statistics of each of the ``places``."""
-    queries, keys = ({place: Sums() for place in places} for _ in range(2))
+    queries, keys, values = ({place: Sums() for place in places} for _ in range(3))
     pad = trained.task.source_dictionary.pad()
     real: dict[str, Tensor] = {}  # where this batch has tokens on each side: (T, B)
 
@@ -107,6 +131,7 @@ def moments(
         weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
         centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d_y)
         keys[place].add((y - centre)[y_real])
+        values[place].add(y[y_real])
 
     with torch.inference_mode(), ExitStack() as hooks:
         for place in places:
@@ -119,6 +144,12 @@ def moments(
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
             trained.model(**net_input)
     return {
-        place: Moments(seen.mean(), seen.covariance(), keys[place].covariance())
+        place: Moments(
+            seen.mean(),
+            seen.covariance(),
+            keys[place].covariance(),
+            values[place].mean(),
+            values[place].covariance(),
+        )
         for place, seen in queries.items()
     }

@@ -1,4 +1,4 @@
-"""From the weights of trained heads to a model with collaborative heads.
+"""From the weights of trained heads to those of collaborative heads, and to a model with new heads.
 
 Of an attention with concatenated heads the softmax sees (Cordonnier et al. 2020, arXiv 2006.16362;
 what is the same for all keys cancels, and with it the key bias)
@@ -34,8 +34,8 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
     within_keys,
 )
 from fairseq_collab.checkpoints.reparametrize.source import target_arch
+from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.models.layers import is_copy
-from fairseq_collab.models.variants import COLLABORATIVE
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
@@ -109,16 +109,21 @@ def normalised(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def with_collaborative(trained: Trained, weights: Mapping[Attention, dict[str, Tensor]]) -> Trained:
-    """The checkpoint with collaborative heads in place of the attentions in ``weights``.
+def with_heads(
+    trained: Trained,
+    target: Target,
+    weights: Mapping[Attention, dict[str, Tensor]],
+    sizes: Mapping[Attention, int],
+) -> Trained:
+    """The checkpoint with heads of ``target`` in place of the attentions in ``weights``.
 
-    All others keep ordinary heads.
+    All others keep the heads that they have.
 
     Args:
-        weights: of :func:`collaborative_weights`.
+        weights: state dicts of the new attentions, without signatures.
+        sizes: of these attentions.
     """
-    key_dims = {place: own["mixing"].size(1) for place, own in weights.items()}
-    result = trained.with_model(trained.model, target_options(trained, key_dims))
+    result = trained.with_model(trained.model, target_options(trained, target, sizes))
     model = trained.task.build_model(result.cfg.model).to(next(trained.model.parameters()).dtype)
     gone = tuple(f"{place.name}." for place in weights)
     state = {
@@ -134,35 +139,36 @@ def with_collaborative(trained: Trained, weights: Mapping[Attention, dict[str, T
     return result.with_model(model.eval())
 
 
-def target_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:
-    """The options of the result's model, without those of the source's own attention.
-
-    Args:
-        key_dims: shared key dimensions of the attentions that become collaborative.
-    """
-    arch, given = target_arch(trained), trained.options
+def target_options(
+    trained: Trained, target: Target, sizes: Mapping[Attention, int]
+) -> dict[str, Any]:
+    """The options of the result's model, without those of the source's own attention."""
+    arch, given = target_arch(trained, target), trained.options
     known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-    own = {option.name for option in fields(COLLABORATIVE.options)}  # fairseq has none of these
+    # fairseq has none of these.
+    own = {option.name for option in fields(target.variant.options)} - {*target.inherited}
     kept = {name: given[name] for name in known if name in given and name not in own}
-    model = OmegaConf.merge(known, kept, shape_options(trained, key_dims))
+    model = OmegaConf.merge(known, kept, shape_options(trained, target, sizes))
     values = OmegaConf.to_container(model, enum_to_str=True)
     assert isinstance(values, dict)
     return {**{str(name): value for name, value in values.items()}, "_name": arch}
 
 
-def shape_options(trained: Trained, key_dims: Mapping[Attention, int]) -> dict[str, Any]:
-    """Layers, heads, key dimensions, scale and bias of the result."""
-    options: dict[str, Any] = {"attention_scale": "embed", "attention_bias": "content"}
-    found, common = trained.attentions, set(key_dims.values())
-    everywhere = len(common) == 1 and len(key_dims) == sum(map(len, found.values()))
+def shape_options(
+    trained: Trained, target: Target, sizes: Mapping[Attention, int]
+) -> dict[str, Any]:
+    """Layers, heads, and what ``target`` asks for: sizes, scale, bias."""
+    options = dict(target.options)
+    found, common = trained.attentions, set(sizes.values())
+    everywhere = len(common) == 1 and len(sizes) == sum(map(len, found.values()))
     if everywhere:
-        options["key_dim"] = common.pop()
+        options[target.size] = common.pop()
     for site, places in found.items():
         if not places:
             continue
         if not everywhere:
-            dims = [key_dims.get(place, 0) for place in places]
-            options[f"key_dim_in_{site}"] = ",".join(map(str, dims))
+            each = [sizes.get(place, target.kept(place.module)) for place in places]
+            options[f"{target.size}_in_{site}"] = ",".join(map(str, each))
         side = "encoder" if site == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = places[0].module.num_heads
         # The loaded model has the layers that were kept, and no others.

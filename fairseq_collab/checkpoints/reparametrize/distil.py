@@ -2,9 +2,9 @@
 
     L = mean over tokens of KL(p(. | trained) || p(. | result))
 
-Only what scores is trained (shared projections, mixing, content biases), on inputs alone: no
-reference is needed.  Of the whole model, not layer by layer: errors of early layers are then made
-up for by later ones.
+Only what was converted is trained, of collaborative heads what scores (shared projections, mixing,
+content biases), on inputs alone: no reference is needed.  Of the whole model, not layer by layer:
+errors of early layers are then made up for by later ones.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
 
 #: Parts of a collaborative attention that score.
 _SCORING = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")
@@ -49,7 +51,7 @@ def distil(
         pad: the padding symbol; nothing is learnt where the model reads padding.
     """
     trained.eval(), result.eval()
-    parameters = scoring_parameters(result)
+    parameters = changed_parameters(result)
     optimiser = torch.optim.Adam(parameters, lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=updates)
     order = list(inputs)
@@ -77,12 +79,21 @@ def divergence(trained: Any, result: Any, net_input: dict[str, Any], real: Tenso
     return nn.functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
 
 
-def scoring_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """What scores in all collaborative attentions of ``model``."""
-    return [
-        parameter
-        for module in model.modules()
-        if isinstance(module, CollaborativeAttention)
-        for name, parameter in module.named_parameters()
-        if name in _SCORING
-    ]
+def changed_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """What heads share, and what reads it, in all attentions of ``model`` that were converted."""
+    found: list[nn.Parameter] = []
+    for module in model.modules():
+        if isinstance(module, CollaborativeAttention) and module.value_heads == module.num_heads:
+            found += (one for name, one in module.named_parameters() if name in _SCORING)
+        elif _shares(module):
+            found += module.parameters()
+    return found
+
+
+def _shares(module: nn.Module) -> bool:
+    """Whether keys or values are shared: an attention that was left alone shares none."""
+    if isinstance(module, GroupedQueryAttention):
+        return module.key_value_heads < module.num_heads
+    if isinstance(module, LatentAttention):
+        return module.latent_dim < module.kdim
+    return isinstance(module, CollaborativeAttention)

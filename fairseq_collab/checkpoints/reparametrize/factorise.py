@@ -94,10 +94,10 @@ class Problem:
             )
         self.wq, self.wk = wq.double(), wk.double()
         self.heads, self.head_size = wq.shape[:2]
-        self.query_root = _ridged_root(query_metric, self.wq)
-        self.key_root = _ridged_root(key_metric, self.wk)
-        p = _whiten(self.wq, self.query_root).mT  # (H, d, h)
-        q = _whiten(self.wk, self.key_root).mT  # (H, d_y, h)
+        self.query_root = ridged_root(query_metric, self.wq)
+        self.key_root = ridged_root(key_metric, self.wk)
+        p = whiten(self.wq, self.query_root).mT  # (H, d, h)
+        q = whiten(self.wk, self.key_root).mT  # (H, d_y, h)
         self.slices = Slices(p, q)
         self.values, self.left, self.right = _head_svds(self.slices)
 
@@ -179,8 +179,8 @@ def factorise(
     best, _ = min(found, key=lambda one: one[1][-1])
     terms = Terms(best.u @ left.T, best.v @ right.T, best.n)
     return Factors(
-        query=_unwhiten(terms.u, problem.query_root),
-        key=_unwhiten(terms.v, problem.key_root),
+        query=unwhiten(terms.u, problem.query_root),
+        key=unwhiten(terms.v, problem.key_root),
         mixing=terms.n.T.contiguous(),
         error=relative_error(problem.slices, terms),
         start_error=relative_error(problem.slices, start),
@@ -215,20 +215,20 @@ def within_keys(problem: Problem, factors: Factors, content: Tensor) -> Tensor:
     Args:
         content: ``(H, d_y)``; the result has this shape, too.
     """
-    keys = _whiten(factors.key, problem.key_root)  # (K, d_y)
-    wanted = _whiten(content, problem.key_root)  # (H, d_y)
+    keys = whiten(factors.key, problem.key_root)  # (K, d_y)
+    wanted = whiten(content, problem.key_root)  # (H, d_y)
     combination = torch.linalg.lstsq(keys.T, wanted.T).solution  # (K, H)
     return combination.T @ factors.key
 
 
 def relative_error_of(problem: Problem, factors: Factors) -> float:
     """Relative error of factors in the metrics of ``problem``, for which they need not be made."""
-    u = _whiten(factors.query, problem.query_root)
-    v = _whiten(factors.key, problem.key_root)
+    u = whiten(factors.query, problem.query_root)
+    v = whiten(factors.key, problem.key_root)
     return relative_error(problem.slices, Terms(u, v, factors.mixing.T))
 
 
-def _ridged_root(metric: Tensor | None, weights: Tensor) -> Tensor | None:
+def ridged_root(metric: Tensor | None, weights: Tensor) -> Tensor | None:
     """The root ``(d, d)`` of a metric with its ridge."""
     if metric is None:
         return None
@@ -249,11 +249,13 @@ def root(matrix: Tensor, ridge: float = 0.0) -> Tensor:
     return (vectors * (values + ridge * values.mean()).sqrt()) @ vectors.T
 
 
-def _whiten(weights: Tensor, root: Tensor | None) -> Tensor:
+def whiten(weights: Tensor, root: Tensor | None) -> Tensor:
+    """Weights ``(..., d_y)`` in the metric whose root ``(d_y, d_y)`` is given; None for ones."""
     return weights if root is None else weights @ root
 
 
-def _unwhiten(factor: Tensor, root: Tensor | None) -> Tensor:
+def unwhiten(factor: Tensor, root: Tensor | None) -> Tensor:
+    """A factor ``(r, d_y)`` of whitened weights as one of the weights."""
     return factor if root is None else torch.linalg.solve(root, factor.T).T.contiguous()
 
 

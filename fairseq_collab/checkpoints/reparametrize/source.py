@@ -18,32 +18,30 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.families import family_of
 from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
+from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED
-
-#: The weights of each of fairseq's attentions that score.
-_SCORING = ("q_proj.weight", "k_proj.weight")
+from fairseq_collab.models.variants import CONCATENATED
 
 
-def load(path: Path, data: Path | None = None) -> Trained:
+def load(path: Path, target: Target, data: Path | None = None) -> Trained:
     """Open a checkpoint; the data folder is that of its training, unless another one is given.
 
     Raises:
         UserError: it cannot be read, or its model cannot be re-parametrised; says why.
     """
     state = read_checkpoint(path, data)
-    check_weights(state["model"], path)
+    check_weights(state["model"], path, target)
     trained = opened(path, state)
-    check(trained)
+    check(trained, target)
     return trained
 
 
-def check(trained: Trained) -> None:
-    """Refuse a model that has no collaborative twin, and attentions that have none."""
-    target_arch(trained)
+def check(trained: Trained, target: Target) -> None:
+    """Refuse a model that has no twin with heads of ``target``, and attentions that have none."""
+    target_arch(trained, target)
     first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for one in attentions(trained.model):
-        check_attention(one, trained.path)
+        check_attention(one, trained.path, target)
         other = first.setdefault(one.site == "encoder", one)
         heads, expected = one.module.num_heads, other.module.num_heads
         if heads != expected:
@@ -52,8 +50,8 @@ def check(trained: Trained) -> None:
             raise UserError(what, trained.path, todo)
 
 
-def target_arch(trained: Trained) -> str:
-    """The architecture with collaborative heads that goes with a model."""
+def target_arch(trained: Trained, target: Target) -> str:
+    """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     if any(isinstance(module, CollaborativeAttention) for module in model.modules()):
         todo = "give the model that it was made from, or train with --key-dim"
@@ -66,11 +64,11 @@ def target_arch(trained: Trained) -> str:
             path,
             "give a transformer, transformer_lm, roberta or transformer_headsize_n",
         )
-    return f"{family.prefix}{COLLABORATIVE.name}"
+    return f"{family.prefix}{target.variant.name}"
 
 
-def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No attention may be pruned, or share its scoring weights with another."""
+def check_weights(weights: Mapping[str, Tensor], path: Path, target: Target) -> None:
+    """No attention may be pruned, or share weights that change with another."""
     owners: dict[int, str] = {}
     for name, weight in weights.items():
         if name.endswith("q_proj.weight"):
@@ -78,21 +76,20 @@ def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
             if f"{attention}signature" not in weights and rows != columns:
                 what = f"{name} has {rows} of {columns} rows: heads were pruned"
                 raise UserError(what, path, "give the model before it was pruned")
-        if name.endswith(_SCORING):
+        if name.endswith(target.changed):
             first = owners.setdefault(weight.data_ptr(), name)
             if first != name:
                 what = f"{name} is tied to {first}: heads that share weights would come apart"
                 raise UserError(what, path, "untie them first")
 
 
-def check_attention(one: Attention, path: Path) -> None:
-    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and values of size ``d/H``."""
+def check_attention(one: Attention, path: Path, target: Target) -> None:
+    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and sizes those of ``target``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
-        if module.v_head_size * module.num_heads != module.embed_dim:
+        if why := target.unfit(module):
             raise UserError(
-                f"{one}: {module.num_heads} heads have values of size {module.v_head_size}; "
-                f"collaborative heads have size {module.embed_dim}/H",
+                f"{one}: {why}; {target.heads} have size {module.embed_dim}/H",
                 path,
                 "heads that were pruned or resized cannot be re-parametrised",
             )

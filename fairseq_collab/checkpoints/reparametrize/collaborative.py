@@ -1,0 +1,128 @@
+"""The target ``collab``: heads share ``K`` dimensions of queries and keys, by Cordonnier et al.
+
+With ``--value-heads`` groups of heads share their values, too, as grouped-query heads do.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from collab_common.errors import UserError
+from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.reparametrize import convert
+from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
+from fairseq_collab.checkpoints.reparametrize.factorise import (
+    Factors,
+    Problem,
+    factorise,
+    relative_error_of,
+)
+from fairseq_collab.checkpoints.reparametrize.grouped import grouped_values, uneven
+from fairseq_collab.checkpoints.reparametrize.heads import Weighed
+from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.models.variants import COLLABORATIVE
+
+
+@dataclass(frozen=True)
+class Part:
+    """One attention to factorise, as a problem in two metrics.
+
+    Attributes:
+        scores: the problem in the metric of the logits; None without calibration sentences.
+        query_mean: ``(d)``, of the queries' inputs; likewise.
+        shared: the heads whose values are to be shared; None if none are.
+    """
+
+    problem: Problem
+    scores: Problem | None = None
+    query_mean: Tensor | None = None
+    shared: Weighed | None = None
+
+    def logit_error(self, factors: Factors) -> float | None:
+        """Root mean square of what the centred logits lose on the calibration sentences, over that
+        of the logits; None without any."""
+        return None if self.scores is None else relative_error_of(self.scores, factors)
+
+
+class Collaborative(Target):
+    """Collaborative heads; their scale is exact whatever that of the trained heads is."""
+
+    variant = COLLABORATIVE
+    heads = "collaborative heads"
+    size, what = "key_dim", "key dimension"
+
+    def __init__(self, args: Namespace):
+        super().__init__(args)
+        self.options = {"attention_scale": "embed", "attention_bias": "content"}
+        if args.value_heads is None:
+            self.changed = ("q_proj.weight", "k_proj.weight")
+        else:
+            self.options["value_heads"] = args.value_heads
+
+    def check(self, place: Attention, path: Path) -> None:
+        groups = self.args.value_heads
+        if groups is not None and (todo := uneven(place.module.num_heads, groups)):
+            what = f"{place}: number of value heads {groups} is out of range"
+            raise UserError(what, path, todo)
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        # More dimensions than all heads have would buy nothing.
+        return int(module.q_proj.out_features)
+
+    @staticmethod
+    def kept(module: Any) -> int:
+        return 0
+
+    @staticmethod
+    def unfit(module: Any) -> str | None:
+        if module.v_head_size * module.num_heads == module.embed_dim:
+            return None
+        return f"{module.num_heads} heads have values of size {module.v_head_size}"
+
+    def part(self, module: Any, seen: Moments | None) -> Part:
+        wq, wk, _ = convert.head_weights(module)
+        weighting, shares = self.args.weighting, self.args.value_heads is not None
+        shared = Weighed.of(module, seen, weighting) if shares else None
+        if seen is None:
+            return Part(Problem(wq, wk), shared=shared)
+        problem = Problem(wq, wk, *seen.metrics(weighting))
+        return Part(problem, Problem(wq, wk, *seen.metrics("scores")), seen.query_mean, shared)
+
+    def factors(self, part: Part, key_dim: int) -> Factors:
+        """Factors of one attention with the chosen method."""
+        args = self.args
+        if args.method == "tensorly":
+            return tensorly_factors(part.problem, key_dim, seed=args.seed)
+        steps = 0 if args.method == "block" else args.steps
+        return factorise(
+            part.problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
+        )
+
+    def convert(
+        self, module: Any, part: Part, size: int
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Errors are those of :class:`.Factors`, of the start and of the result, in the metric that
+        was minimised, and of :meth:`Part.logit_error`."""
+        factors = self.factors(part, size)
+        weights = convert.collaborative_weights(
+            module, part.problem, factors, part.query_mean, self.args.exportable
+        )
+        fit = {
+            "start_error": factors.start_error,
+            "error": factors.error,
+            "logit_error": part.logit_error(factors),
+            "steps": factors.steps,
+        }
+        if part.shared is not None:
+            heads, values = grouped_values(part.shared, self.args.value_heads, self.args.pooling)
+            state = heads.state(module.q_proj.weight)
+            weights |= {name: state[name] for name in state if name.startswith(("v_", "out_"))}
+            fit["value_error"] = part.shared.values.relative_error(values)
+        return weights, fit

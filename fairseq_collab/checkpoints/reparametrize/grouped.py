@@ -1,0 +1,157 @@
+"""Trained heads share keys and values in groups: from their weights to ``GroupedQueryAttention``'s.
+
+    mean    Wk_g = mean of Wk_i over the heads of group g, and so Wv_g
+    first   Wk_g = Wk_i of the group's first head
+    random  Wk_g as in a model that has not been trained
+    fit     Wk_i ~ B_i Wk_g by least squares (:mod:`.low_rank`), B_i (h, h) goes into the queries:
+            (x Wq_i^T + bq_i) B_i;  Wv_i ~ B'_i Wv_g, and B'_i goes into the output: Wo_i B'_i
+
+Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the first three, of which they found ``mean``
+best and train on.  ``fit`` is ours: the least error of the scores, and of the outputs, that heads
+with ``G`` keys and values can have, queries and output projections changed along.
+
+Biases are exact: that of the keys is the same for all keys and cancels in the softmax; attention
+weights sum to one, so that what a value's bias loses is a constant, which ``bo`` takes up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_collab.attention.checks import check_choice
+from fairseq_collab.attention.init import init_projection
+from fairseq_collab.attention.projections import linear
+from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed
+from fairseq_collab.checkpoints.reparametrize.low_rank import (
+    Projections,
+    balance,
+    down_and_up,
+    shared_directions,
+)
+
+POOLINGS = ("mean", "first", "random", "fit")
+
+
+def shared(projections: Projections, groups: int, pooling: str) -> tuple[Tensor, Tensor]:
+    """One projection a group, ``W (G, h, d_y)``, and ``B (H, h, h)`` with ``W_i ~ B_i W_g``.
+
+    A head that shares with no other keeps its own.
+    """
+    check_choice("pooling", pooling, POOLINGS)
+    own = projections.weights
+    heads, size, _ = own.shape
+    each = own.unflatten(0, (groups, -1))  # (G, H/G, h, d_y)
+    same = torch.eye(size).to(own).expand(heads, size, size)
+    if groups == heads or pooling == "mean":
+        return each.mean(1), same
+    if pooling == "first":
+        return each[:, 0], same
+    if pooling == "random":
+        fresh = linear(own.size(2), groups * size)
+        init_projection(fresh, same_dims=True)
+        return fresh.weight.detach().to(own).unflatten(0, (groups, size)), same
+    down, up = [], []
+    for members in torch.arange(heads).unflatten(0, (groups, -1)).tolist():
+        part = projections[members]
+        directions = shared_directions(part.rows(), size)
+        one, ups = down_and_up(directions, part.weights, part.metric)
+        down.append(one)
+        up.append(ups)
+    return torch.stack(down), torch.cat(up)
+
+
+def grouped(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Tensor, Tensor]:
+    """Heads of which ``wk, bk, wv, bv`` have ``G`` entries, and what all make of an input then.
+
+    Returns:
+        The heads; ``B_i Wk_g (H, h, d_y)``; ``B'_i Wv_g (H, h, d_y)``.
+    """
+    heads, values = grouped_values(part, groups, pooling)
+    repeats = len(heads.wq) // groups
+    wk, up = shared(part.keys, groups, pooling)
+    keys = up @ wk.repeat_interleave(repeats, 0)
+    if repeats == 1:
+        return heads, keys, values
+    wq, bq = up.mT @ heads.wq, (heads.bq.unsqueeze(1) @ up).squeeze(1)
+    if pooling == "fit":
+        scale = _balance(wk, wq)  # (G, h)
+        wk, each = wk * scale.unsqueeze(2), scale.repeat_interleave(repeats, 0)  # (H, h)
+        wq, bq = wq / each.unsqueeze(2), bq / each
+    return heads._replace(wq=wq, bq=bq, wk=wk, bk=_means(heads.bk, groups)), keys, values
+
+
+def grouped_values(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Tensor]:
+    """Heads of which ``wv`` and ``bv`` have ``G`` entries, and ``B'_i Wv_g (H, h, d_y)``."""
+    heads = part.heads
+    repeats = len(heads.wv) // groups
+    wv, up = shared(part.values, groups, pooling)
+    values = up @ wv.repeat_interleave(repeats, 0)
+    if repeats == 1:
+        return heads, values
+    wo, bv = heads.wo @ up, _means(heads.bv, groups)
+    if pooling == "fit":
+        scale = _balance(wv, wo.mT)  # (G, h)
+        wv = wv * scale.unsqueeze(2)
+        wo = wo / scale.repeat_interleave(repeats, 0).unsqueeze(1)
+    result = heads._replace(wv=wv, bv=bv, wo=wo)
+    bo = heads.bo + heads.outputs(heads.bv) - result.outputs(bv.repeat_interleave(repeats, 0))
+    if pooling == "fit" and part.input_mean is not None:
+        bo = bo + heads.outputs((heads.wv - values) @ part.input_mean)
+    return result._replace(bo=bo), values
+
+
+def _means(each: Tensor, groups: int) -> Tensor:
+    """Those of groups of heads: ``(H, ...) -> (G, ...)``."""
+    return each.unflatten(0, (groups, -1)).mean(1)
+
+
+def _balance(shared: Tensor, readers: Tensor) -> Tensor:
+    """Factors ``(G, h)`` for ``(G, h, d_y)`` and what ``(H, h, n)`` reads it."""
+    groups, size, _ = shared.shape
+    read = readers.unflatten(0, (groups, -1)).transpose(1, 2).flatten(2)  # (G, h, H/G n)
+    return balance(shared.flatten(0, 1), read.flatten(0, 1)).unflatten(0, (groups, size))
+
+
+def uneven(heads: int, groups: int) -> str | None:
+    """Which numbers of groups heads can have, if ``groups`` is none of them."""
+    even = [number for number in range(1, heads + 1) if heads % number == 0]
+    if groups in even:
+        return None
+    return f"give one of {', '.join(map(str, even))}; {heads} is exact"
+
+
+def matched(keys: Projections, values: Projections, groups: int, pooling: str) -> list[int]:
+    """An order of the heads in which those that lose little by sharing stand together.
+
+    From the order that they have, the swap of two heads that gains most is made until none gains.
+    """
+    heads, members = len(keys.weights), len(keys.weights) // groups
+
+    def cost(group: Sequence[int]) -> float:
+        lost = 0.0
+        for projections in (keys, values):
+            part = projections[group]
+            down, up = shared(part, 1, pooling)
+            error = part.relative_error(up @ down) * torch.linalg.vector_norm(part.rows())
+            lost += float(error / torch.linalg.vector_norm(projections.rows())) ** 2
+        return lost
+
+    order = torch.arange(heads).unflatten(0, (groups, -1)).tolist()
+    costs = [cost(group) for group in order]
+    while True:
+        best, change = 1e-9, None
+        for a, b in itertools.combinations(range(groups), 2):
+            for i, j in itertools.product(range(members), repeat=2):
+                one, other = list(order[a]), list(order[b])
+                one[i], other[j] = other[j], one[i]
+                new = cost(one), cost(other)
+                if (gain := costs[a] + costs[b] - sum(new)) > best:
+                    best, change = gain, (a, one, new[0], b, other, new[1])
+        if change is None:
+            return [head for group in order for head in group]
+        a, one, cost_a, b, other, cost_b = change
+        order[a], costs[a], order[b], costs[b] = one, cost_a, other, cost_b

@@ -1,0 +1,139 @@
+"""The weights of an attention's heads, one by one, and what they make of calibration sentences.
+
+    head_i = softmax(s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i),
+    output = sum_i head_i Wo_i^T + bo
+
+Shapes: ``Wq_i (h, d)``, ``Wk_i (h, d_y)``, ``Wv_i (h_v, d_y)``, ``Wo_i (d, h_v)``, ``bo (d)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
+from fairseq_collab.checkpoints.reparametrize.factorise import RIDGE, root
+from fairseq_collab.checkpoints.reparametrize.low_rank import Projections
+
+
+class Heads(NamedTuple):
+    """All heads' weights in double precision; a head is an index of the first dimension.
+
+    ``wq (H, h, d)``, ``bq (H, h)``, ``wk (H, h, d_y)``, ``bk (H, h)``, ``wv (H, h_v, d_y)``,
+    ``bv (H, h_v)``, ``wo (H, d, h_v)``, ``bo (d)``.
+    """
+
+    wq: Tensor
+    bq: Tensor
+    wk: Tensor
+    bk: Tensor
+    wv: Tensor
+    bv: Tensor
+    wo: Tensor
+    bo: Tensor
+
+    @classmethod
+    def of(cls, module: Any) -> Heads:
+        """Those of fairseq's attention or of our concatenated heads."""
+        (wq, bq), (wk, bk), (wv, bv) = (
+            _of_each(getattr(module, name), module.num_heads)
+            for name in ("q_proj", "k_proj", "v_proj")
+        )
+        out = module.out_proj.weight.detach().double()  # (d, H h_v)
+        each = out.unflatten(1, (module.num_heads, -1)).transpose(0, 1)  # (H, d, h_v)
+        bo = module.out_proj.bias
+        bo = out.new_zeros(len(out)) if bo is None else bo.detach().double()
+        return cls(wq, bq, wk, bk, wv, bv, each, bo)
+
+    def state(self, like: Tensor) -> dict[str, Tensor]:
+        """The state dict of concatenated or shared heads, of the type of ``like``."""
+        weights = {
+            "q_proj.weight": self.wq.flatten(0, 1),
+            "q_proj.bias": self.bq.flatten(),
+            "k_proj.weight": self.wk.flatten(0, 1),
+            "k_proj.bias": self.bk.flatten(),
+            "v_proj.weight": self.wv.flatten(0, 1),
+            "v_proj.bias": self.bv.flatten(),
+            "out_proj.weight": self.wo.transpose(0, 1).flatten(1),
+            "out_proj.bias": self.bo,
+        }
+        return {name: weight.to(like.dtype).contiguous() for name, weight in weights.items()}
+
+    def in_order(self, order: list[int]) -> Heads:
+        """The same function, its heads in another order."""
+        wq, bq, wk, bk, wv, bv, wo = (part[order] for part in self[:-1])
+        return Heads(wq, bq, wk, bk, wv, bv, wo, self.bo)
+
+    def outputs(self, values: Tensor) -> Tensor:
+        """``sum_i Wo_i v_i (d)`` of ``v (H, h_v)``."""
+        return torch.einsum("hdk,hk->d", self.wo, values)
+
+    def key_projections(self, seen: Moments | None, weighting: str) -> Projections:
+        """The keys, read by the queries; see :data:`.calibrate.WEIGHTINGS`."""
+        query = torch.cat([self.wq, self.bq.unsqueeze(2)], 2)  # (H, h, d + 1)
+        metrics = None if seen is None else seen.with_biases(weighting)
+        if metrics is None:
+            return Projections.read_with(self.wk, query @ query.mT, None)
+        gram = query @ metrics.query @ query.mT  # (H, h, h)
+        return Projections.read_with(self.wk, gram, root(metrics.key, RIDGE))
+
+    def value_projections(self, seen: Moments | None, weighting: str) -> Projections:
+        """The values, read by the output projection."""
+        metrics = None if seen is None else seen.with_biases(weighting)
+        metric = None if metrics is None else root(metrics.value, RIDGE)
+        return Projections.read_with(self.wv, self.wo.mT @ self.wo, metric)
+
+
+def _of_each(projection: Any, heads: int) -> tuple[Tensor, Tensor]:
+    """Weights ``(H, h, d)`` and biases ``(H, h)``, zeros where it has none."""
+    weight = projection.weight.detach().double().unflatten(0, (heads, -1))
+    if projection.bias is None:
+        return weight, weight.new_zeros(weight.shape[:2])
+    return weight, projection.bias.detach().double().unflatten(0, (heads, -1))
+
+
+class Weighed(NamedTuple):
+    """Heads, and what errors in their keys and values cost on calibration sentences.
+
+    ``keys`` and ``values`` are in the metric that is minimised, ``scores`` are the keys in that of
+    the logits; ``scores`` and ``input_mean (d_y)``, of keys and values, are None without sentences.
+    """
+
+    heads: Heads
+    keys: Projections
+    values: Projections
+    scores: Projections | None = None
+    input_mean: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: Any, seen: Moments | None, weighting: str) -> Weighed:
+        """Those of one attention, with one of :data:`.calibrate.WEIGHTINGS`."""
+        heads = Heads.of(module)
+        keys = heads.key_projections(seen, weighting)
+        values = heads.value_projections(seen, weighting)
+        if seen is None:
+            return cls(heads, keys, values)
+        scores = heads.key_projections(seen, "scores")
+        return cls(heads, keys, values, scores, seen.value_mean)
+
+    def in_order(self, order: list[int]) -> Weighed:
+        """The same function, its heads in another order."""
+        scores = None if self.scores is None else self.scores[order]
+        return Weighed(
+            self.heads.in_order(order),
+            self.keys[order],
+            self.values[order],
+            scores,
+            self.input_mean,
+        )
+
+    def errors(self, keys: Tensor, values: Tensor) -> dict[str, float | None]:
+        """Relative errors of other keys and values ``(H, h, d_y)``: of the scores, of the outputs,
+        and of the logits on the calibration sentences, if there are any."""
+        return {
+            "error": self.keys.relative_error(keys),
+            "value_error": self.values.relative_error(values),
+            "logit_error": None if self.scores is None else self.scores.relative_error(keys),
+        }

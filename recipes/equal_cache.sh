@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Which way of sharing is best at equal cache? Multi-query, grouped-query, latent and collaborative
+# heads beside ordinary ones, from scratch and from one trained model.
+#
+#   bash recipes/equal_cache.sh multi30k
+#   FROM=DIR         where the raw text is (downloaded without it)
+#   DATA=DIR         a data folder that is there already (default: data/multi30k, made if need be)
+#   OUT=DIR          where everything goes (default: runs/equal_cache_multi30k)
+#   JOBS=N           runs at a time (default: one a CPU core, or one on a GPU)
+#   SEEDS=1,2        of the trainings from scratch
+#   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 384 320 256 128 64;
+#                    ordinary heads keep 512)
+#   TRAINED=FILE     the model to convert (default: ordinary heads of stage 1, of the first seed)
+#   UPDATES=N        of the fine-tuning (default: that of configs/experiment/equal_cache_finetune_multi30k.yaml)
+#   SWEEP='...'      further overrides of all trainings
+#
+# Stages: 1 train (OUT/scratch), a model for each method that can have the budget:
+#     plain           ordinary heads, with all of their cache
+#     smaller-keys    ordinary heads, queries and keys of a smaller size
+#     fewer-heads     ordinary heads, fewer of them, and wider feed-forward layers, so that it has the
+#                     parameters of grouped-query heads (or of smaller keys, which need no wider ones)
+#     collab          collaborative heads; collab-values: whose values are shared in groups, too
+#     grouped-query   with one group: multi-query
+#     latent
+# 2 convert (OUT/models, OUT/converted). 3 fine-tune what was converted, and ordinary heads for as
+# long (OUT/tuned). 4 tables, in OUT/scratch/table and OUT/converted/table.
+#
+# Interrupt it whenever you like: given again, with more seeds or budgets, too, it goes on; what is
+# done is not done again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=recipes/common.sh
+source recipes/common.sh
+
+DATASET=${1:-}
+data=${DATA:-data/$DATASET}
+OUT=${OUT:-runs/equal_cache_$DATASET}
+SEEDS=${SEEDS:-1,2}
+BUDGETS=${BUDGETS:-384 320 256 128 64}
+width=256 heads=8 units=512   # of the models: configs/
+size=$((width / heads))
+
+if [ "$DATASET" != multi30k ]; then
+    echo "equal_cache: DATASET is '$DATASET'; it must be multi30k" >&2
+    exit 2
+fi
+for cache in $BUDGETS; do
+    case " 384 320 256 128 64 " in
+        *" $cache "*) ;;
+        *)
+            echo "equal_cache: BUDGETS has '$cache'; it must be some of 384 320 256 128 64" >&2
+            exit 2
+            ;;
+    esac
+done
+
+command -v fairseq-collab > /dev/null || activate
+set_variables
+
+find_device
+
+[ -n "${DATA:-}" ] || prepare "$DATASET" 4000 "$data"
+
+# sizes CACHE: what the methods need to cache so many numbers of a token, half of them keys where
+# nothing else is said.
+sizes() {
+    few=$(($1 / 2 / size))            # heads, or groups of them, with keys and values of their own
+    keys=$(($1 - width))              # beside a value for each head; none are left of half the cache
+    values=$((few < heads / 2 ? few : heads / 2))   # groups of values, and the keys beside them
+    beside=$(($1 - values * size))
+    wider=$((keys > 0 ? 0 : width - $1 / 2))        # units that cost as much as the queries and outputs
+}
+
+train() {   # METHOD OVERRIDES...
+    sweep "equal_cache_$DATASET" scratch method="choice($1)" common.seed="choice($SEEDS)" "${@:2}"
+}
+
+echo "== 1 train"
+train plain
+for cache in $BUDGETS; do
+    sizes "$cache"
+    if [ "$keys" -gt 0 ]; then
+        train smaller-keys model.key_dim="choice($keys)"
+        train collab model=collab model.key_dim="choice($keys)"
+    else
+        [ "$few" -gt 1 ] && name=grouped-query || name=multi-query
+        train $name model=grouped_query model.key_value_heads="choice($few)"
+    fi
+    train collab-values model=collab model.key_dim="choice($beside)" model.value_heads=$values
+    train latent model=latent model.latent_dim="choice($cache)"
+    train fewer-heads model.head_size=$size model.encoder_attention_heads="choice($few)" \
+        model.encoder_ffn_embed_dim=$((units + wider)) model.decoder_ffn_embed_dim=$((units + 2 * wider))
+done
+
+echo "== 2 convert and measure"
+TRAINED=${TRAINED:-$OUT/scratch/method-plain_seed-${SEEDS%%,*}/average.pt}
+models=$(realpath -m "$OUT/models")
+
+# convert METHOD CACHE OPTIONS...: OUT/models/METHOD-CACHE, measured
+convert() {
+    local folder=$models/$1-$2
+    mkdir -p "$folder"
+    if [ ! -e "$folder/fit.json" ]; then
+        fairseq-collab reparametrize "$TRAINED" --data "$data" --out "$folder/model.pt" --json \
+            "${@:3}" > "$folder/fit.part"
+        mv "$folder/fit.part" "$folder/fit.json"
+    fi
+    measure "$1-$2" "$1" "$folder/model.pt"
+}
+measure() {   # RUN METHOD MODEL
+    fairseq-collab score "$3" --data "$data" --run "$OUT/converted/$1" --set method="$2" "${cpu[@]}"
+}
+
+measure plain plain "$TRAINED"
+for cache in $BUDGETS; do
+    sizes "$cache"
+    # Trained heads have biases, which collaborative ones keep as a number a head beside the keys.
+    if [ "$keys" -gt 0 ]; then
+        convert collab "$cache" --key-dim $((keys - heads))
+    else
+        convert grouped-query-mean "$cache" --to grouped-query --key-value-heads "$few"
+        convert grouped-query-fit "$cache" --to grouped-query --key-value-heads "$few" --pooling fit
+        convert latent "$cache" --to latent --latent-dim "$cache"
+    fi
+    convert collab-values "$cache" --key-dim $((beside - heads)) --value-heads $values --pooling fit
+done
+
+echo "== 3 fine-tune"
+tune() {   # METHOD MODEL OVERRIDES...
+    sweep "equal_cache_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
+        checkpoint.finetune_from_model="$2" ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
+}
+tune plain "$(realpath -m "$TRAINED")"
+for cache in $BUDGETS; do
+    sizes "$cache"
+    if [ "$keys" -gt 0 ]; then
+        tune collab "$models/collab-$cache/model.pt" model=reparametrized \
+            model.key_dim="choice($((keys - heads)))"
+    else
+        for pooling in mean fit; do
+            tune grouped-query-$pooling "$models/grouped-query-$pooling-$cache/model.pt" \
+                model=grouped_query model.key_value_heads="choice($few)"
+        done
+        tune latent "$models/latent-$cache/model.pt" model=latent model.latent_dim="choice($cache)"
+    fi
+    tune collab-values "$models/collab-values-$cache/model.pt" model=reparametrized \
+        model.key_dim="choice($((beside - heads)))" model.value_heads=$values
+done
+
+echo "== 4 tables"
+bytes=cache_bytes_per
+for folders in scratch "converted $OUT/tuned"; do
+    # shellcheck disable=SC2086  # one or two folders
+    fairseq-collab table "$OUT"/$folders --x ${bytes}_target_token --against none \
+        --out "$OUT/${folders%% *}/table" \
+        --columns bleu,chrf,valid_nats,${bytes}_target_token,${bytes}_source_token,parameters,multiply_adds
+done
+exit "$failed"
