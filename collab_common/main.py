@@ -34,6 +34,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "advise": Command(
+        "fairseq_collab.commands.advise", "the smaller model that has what is wished for"
+    ),
     "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
     "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
     "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs"),

@@ -10,4 +10,13 @@ fairseq_compat.require_fairseq()
 # isort: split
 from fairseq_collab import criterions, models  # noqa: E402 (after the check above)
 
-__all__ = ["criterions", "models"]
+__all__ = ["advise", "criterions", "models"]
+
+
+def __getattr__(name: str) -> object:
+    """``fairseq_collab.advise``, imported when it is asked for: fairseq alone needs none of it."""
+    if name == "advise":
+        from fairseq_collab.advice.search import advise
+
+        return advise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

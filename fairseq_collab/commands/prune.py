@@ -45,7 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     who.add_argument(
         "--keep-heads", nargs="+", metavar="SITE:HEADS",
         help="these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of the "
-        "second), decoder:0 (the first of each layer), cross:...; a site without keeps all",
+        "second), decoder:0 (the first of each layer), cross:-/0 (none in the first); a site "
+        "without keeps all",
     )  # fmt: skip
     who.add_argument(
         "--random", type=int, metavar="SEED", help="--keep heads of each attention by chance"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import data_utils
@@ -51,10 +52,35 @@ def bleu(
     Raises:
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
+    return corpus_bleu(*translations(model, task, subset, progress))
+
+
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """sacreBLEU of lines (0 to 100)."""
+    return BLEU(force=True).corpus_score(hypotheses, [references]).score
+
+
+def translations(
+    model: Any,
+    task: Any,
+    subset: str,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
+    chosen: Sequence[int] | None = None,
+) -> tuple[list[str], list[str]]:
+    """Translations of ``subset`` and its target side, subwords joined, in the same order.
+
+    Args:
+        chosen: places of the sentences; all unless given.
+
+    Raises:
+        FileNotFoundError: as of :func:`bleu`.
+    """
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     with data_utils.numpy_seed(1):
         order = dataset.ordered_indices()
+    if chosen is not None:
+        order = order[np.isin(order, chosen)]
     batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
     generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
     device = next(model.parameters()).device
@@ -67,7 +93,7 @@ def bleu(
         for beams, target in zip(found, sample["target"], strict=True):
             hypotheses.append(_text(task.target_dictionary, beams[0]["tokens"]))
             references.append(_text(task.target_dictionary, target))
-    return BLEU(force=True).corpus_score(hypotheses, [references]).score
+    return hypotheses, references
 
 
 def _text(dictionary: Any, tokens: torch.Tensor) -> str:

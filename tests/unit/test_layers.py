@@ -35,6 +35,7 @@ ROOMS = (
     "runs",
     "results",
     "bench",
+    "advice",
     "commands",
     "former",
 )

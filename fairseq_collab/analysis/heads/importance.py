@@ -95,18 +95,23 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
     }
 
 
-def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
-    """The loss of a batch in nats, summed over the tokens of its targets."""
+def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = False) -> Tensor:
+    """The loss of a batch in nats, summed over the tokens of its targets.
+
+    Args:
+        by_sentence: ``(B)``, of each sentence.
+    """
     output = model(**sample["net_input"])
     if getattr(model.decoder, "adaptive_softmax", None) is not None:
         return adaptive_cross_entropy(model.decoder, output[0], sample["target"])
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
-    return functional.nll_loss(
+    loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
         sample["target"].flatten(),
         ignore_index=model.decoder.padding_idx,
-        reduction="sum",
+        reduction="none" if by_sentence else "sum",
     )
+    return loss.view_as(sample["target"]).sum(1) if by_sentence else loss
 
 
 def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ Measure = Mapping[Site, Sequence[Sequence[float]]]
 Gates = Measure
 #: What of an analysis counts unless told otherwise.
 MEASURE = "importance_token_normalised"
+#: What stands for the heads of a layer that keeps none.
+NO_HEADS = "-"
 #: So many gates are named where some are not decided.
 _NAMED = 5
 
@@ -37,7 +39,7 @@ def all_heads(heads: Heads) -> Kept:
 
 
 def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
-    """Parse ``SITE:HEADS/HEADS/...``: the heads of each layer, joined by commas.
+    """Parse ``SITE:HEADS/HEADS/...``: the heads of each layer, joined by commas, or ``-`` for none.
 
     One layer stands for all; a site that is not named keeps all of its heads.
 
@@ -49,7 +51,10 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     for part in parts:
         site, _, text = part.partition(":")
         try:
-            layers = [[int(head) for head in layer.split(",")] for layer in text.split("/")]
+            layers = [
+                [] if layer == NO_HEADS else [int(head) for head in layer.split(",")]
+                for layer in text.split("/")
+            ]
         except ValueError:
             layers = []
         if site not in SITES or not layers or site in named:

@@ -2,9 +2,9 @@
 
     L = mean over tokens of KL(p(. | trained) || p(. | result))
 
-Only what was converted is trained, of collaborative heads what scores (shared projections, mixing,
-content biases), on inputs alone: no reference is needed.  Of the whole model, not layer by layer:
-errors of early layers are then made up for by later ones.
+Only what was converted is trained unless more is asked for, of collaborative heads what scores
+(shared projections, mixing, content biases), on inputs alone: no reference is needed.  Of the whole
+model, not layer by layer: errors of early layers are then made up for by later ones.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def distil(
     *,
     learning_rate: float = LEARNING_RATE,
     seed: int = 1,
+    parameters: Sequence[nn.Parameter] = (),
 ) -> list[float]:
     """Train ``result`` in place for ``updates`` batches of ``inputs``; the loss of each.
 
@@ -49,9 +50,10 @@ def distil(
         inputs: batches, as :func:`.calibrate.sentences` makes them; they are shuffled, and go
             round.
         pad: the padding symbol; nothing is learnt where the model reads padding.
+        parameters: of ``result``, what is trained; what was converted unless given.
     """
     trained.eval(), result.eval()
-    parameters = changed_parameters(result)
+    parameters = list(parameters) or changed_parameters(result)
     optimiser = torch.optim.Adam(parameters, lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=updates)
     order = list(inputs)

@@ -4,12 +4,15 @@ the sizes that keep within a budget.
 
 from __future__ import annotations
 
+import functools
 import time
 from argparse import Namespace
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from collab_common.progress import bar, say
 from fairseq_collab.checkpoints.attentions import Attention, attentions
@@ -52,13 +55,15 @@ class Reparametrizer:
             self.inputs = calibrate.sentences(trained, args.subset, args.calibration)
             moments = calibrate.moments(trained, self.inputs, places)
         self.parts = {place: self.target.part(place.module, moments.get(place)) for place in places}
+        # Whoever tries many sizes meets the same ones again.
+        self.converted = functools.cache(self._convert)
 
     def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, list[dict[str, Any]]]:
         """The result, and how well each attention was converted: see :meth:`.Target.convert`."""
         weights, fits, target = {}, [], self.target
         for place, size in bar("attentions", list(sizes.items())):
             began = time.perf_counter()
-            weights[place], fit = target.convert(place.module, self.parts[place], size)
+            weights[place], fit = self.converted(place, size)
             seconds = round(time.perf_counter() - began, 3)
             here = {"site": place.site, "layer": place.layer, target.size: size}
             fits.append({**here, **fit, "seconds": seconds})
@@ -69,11 +74,14 @@ class Reparametrizer:
                 weights[place], _ = target.convert(module, part, target.kept(module))
         return convert.with_heads(self.trained, target, weights, sizes), fits
 
+    def _convert(self, place: Attention, size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return self.target.convert(place.module, self.parts[place], size)
+
     def within_error(self, budget: float) -> dict[Attention, int]:
         """The smallest size of each attention whose logit error is at most ``budget``."""
 
         def good(place: Attention, size: int) -> bool:
-            _, fit = self.target.convert(place.module, self.parts[place], size)
+            _, fit = self.converted(place, size)
             error = fit["logit_error"]
             return error is not None and error <= budget
 

@@ -36,7 +36,7 @@ _FONTS = re.compile(r"""'DejaVu Sans'[^;"]*""")
 
 def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup:
     """The figure of an answer: BLEU against what models cost."""
-    figure, axes = _axes(COSTS[answer["cost"]], "BLEU")
+    figure, axes = axes_of(COSTS[answer["cost"]], "BLEU")
     draw_answer(axes, answer)
     return inline(figure, identity, f"BLEU against {answer['cost'].replace('_', '-')}: {title}")
 
@@ -75,7 +75,7 @@ def learning_curves(
     title: str,
 ) -> Markup:
     """Validation losses of runs: of the first row ``shown`` solid, of the second one broken."""
-    figure, axes = _axes("training updates", "validation loss, bits a token")
+    figure, axes = axes_of("training updates", "validation loss, bits a token")
     for row, points in lines:
         front = row["number"] in shown
         axes.plot(
@@ -88,7 +88,8 @@ def learning_curves(
     return inline(figure, identity, f"Validation losses: {title}")
 
 
-def _axes(x: str, y: str) -> tuple[Figure, Axes]:
+def axes_of(x: str, y: str) -> tuple[Figure, Axes]:
+    """An empty figure, and its axes with their names."""
     figure = Figure(figsize=SIZE)
     axes = figure.add_axes((0.1, 0.15, 0.86, 0.77))
     axes.set_xlabel(x, color=TEXT, fontsize=FONT)

@@ -1,0 +1,269 @@
+"""Smaller models of a trained one: the ways to make them, and what each place can shrink to.
+
+A candidate is a way and a size for each *place* that shrinks: the attentions of a site, or the
+feed-forward layers (``ffn``), which every way can narrow first.  Places shrink independently, so
+that what was measured of one place alone says something of all combinations.
+
+    heads            heads are gone, the least important of a site first (Michel et al. 2019)
+    collab           heads share keys of size K (Cordonnier et al. 2020)
+    collab-values    the same, and one head of values
+    grouped-query    heads share G heads of keys and values (Ainslie et al. 2023)
+    latent           keys and values come from r numbers a token (DeepSeek-V2, 2024)
+
+Nothing is trained here.  ``prune`` and ``reparametrize`` do the work; the same commands, given by
+hand, make the same model (:meth:`Way.commands`).
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collab_common.errors import UserError
+from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import surgery
+from fairseq_collab.checkpoints.prune.choices import all_heads, without_gates, without_least
+from fairseq_collab.checkpoints.reparametrize import source
+from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
+from fairseq_collab.checkpoints.reparametrize.work import TARGETS, Reparametrizer
+from fairseq_collab.models.layers import SITES, Site
+
+FFN = "ffn"
+PLACES = (*SITES, FFN)
+#: What a place shrinks to, as shares of the size that it has.
+SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
+FFN_SHARES = (0.75, 0.5, 0.25)
+#: Sentences of the calibration and of the importance of heads, and where they are from.
+CALIBRATION, SUBSET = 1000, "train"
+HEADS = "heads"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A smaller model that can be made.
+
+    Attributes:
+        way: a key of :func:`ways`.
+        sizes: of the places that shrink, as ``(place, size)`` in the order of :data:`PLACES`.
+    """
+
+    way: str
+    sizes: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """As in the report: ``collab encoder=32 ffn=256``."""
+        return " ".join([self.way, *(f"{place}={size}" for place, size in self.sizes)])
+
+
+def candidate(way: str, sizes: Mapping[str, int]) -> Candidate:
+    """The candidate with these sizes; places that are not named stay whole."""
+    return Candidate(way, tuple((place, sizes[place]) for place in PLACES if place in sizes))
+
+
+class Way:
+    """One way to make a trained model smaller.
+
+    Args:
+        trained: in eval mode, its feed-forward layers whole.
+        batches: of fairseq's, with targets: what importance is measured on.
+
+    Raises:
+        UserError: it cannot be done to this model; says why.
+    """
+
+    name: str
+    about: str
+
+    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        self.trained, self.batches, self.seed = trained, batches, seed
+        #: Sizes that sites have at least, where all sites change once one does.
+        self.base: dict[str, int] = {}
+        #: The model whose feed-forward layers have so many units; None for all.
+        self.narrowed = functools.cache(self._narrow)
+
+    def sizes(self) -> dict[str, list[int]]:
+        """What each place can shrink to, the largest first."""
+        found = {site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]}
+        units = min(ffn_sizes(self.trained.model))
+        return {**found, FFN: _shares(units, FFN_SHARES)}
+
+    def make(self, one: Candidate) -> Trained:
+        """The candidate's model, in eval mode."""
+        sizes = dict(one.sizes)
+        units = sizes.pop(FFN, None)
+        return self.shrink(units, sizes) if sizes else self.narrowed(units)
+
+    def commands(self, one: Candidate, checkpoint: str, data: str, out: str) -> list[str]:
+        """What makes the same model by hand."""
+        sizes, lines = dict(one.sizes), []
+        units = sizes.pop(FFN, None)
+        if units is not None:
+            target = "narrow.pt" if sizes else out
+            words = ["prune", checkpoint, "--data", data, "--ffn-dim", str(units)]
+            lines.append([*words, "--output", target])
+            checkpoint = target
+        if sizes:
+            lines.append(self.command(units, sizes, checkpoint, data, out))
+        return [shlex.join(["fairseq-collab", *line]) for line in lines]
+
+    def site_sizes(self, site: Site) -> list[int]:
+        """What the attentions of a site can shrink to."""
+        raise NotImplementedError
+
+    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
+        """The model with the attentions of these sites shrunk, and ``units`` in each feed-forward
+        layer, all of them if it is None."""
+        raise NotImplementedError
+
+    def command(
+        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
+    ) -> list[str]:
+        """The words of the command that :meth:`shrink` stands for."""
+        raise NotImplementedError
+
+    def _narrow(self, units: int | None) -> Trained:
+        if units is None:
+            return self.trained
+        return surgery.pruned(self.trained, all_heads(self.trained.heads), units)
+
+
+class Heads(Way):
+    """Heads are gone, of each site the least important; importances have length 1 in each layer."""
+
+    name, about = HEADS, "heads removed, the least important of a site first"
+
+    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        surgery.check_heads(trained)
+        super().__init__(without_gates(trained), batches, seed)
+        self._importance = functools.cache(self._measure)
+
+    def site_sizes(self, site: Site) -> list[int]:
+        return _shares(sum(self.trained.heads[site]), SHARES)
+
+    def kept(self, units: int | None, sizes: Mapping[str, int]) -> surgery.Kept:
+        """The heads that stay."""
+        base = self.narrowed(units)
+        importance = self._importance(units)
+        kept: surgery.Kept = all_heads(base.heads)
+        for site, size in sizes.items():
+            gone = sum(base.heads[site]) - size  # type: ignore[index]
+            kept = without_least(kept, importance, [site], gone)  # type: ignore[list-item]
+        return kept
+
+    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
+        return surgery.pruned(self.narrowed(units), self.kept(units, sizes))
+
+    def command(
+        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
+    ) -> list[str]:
+        kept = self.kept(units, sizes)
+        chosen = [
+            f"{site}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[site])
+            for site in SITES
+            if site in sizes
+        ]
+        return ["prune", checkpoint, "--data", data, "--keep-heads", *chosen, "--output", out]
+
+    def _measure(self, units: int | None) -> dict[Site, list[list[float]]]:
+        importance = Importance(self.narrowed(units).model)
+        for batch in self.batches:
+            importance.add(batch)
+        return importance.per_token()
+
+
+#: Ways to share: ``fairseq-collab reparametrize --to`` what, with which other options.
+SHARING: dict[str, tuple[str, dict[str, Any]]] = {
+    "collab": ("collab", {}),
+    "collab-values": ("collab", {"value_heads": 1, "pooling": "fit"}),
+    "grouped-query": ("grouped-query", {"pooling": "fit"}),
+    "latent": ("latent", {}),
+}
+#: The command's own choices of what else there is to choose.
+USUAL = {
+    "calibration": CALIBRATION, "subset": SUBSET, "weighting": "root", "method": "shared",
+    "steps": MAX_STEPS, "restarts": 0, "exportable": False, "value_heads": None,
+    "pooling": "mean", "match_heads": False, "device": "cpu",
+}  # fmt: skip
+
+
+class Sharing(Way):
+    """Heads share: one of :data:`SHARING`."""
+
+    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        self.to, self.chosen = SHARING[self.name]
+        self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=seed)
+        self.target = TARGETS[self.to](self.args)
+        source.check(trained, self.target)
+        super().__init__(trained, batches, seed)
+        self.about = f"{self.target.heads} of smaller {self.target.what}"
+        if self.target.converts_all:
+            self.base = {site: self._largest(site) for site in SITES if trained.attentions[site]}
+        self._work = functools.cache(self._start)
+
+    def site_sizes(self, site: Site) -> list[int]:
+        modules = [one.module for one in self.trained.attentions[site]]
+        return [
+            size
+            for size in _shares(self._largest(site), SHARES)
+            if not any(self.target.out_of_range(module, size) for module in modules)
+        ]
+
+    def _largest(self, site: Site) -> int:
+        return min(self.target.largest(one.module) for one in self.trained.attentions[site])
+
+    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
+        work = self._work(units)
+        found = work.trained.attentions
+        places = {one: size for site, size in sizes.items() for one in found[site]}  # type: ignore[index]
+        return work.model(places)[0]
+
+    def command(
+        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
+    ) -> list[str]:
+        option = f"--{self.target.size.replace('_', '-')}-in"
+        each = [
+            word
+            for site in SITES
+            if self.trained.attentions[site]
+            for word in (f"{option}-{site}", str(sizes.get(site, 0)))
+        ]
+        for name, value in self.chosen.items():
+            each += [f"--{name.replace('_', '-')}", str(value)]
+        return ["reparametrize", checkpoint, "--to", self.to, "--data", data, *each, "--out", out]
+
+    def _start(self, units: int | None) -> Reparametrizer:
+        base = self.narrowed(units)
+        places = [one for found in base.attentions.values() for one in found]
+        return Reparametrizer(base, self.args, places)
+
+
+def ways(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int
+) -> tuple[dict[str, Way], dict[str, str]]:
+    """All ways that this model allows, by name; and of the others, why not."""
+    found: dict[str, Way] = {}
+    refused: dict[str, str] = {}
+    for name in (HEADS, *SHARING):
+        kind = Heads if name == HEADS else type(name, (Sharing,), {"name": name})
+        try:
+            found[name] = kind(trained, batches, seed)
+        except UserError as error:
+            refused[name] = error.what
+    return found, refused
+
+
+def ffn_sizes(model: Any) -> list[int]:
+    """Units of each feed-forward layer."""
+    return [module.fc1.out_features for module in model.modules() if hasattr(module, "fc1")]
+
+
+def _shares(whole: int, shares: Sequence[float]) -> list[int]:
+    """Whole numbers at these shares of ``whole``, each once, smaller than it and above 0."""
+    found = (round(share * whole) for share in shares)
+    return list(dict.fromkeys(size for size in found if 0 < size < whole))

@@ -1,0 +1,124 @@
+"""What an advice says: a few lines for a terminal, and a page that opens with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_collab.advice.search import Advice, Final
+from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
+from fairseq_collab.results.html import render
+from fairseq_collab.results.report import charts
+
+NAME = "advice.html"
+Point = tuple[float, float]
+QUALITIES = {False: "BLEU", True: "perplexity"}
+
+
+def quality_name(advice: Advice) -> str:
+    """BLEU, or perplexity of a language model."""
+    return QUALITIES[advice.language_model]
+
+
+def lines(advice: Advice, out: Path | None) -> str:
+    """The answer in a few lines.
+
+    Args:
+        out: the model that was written; None where there is no answer.
+    """
+    one = advice.nearest
+    wishes = " ".join(map(str, advice.wanted.wishes)) or "the cheapest"
+    loss = f"at most {advice.wanted.max_loss:g} {quality_name(advice)} lost"
+    if advice.answer:
+        first = f"{wishes}, {loss}: {one.candidate.name}"
+    else:
+        first = f"{wishes}, {loss}: no candidate has it; the nearest is {one.candidate.name}"
+    found = [first, f"  costs  {costs(one)}", f"  loses  {losses(advice, one)}"]
+    found += [f"  make   {line}" for line in advice.commands[one.candidate.name]]
+    found += [f"  note   {note}" for note in advice.notes]
+    found.append("Validation data chose this model: score it on other data.")
+    if out:
+        found.append(f"{out}: the model")
+    return "\n".join(found)
+
+
+def costs(one: Final) -> str:
+    """Costs as shares of the given model's, speed as a multiple."""
+    shares = ", ".join(f"{one.ratios[what]:.0%} of its {NAMES[what]}" for what in COUNTED)
+    return f"{shares}, {one.ratios[SPEED]:.2f} times its speed"
+
+
+def losses(advice: Advice, one: Final) -> str:
+    """What it loses, with the interval, and how sure that is."""
+    return (
+        f"{one.drop:.2f} {quality_name(advice)} of {advice.quality:.2f} on {advice.wanted.subset} "
+        f"(95 % interval {one.low:.2f} to {one.high:.2f}); at most {advice.wanted.max_loss:g} in "
+        f"{one.within:.0%} of bootstrap samples"
+    )
+
+
+def page(advice: Advice, made: dict[str, Any]) -> str:
+    """The whole page; the same advice gives the same page.
+
+    Args:
+        made: how: command, commit, versions, hardware, date, seconds.
+    """
+    return render(
+        "advice.html.j2",
+        title="Which smaller model?",
+        sections=[("why", "Why"), ("make", "How to make each"), ("made", "How this was found")],
+        advice=advice,
+        one=advice.nearest,
+        answer=lines(advice, None),
+        costs=costs,
+        losses=losses,
+        names=NAMES,
+        quality=quality_name(advice),
+        figure=figure(advice),
+        made=made,
+    )
+
+
+def figure(advice: Advice) -> Any:
+    """Quality against the first cost that is wished for, each model named."""
+    what = advice.wanted.wishes[0].what if advice.wanted.wishes else "cache"
+    drawn, axes = charts.axes_of(f"{NAMES[what]}, share of the given model's", quality_name(advice))
+    axes.plot(1, advice.quality, "D", color=charts.TEXT)
+    axes.annotate("given", (1, advice.quality), (-6, 6), textcoords="offset points", ha="right",
+                  fontsize=charts.FONT, color=charts.TEXT)  # fmt: skip
+    front = _front([(one.ratios[what], one.drop) for one in advice.finals], what == SPEED)
+    ends = [(1.0, 0.0), *front]
+    axes.plot(
+        [x for x, _ in ends], [_level(advice, y) for _, y in ends], "--", color=charts.LINK,
+        linewidth=1,
+    )  # fmt: skip
+    for one in advice.finals:
+        x, best = one.ratios[what], one is advice.answer
+        colour = charts.LINK if best else charts.FAINT
+        axes.vlines(x, _level(advice, one.high), _level(advice, one.low), color=colour, linewidth=1)
+        axes.plot(x, one.quality, "o", color=colour, markersize=8 if best else 5)
+        name = one.candidate.name.replace(" ", "\n")
+        axes.annotate(name, (x, one.quality), (6, -6), textcoords="offset points", va="top",
+                      fontsize=8.5, color=charts.TEXT)  # fmt: skip
+    axes.axhline(_level(advice, advice.wanted.max_loss), color=charts.LINE, linewidth=1)
+    axes.set(xmargin=0.25, ymargin=0.15)
+    return charts.inline(drawn, "advice", f"{quality_name(advice)} against {NAMES[what]}")
+
+
+def _level(advice: Advice, drop: float) -> float:
+    """The quality of a model that loses so much."""
+    return advice.quality + drop if advice.language_model else advice.quality - drop
+
+
+def _front(
+    points: Sequence[tuple[float, float]], more_is_better: bool
+) -> list[tuple[float, float]]:
+    """The points that no other is both cheaper and better than, the dearest first."""
+    sign = -1 if more_is_better else 1
+    kept = [
+        (x, y)
+        for x, y in points
+        if not any(sign * u <= sign * x and v <= y and (u, v) != (x, y) for u, v in points)
+    ]
+    return sorted(kept, reverse=not more_is_better)

@@ -1,0 +1,407 @@
+"""From single places to one answer: the stages of an advice.
+
+1. The given model: costs, loss.
+2. Each place alone at each size, by every way: loss on a sample of the validation set.
+3. The best expected combinations (:mod:`.plan`) as a whole; the worse half goes, and the sample
+   doubles for the better one (successive halving, Jamieson and Talwalkar 2016, arXiv 1502.07943).
+4. With ``tune``, what is left learns from the given model for so many updates.
+5. Translations of a sample, then of the whole validation set, with paired bootstrap intervals and
+   speeds in turn.
+
+Sizes of samples depend on the minutes and the model, not on the clock, so that the same command
+gives the same answer; where the clock would run out, a stage is cut short, and the advice says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collab_common.errors import UserError
+from collab_common.files import make_folder
+from collab_common.progress import bar, say
+from fairseq_collab.advice import measure
+from fairseq_collab.advice.candidates import SUBSET, Candidate, Way, candidate, ways
+from fairseq_collab.advice.ledger import Ledger
+from fairseq_collab.advice.plan import Base, Predicted, Single, chosen, combinations, nearest
+from fairseq_collab.advice.wishes import COUNTED, SPEED, Wish, counts, parse, ratios
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.reparametrize.calibrate import sentences
+from fairseq_collab.checkpoints.reparametrize.distil import distil
+from fairseq_collab.metrics.model_bleu import corpus_bleu
+from fairseq_collab.metrics.significance import differences
+
+#: Sentences that a loss is measured on at least and at most, at first.
+FEWEST, MOST = 64, 1024
+#: Of the minutes, what the single places may take; from when on stages are cut short.
+OF_SINGLES, LATE = 0.3, 0.7
+#: Multiply-adds a second that samples are chosen for: two cores of a processor of 2020 or so.
+RATE = 2e10
+#: How many go on to translations, and of these to the whole validation set.
+TRANSLATED, FINALISTS = 6, 3
+#: Sentences that are translated in a sample, per sentence of the first loss.
+TRANSLATED_SHARE = 2
+#: Sentences that the importance of heads is measured on, and that an update of tuning learns from.
+IMPORTANCE, TUNED_SENTENCES = 256, 128
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        max_loss: of BLEU; of a language model, of perplexity.
+        tune: updates of each of the last candidates.
+        subset: the validation set.
+    """
+
+    wishes: tuple[Wish, ...] = ()
+    max_loss: float = 0.3
+    minutes: float = 15
+    tune: int = 0
+    seed: int = 1
+    subset: str = "valid"
+
+    @property
+    def speed(self) -> bool:
+        """Whether a speed is wished for."""
+        return any(wish.what == SPEED for wish in self.wishes)
+
+
+@dataclass(frozen=True)
+class Final:
+    """A candidate on the whole validation set.
+
+    Attributes:
+        quality: BLEU; perplexity of a language model.
+        drop: how much worse than the given model; ``low``, ``high``: its 95 % interval.
+        within: share of the bootstrap samples in which the drop is at most ``max_loss``.
+        ratios: costs as shares of the given model's, speed as a multiple.
+    """
+
+    candidate: Candidate
+    quality: float
+    drop: float
+    low: float
+    high: float
+    within: float
+    ratios: dict[str, float]
+
+
+@dataclass
+class Advice:
+    """What was found; ``answer`` is None where no candidate has what was asked for."""
+
+    wanted: Wanted
+    counts: dict[str, int]
+    quality: float
+    finals: list[Final]
+    answer: Final | None
+    language_model: bool
+    commands: dict[str, list[str]]
+    refused: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def nearest(self) -> Final:
+        """The answer, or what comes nearest to one: of the candidates with all wishes, if any, the
+        one that loses least."""
+        return self.answer or min(self.finals, key=lambda one: (not self._cheap(one), one.drop))
+
+    def _cheap(self, one: Final) -> bool:
+        return all(wish.met(one.ratios) for wish in self.wanted.wishes)
+
+
+def advise(
+    model: Path | str, data: Path | str, wishes: Sequence[Wish | str] = (), **settings: Any
+) -> Iterator[Final]:
+    """The last candidates for a trained model, the answer first if there is one.
+
+    Args:
+        model: a checkpoint: it alone knows how smaller ones like it are built.
+        data: the data folder.
+        wishes: as on the command line: ``["cache=0.5"]``.
+        settings: further fields of :class:`Wanted`.
+
+    Raises:
+        ValueError: a wish is none.
+        UserError: see :class:`Advisor`.
+    """
+    asked = tuple(parse(one) if isinstance(one, str) else one for one in wishes)
+    trained = opener.load(Path(model), Path(data))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder), {}, {})
+        advice = Advisor(trained, Wanted(asked, **settings), ledger, Path(folder, "tuned")).run()
+    yield from sorted(advice.finals, key=lambda one: (one is not advice.answer, one.drop))
+
+
+class Advisor:
+    """Finds what is asked for of one model.
+
+    Args:
+        folder: of tuned models.
+
+    Raises:
+        UserError: the model or the data do not allow it, or no candidate can have the wishes.
+    """
+
+    def __init__(self, trained: Trained, wanted: Wanted, ledger: Ledger, folder: Path):
+        self.trained, self.wanted, self.ledger, self.folder = trained, wanted, ledger, folder
+        self.whole = counts(trained.model)
+        self.notes: list[str] = []
+        self.number = self._sample()
+        self.samples = functools.cache(self._samples)
+        batches = measure.batches(trained, SUBSET, IMPORTANCE)
+        self.ways, self.refused = ways(trained, batches, wanted.seed)
+        if not self.ways:
+            reasons = "; ".join(f"{way}: {why}" for way, why in self.refused.items())
+            raise UserError(f"nothing can be tried of this model ({reasons})", trained.path)
+
+    # ---- the stages ------------------------------------------------------------------------------
+
+    def run(self) -> Advice:
+        """All stages."""
+        found = [one for way in self.ways.values() for one in self.predicted(way)]
+        groups = chosen(found, self.wanted.wishes, self.wanted.speed)
+        if not groups:
+            raise UserError(*self._impossible(found))
+        self.stage(f"{sum(map(len, groups))} combinations, on ever more sentences")
+        left = [one for group in groups for one in self.halved(group, self._keep(groups))]
+        left = list(dict.fromkeys(left))
+        if self.wanted.speed:
+            left = self.fast_ones(left)
+        if self.wanted.tune:
+            self.stage(f"{self.wanted.tune} updates of each of {len(left)} candidates")
+            self.tuned(left)
+        finals = list(self.finals(self.translated(left) if self.wanted.wishes else left))
+        return self.advice(finals)
+
+    def predicted(self, way: Way) -> Iterator[Predicted]:
+        """What is expected of all combinations of a way, from its places one by one."""
+        self.stage(f"{way.name}: {way.about}")
+        alone = [(place, size) for place, sizes in way.sizes().items() for size in sizes]
+        base, singles = self.base(way), []
+        for place, size in bar(way.name, alone):
+            if self.late(OF_SINGLES * len(self.ways)):
+                self.note(f"{way.name} was not tried at all sizes: the time was up")
+                break
+            one = candidate(way.name, {**way.base, place: size})
+            found = self.alone(one)
+            singles.append(Single(place, size, found["loss"], found["counts"]))
+        return combinations(way.name, base, singles, self.whole)
+
+    def base(self, way: Way) -> Base:
+        """What the places of a way shrink from."""
+        if not way.base:
+            return Base({}, 0.0, self.whole)
+        return Base(way.base, **self.alone(candidate(way.name, way.base)))
+
+    def alone(self, one: Candidate) -> dict[str, Any]:
+        """Loss added, and costs, of a candidate."""
+
+        def found() -> dict[str, Any]:
+            model = self.make(one).model
+            loss = measure.loss(model, self.samples(self.number)).mean
+            return {"loss": loss - self.loss(None, self.number), "counts": counts(model)}
+
+        return self.ledger.get(f"alone {one.name}", found)
+
+    def halved(self, group: Sequence[Candidate], keep: int) -> list[Candidate]:
+        """The better half of a group, measured on twice as many sentences, and so on."""
+        number, left = self.number, list(group)
+        while len(left) > keep:
+            left.sort(key=lambda one: (self.loss(one, number), one.name))
+            left = left[: max(keep, math.ceil(len(left) / 2))]
+            if not self.late(LATE):
+                number *= 2
+        return left
+
+    def fast_ones(self, group: Sequence[Candidate]) -> list[Candidate]:
+        """Those that are as fast as wished, or the fastest if none is."""
+        self.stage(f"speed of {len(group)} candidates, in turn")
+        speed = self.speeds(group)
+        wish = next(wish for wish in self.wanted.wishes if wish.what == SPEED)
+        fast = [one for one in group if speed[one.name] >= wish.ratio]
+        return fast or [max(group, key=lambda one: speed[one.name])]
+
+    def translated(self, group: Sequence[Candidate]) -> list[Candidate]:
+        """The best on a sample of translations; all where there is nothing to choose."""
+        if len(group) <= FINALISTS or self.trained.is_language_model:
+            return list(group)[:FINALISTS]
+        self.stage(f"translations of {TRANSLATED_SHARE * self.number} sentences")
+        scores = {one: self.bleu(one, TRANSLATED_SHARE * self.number) for one in group}
+        return sorted(group, key=lambda one: (-scores[one], one.name))[:FINALISTS]
+
+    def finals(self, group: Sequence[Candidate]) -> Iterator[Final]:
+        """The last candidates on the whole validation set."""
+        self.stage(f"{len(group)} candidates on all of {self.wanted.subset}")
+        speed = self.speeds(group)
+        for one in group:
+            costs = ratios(counts(self.make(one).model), self.whole)
+            compare = self._perplexity if self.trained.is_language_model else self._bleu
+            yield Final(one, *compare(one), {**costs, SPEED: speed[one.name]})
+
+    def advice(self, finals: Sequence[Final]) -> Advice:
+        """The answer: of those with all wishes within the loss the one that loses least, or without
+        wishes the cheapest."""
+        wanted = self.wanted
+        good = [
+            one
+            for one in finals
+            if one.drop <= wanted.max_loss and all(wish.met(one.ratios) for wish in wanted.wishes)
+        ]
+
+        def price(one: Final) -> tuple[float, str]:
+            costs = math.prod(one.ratios[what] for what in COUNTED)
+            return one.drop if wanted.wishes else costs, one.candidate.name
+
+        commands = {
+            one.candidate.name: self.ways[one.candidate.way].commands(
+                one.candidate, self.trained.path.name, "DATA", "smaller.pt"
+            )
+            for one in finals
+        }
+        return Advice(
+            wanted, self.whole, self._whole_quality(), [*finals],
+            min(good, key=price, default=None), self.trained.is_language_model,
+            commands, self.refused, self.notes,
+            [{"name": name, **found} for name, found in self.ledger.found.items()
+             if isinstance(found, dict) and "counts" in found],
+        )  # fmt: skip
+
+    # ---- measurements ----------------------------------------------------------------------------
+
+    def make(self, one: Candidate) -> Trained:
+        """The candidate's model; tuned, once it has been."""
+        path = self.folder / f"{one.name.replace(' ', '_')}.pt"
+        return opener.load(path, self._data()) if path.exists() else self.ways[one.way].make(one)
+
+    def loss(self, one: Candidate | None, number: int) -> float:
+        """Nats a token on ``number`` sentences; of the given model for None."""
+        name = f"loss {number} {one.name if one else 'whole'}"
+        return self.ledger.get(
+            name, lambda: measure.loss(self._model(one), self.samples(number)).mean
+        )
+
+    def bleu(self, one: Candidate | None, number: int | None) -> float:
+        """On ``number`` sentences, or all."""
+        return corpus_bleu(*self.texts(one, number))
+
+    def texts(self, one: Candidate | None, number: int | None) -> list[list[str]]:
+        """Translations and references of ``number`` sentences, or of all."""
+        name = f"translations {number or 'all'} {one.name if one else 'whole'}"
+        found = self.make(one) if one else self.trained
+        return self.ledger.get(
+            name, lambda: [*measure.translated(found, self.wanted.subset, number)]
+        )
+
+    def speeds(self, group: Sequence[Candidate]) -> dict[str, float]:
+        """Sentences a second as multiples of the given model's, by name."""
+        missing = [one for one in group if f"speed {one.name}" not in self.ledger.found]
+        if missing and not self.trained.is_language_model:
+            models = [self.trained, *map(self.make, missing)]
+            copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
+            for one, speed in zip(
+                missing, measure.speeds(copies, self.wanted.subset)[1:], strict=True
+            ):
+                self.ledger.get(f"speed {one.name}", lambda speed=speed: speed)
+        return {one.name: self.ledger.found.get(f"speed {one.name}", 1.0) for one in group}
+
+    def tuned(self, group: Sequence[Candidate]) -> None:
+        """Let candidates learn from the given model; each is kept in a file."""
+        make_folder(self.folder)
+        inputs = sentences(self.trained, SUBSET, TUNED_SENTENCES * self.wanted.tune)
+        pad = self.trained.task.target_dictionary.pad()
+        for one in group:
+            path = self.folder / f"{one.name.replace(' ', '_')}.pt"
+            if not path.exists():
+                result = self.ways[one.way].make(one)
+                distil(
+                    self.trained.model, result.model, inputs, pad, self.wanted.tune,
+                    parameters=[*result.model.parameters()], seed=self.wanted.seed,
+                )  # fmt: skip
+                opener.save(result, path)
+
+    def _samples(self, number: int) -> list[dict[str, Any]]:
+        """Batches of validation sentences."""
+        return measure.batches(self.trained, self.wanted.subset, number)
+
+    # ---- what the stages need --------------------------------------------------------------------
+
+    def stage(self, what: str) -> None:
+        """Say what begins, and when."""
+        say(f"{self.ledger.seconds / 60:5.1f} of {self.wanted.minutes:g} min: {what}")
+
+    def note(self, line: str) -> None:
+        """Something that the advice must say of itself."""
+        say(line)
+        self.notes.append(line)
+
+    def late(self, share: float) -> bool:
+        """Whether more than a share of the minutes is gone."""
+        return self.ledger.seconds > share * 60 * self.wanted.minutes
+
+    def _sample(self) -> int:
+        """Sentences of the first losses: a power of 2, by the model's size and the minutes."""
+        places = 60  # about as many single places as there are
+        a_sentence = 2 * self.whole["multiply_adds"] / RATE
+        wanted = OF_SINGLES * 60 * self.wanted.minutes / places / max(a_sentence, 1e-6)
+        return min(MOST, max(FEWEST, 2 ** int(math.log2(max(wanted, 1)))))
+
+    def _keep(self, groups: Sequence[Sequence[Candidate]]) -> int:
+        return TRANSLATED if len(groups) == 1 else 1
+
+    def _impossible(self, found: Sequence[Predicted]) -> tuple[str, Path, str]:
+        wishes = " ".join(map(str, self.wanted.wishes))
+        near = nearest(found, self.wanted.wishes)
+        costs = " ".join(f"{wish.what}={near.ratios[wish.what]:.2f}" for wish in self.wanted.wishes
+                         if wish.what in near.ratios)  # fmt: skip
+        todo = f"{costs} is the nearest ({near.candidate.name}): wish for less"
+        return f"no candidate has {wishes}", self.trained.path, todo
+
+    def _model(self, one: Candidate | None) -> Any:
+        return self.trained.model if one is None else self.make(one).model
+
+    def _data(self) -> Path:
+        return Path(self.trained.task.cfg.data)
+
+    def _whole_quality(self) -> float:
+        if self.trained.is_language_model:
+            return measure.perplexity(self._all_losses(None).mean)
+        return self.bleu(None, None)
+
+    def _bleu(self, one: Candidate) -> tuple[float, float, float, float, float]:
+        system, references = self.texts(one, None)
+        whole, _ = self.texts(None, None)
+        drops = -differences(whole, system, references, self.wanted.seed)
+        quality = corpus_bleu(system, references)
+        return quality, corpus_bleu(whole, references) - quality, *self._interval(drops)
+
+    def _perplexity(self, one: Candidate) -> tuple[float, float, float, float, float]:
+        whole, found = self._all_losses(None), self._all_losses(one)
+        drops = measure.perplexity_drops(whole, found, self.wanted.seed)
+        quality = measure.perplexity(found.mean)
+        drop = quality - measure.perplexity(whole.mean)
+        return quality, drop, *self._interval(drops)
+
+    def _interval(self, drops: np.ndarray) -> tuple[float, float, float]:
+        low, high = np.quantile(drops, (0.025, 0.975))
+        return float(low), float(high), float((drops <= self.wanted.max_loss).mean())
+
+    def _all_losses(self, one: Candidate | None) -> measure.Loss:
+        every = len(self.trained.task.dataset(self.wanted.subset))
+        name = f"losses {one.name if one else 'whole'}"
+        found = self.ledger.get(
+            name, lambda: measure.loss(self._model(one), self.samples(every)).lists()
+        )
+        return measure.Loss(*map(np.array, found))

@@ -1,0 +1,147 @@
+"""``fairseq-collab advise``: which smaller model of a trained one has what is wished for?"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from collab_common import files
+from collab_common.command import positive
+from collab_common.errors import UserError
+from collab_common.provenance import circumstances
+from fairseq_collab.advice import page
+from fairseq_collab.advice.ledger import Ledger
+from fairseq_collab.advice.search import Advice, Advisor, Wanted
+from fairseq_collab.advice.wishes import SPEED, Wish, parse
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.export.model import load as load_for_export
+from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.commands import options
+from fairseq_collab.commands.export import FORMATS, check_packages
+from fairseq_collab.metrics.model_bleu import check_translation
+
+MODEL = "advised.pt"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = options.parser_of(
+        "advise",
+        "Tries what can be done to a trained model without training it: heads removed, or sharing "
+        "keys and values, feed-forward layers narrowed, at many sizes and places. Measures each "
+        "on the validation set, and names the one that has the wishes and loses least, with its "
+        "interval. Given again after an interruption, it goes on. The test set is not touched.",
+        "example: fairseq-collab advise average.pt --data data-bin --want cache=0.5 --out advice",
+    )
+    options.add_checkpoint(parser, options.TRANSFORMER)
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the folder that fairseq-preprocess has written"
+    )
+    options.add_output(parser, "--out", "DIR", f"of {MODEL}, {page.NAME} and what was measured")
+    parser.add_argument(
+        "--want", nargs="+", default=[], type=wish, metavar="COST=X",
+        help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's; "
+        "speed=1.5: at least as many times as fast (default: none; the cheapest is named)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-loss", type=options.amount, default=0.3, metavar="B",
+        help="BLEU that may be lost; of a language model, perplexity (default: 0.3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--minutes", type=positive, default=15, metavar="N",
+        help="what to take on two cores; samples are as large as that allows (default: 15)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tune", type=options.count, default=0, metavar="N",
+        help="let the last candidates learn from the model for so many updates (default: 0)",
+    )  # fmt: skip
+    parser.add_argument("--subset", default="valid", help="of the data folder (default: valid)")
+    parser.add_argument("--seed", type=positive, default=1, help="of samples (default: 1)")
+    parser.add_argument(
+        "--export", choices=FORMATS, help=f"write {MODEL} in this form, too, where that is exact"
+    )
+    options.add_user_dir(parser)
+    return parser
+
+
+def wish(text: str) -> Wish:
+    """For argparse."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def settings(args: Namespace) -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "checkpoint_sha256": files.sha256(args.checkpoint),
+        "data": args.data.resolve().name,
+        "subset": args.subset,
+        "wishes": list(map(str, args.want)),
+        "max_loss": args.max_loss,
+        "minutes": args.minutes,
+        "tune": args.tune,
+        "seed": args.seed,
+    }
+
+
+def check(trained: Trained, wishes: Sequence[Wish]) -> None:
+    """Only what translates or is a language model has a quality here."""
+    if not trained.is_language_model:
+        todo = "give a model that translates, or a language model"
+        check_translation(trained.task, trained.path, todo)
+    elif any(one.what == SPEED for one in wishes):
+        what, todo = "speed is measured of models that translate", "wish for multiply-adds"
+        raise UserError(what, "--want speed", todo)
+
+
+def write(advice: Advice, advisor: Advisor, args: Namespace, made: dict[str, Any]) -> Path | None:
+    """Write the page, and the answer's model where there is one."""
+    files.write_content(args.out / page.NAME, page.page(advice, made).encode())
+    if advice.answer is None:
+        return None
+    path: Path = args.out / MODEL
+    opener.save(advisor.make(advice.answer.candidate), path)
+    if args.export:
+        form = importlib.import_module(
+            f"fairseq_collab.checkpoints.export.{FORMATS[args.export].module}"
+        )
+        out = args.out / f"advised.{args.export}"
+        asked = Namespace(
+            out=out, data=args.data, source_lang=None, target_lang=None, sentencepiece=None,
+            force=True, format=args.export,
+        )  # fmt: skip
+        try:
+            form.export(load_for_export(path), asked)
+        except UserError as error:
+            print(f"not exported: {error}")
+    return path
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; its exit status: 1 where no candidate has what was asked for."""
+    args = build_parser().parse_args(argv)
+    options.import_plugin(args)
+    if args.export:
+        check_packages(args.export, FORMATS[args.export].packages)
+    trained = opener.load(args.checkpoint, args.data)
+    check(trained, args.want)
+    files.make_folder(args.out)
+    command = shlex.join(["fairseq-collab", "advise", *argv])
+    with files.locked(args.out / "lock"):
+        made = {"command": command, **circumstances(cpu=True)}
+        ledger = Ledger(args.out, settings(args), made)
+        wanted = Wanted(
+            tuple(args.want), args.max_loss, args.minutes, args.tune, args.seed, args.subset
+        )
+        advisor = Advisor(trained, wanted, ledger, args.out / "tuned")
+        advice = advisor.run()
+        path = write(advice, advisor, args, {**made, "minutes": f"{ledger.seconds / 60:.1f}"})
+        print(page.lines(advice, path))
+    return 0 if advice.answer else 1

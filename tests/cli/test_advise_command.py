@@ -1,0 +1,146 @@
+"""``fairseq-collab advise``: an answer, the same after an interruption, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from cli.conftest import ENDING, SHORT, SIZES
+from cli.test_language_models_commands import LM
+from commands import USER_DIR, succeed
+
+from collab_common.errors import UserError
+from collab_common.main import main
+from fairseq_collab.advice import ledger, measure
+from fairseq_collab.advice.candidates import candidate, ways
+from fairseq_collab.checkpoints import opener
+from fairseq_collab.commands import advise
+
+FILES = {"advice.json", "advice.html", "advised.pt"}
+
+
+@pytest.fixture(scope="module")
+def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fairseq's own transformer, little trained: 4 heads in each of 3 attentions."""
+    folder = tmp_path_factory.mktemp("stock")
+    model = ["--arch=transformer", *SIZES, "--share-all-embeddings"]
+    succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+def run(stock: Path, data: Path, out: Path, *options: str) -> int:
+    return advise.main([str(stock), "--data", str(data), "--out", str(out), *options])
+
+
+def refusal(stock: Path, data: Path, out: Path, *options: str) -> str:
+    with pytest.raises(UserError) as refused:
+        run(stock, data, out, *options)
+    return str(refused.value)
+
+
+def without_times(out: Path) -> dict:
+    found = json.loads((out / "advice.json").read_text())["found"]
+    return {name: value for name, value in found.items() if not name.startswith("speed")}
+
+
+def test_an_answer_and_the_same_after_interruptions(
+    stock: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    wishes = ["--want", "cache=0.6", "--max-loss=100", "--minutes=1"]
+    assert run(stock, data, whole, *wishes) == 0
+    said = capsys.readouterr().out
+    assert {path.name for path in whole.iterdir()} == FILES
+    page = (whole / "advice.html").read_text()
+    assert page.index("cache=0.6") < page.index("How to make each")
+    model = opener.load(whole / "advised.pt", data)
+    assert model.arch != "transformer"
+
+    write = ledger.Ledger.write
+
+    def killed(self: ledger.Ledger) -> None:
+        write(self)
+        if len(self.found) % 20 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger.Ledger, "write", killed)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run(stock, data, cut, *wishes)
+    monkeypatch.undo()
+    assert run(stock, data, cut, *wishes) == 0
+    assert capsys.readouterr().out.splitlines()[0] == said.splitlines()[0]
+    assert without_times(cut) == without_times(whole)
+
+
+def test_the_commands_by_hand_make_the_same_model(
+    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every way, after a narrower feed-forward layer."""
+    monkeypatch.chdir(tmp_path)
+    trained = opener.load(stock, data)
+    found, refused = ways(trained, measure.batches(trained, "train", 20), seed=1)
+    assert not refused
+    for way in found.values():
+        sizes = {place: sizes[0] for place, sizes in way.sizes().items() if place != "encoder"}
+        one = candidate(way.name, {**way.base, **sizes})
+        commands = way.commands(one, str(stock), str(data), f"{way.name}.pt")
+        for command in commands:
+            assert main(shlex.split(command)[1:]) == 0
+        made = opener.load(tmp_path / f"{way.name}.pt", data)
+        expected = way.make(one)
+        assert made.arch == expected.arch
+        for name, weight in expected.model.state_dict().items():
+            torch.testing.assert_close(made.model.state_dict()[name], weight)
+
+
+def test_candidates_may_learn(stock: Path, data: Path, tmp_path: Path) -> None:
+    options = ["--want", "cache=0.3", "--max-loss=100", "--minutes=1", "--tune=2", "--export=ct2"]
+    pytest.importorskip("ctranslate2")
+    assert run(stock, data, tmp_path / "out", *options) == 0
+    assert list((tmp_path / "out" / "tuned").glob("*.pt"))
+
+
+def test_a_wish_that_nothing_meets(stock: Path, data: Path, tmp_path: Path) -> None:
+    line = refusal(stock, data, tmp_path / "a", "--want", "cache=0.001", "--minutes=1")
+    assert "no candidate has cache=0.001; cache=0." in line
+    assert "is the nearest" in line
+
+
+def test_a_loss_that_nothing_keeps(
+    stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so, and what comes nearest; no model is written."""
+    out = tmp_path / "out"
+    assert run(stock, data, out, "--want", "parameters=0.7", "--max-loss=0", "--minutes=1") == 1
+    assert "no candidate has it; the nearest is " in capsys.readouterr().out
+    assert not (out / "advised.pt").exists()
+
+
+def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    assert "no such data folder" in refusal(stock, gone, tmp_path / "b")
+    assert "gone.pt" in refusal(tmp_path / "gone.pt", data, tmp_path / "c")
+
+
+def test_a_language_model_is_judged_by_perplexity(
+    monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = [option for option in SHORT if not option.startswith("--criterion")]
+    succeed(
+        "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_headsize_n", *train,
+        "--criterion=cross_entropy", "--save-dir", tmp_path,
+    )  # fmt: skip
+    model = tmp_path / "checkpoint_last.pt"
+    wish = ["--want", "cache=0.6", "--max-loss=50", "--minutes=1"]
+    assert run(model, monolingual, tmp_path / "out", *wish) == 0
+    assert "perplexity of" in capsys.readouterr().out
+    line = refusal(model, monolingual, tmp_path / "d", "--want", "speed=1.5")
+    assert "speed is measured of models that translate" in line
