@@ -19,12 +19,12 @@ import sentencepiece
 from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_common.folder import MANIFEST, Json
-from data_prep import bpe
+from data_prep import apply_bpe
 from data_prep.moses import Pipeline
 from data_prep.subword import encode
 
 Segment = Callable[[list[str]], list[str]]
-SPM, CODE = "spm.model", "code"
+SPM = "spm.model"
 #: What the recipes of tokenised corpora do with their text (their ``_tokenise``).
 _STEPS: dict[str, Json] = {
     "wmt14": {"normalise": True, "remove_non_printing": True, "aggressive_hyphens": True},
@@ -51,7 +51,8 @@ def segmenter(data: Path, language: str) -> Segment:
         what = "its text was tokenised in a way that is not repeated here"
         raise UserError(what, path, "give a data folder with sentencepiece, WMT14 or IWSLT14")
     tokens = Pipeline(language, **_STEPS[corpus])
-    subwords = bpe.Segmenter(_beside(data, CODE))
+    options = apply_bpe.BpeOptions.from_json(form)
+    subwords = apply_bpe.Segmenter(_beside(data, apply_bpe.CODES), language, options)
     return lambda lines: subwords(tokens(lines))
 
 
