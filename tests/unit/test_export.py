@@ -227,6 +227,43 @@ def test_ctranslate2_computes_the_same_scores(
     assert found.log_probs == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_grouped_query", {"key_value_heads": 2, "key_value_heads_in_cross": "1"}),
+        ("transformer_collab", {"key_dim": 6, "value_heads": 1}),
+        ("transformer_latent", {"latent_dim": 6}),
+    ],
+)
+def test_ctranslate2_continues_from_shared_keys_and_values(
+    arch: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Word for word, from its own cache; greedily, as engines end their beam searches otherwise."""
+    torch.manual_seed(1)
+    model = toy.model(arch, **options).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data.mul_(2.5)  # so that words differ in probability
+    symbols = toy.dictionary()
+    words = translation.Vocabulary("en", "de", symbols, symbols)
+    ctranslate2_format.write(opened(model), words, tmp_path / "ct2")
+    engine = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)
+    sources = torch.randint(20, (20, 6)).tolist()
+    search = SequenceGenerator([model], symbols, beam_size=1, max_len_a=0, max_len_b=10)
+    tokens = torch.tensor([[*(4 + word for word in source), symbols.eos()] for source in sources])
+    batch = {"src_tokens": tokens, "src_lengths": torch.full((20,), 7)}
+    hypotheses = search.generate([model], {"net_input": batch})
+    expected = [[symbols[i] for i in best[0]["tokens"][:-1]] for best in hypotheses]
+    found = engine.translate_batch(
+        [[f"w{word}" for word in source] for source in sources],
+        beam_size=1,
+        max_decoding_length=10,
+        suppress_sequences=[["<blank>"]],
+    )
+    assert [result.hypotheses[0] for result in found] == expected
+    assert len({*map(tuple, expected)}) > 3
+
+
 def test_ctranslate2_has_one_number_of_heads(tmp_path: Path) -> None:
 
     model = toy.model("transformer_headsize_n", heads_in_encoder="4,2")

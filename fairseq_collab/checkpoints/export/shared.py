@@ -56,7 +56,7 @@ def shared_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
         for_each_head(matrix_of(project, exact.kdim, like).unsqueeze(0), groups)[0]
         for project in (exact.project_key, exact.project_value)
     )
-    weights = {"out_proj.bias": exact.out_proj.bias}
+    weights: dict[str, Tensor] = {"out_proj.bias": exact.out_proj.bias}
     for name, maps in (("q_proj", queries), ("k_proj", keys), ("v_proj", values)):
         rows = _widened(maps, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
         weights |= {f"{name}.weight": rows[:, :-1], f"{name}.bias": rows[:, -1]}
