@@ -929,8 +929,8 @@ MUTANTS = [
     Mutant(
         "greatest length",
         SEARCH,
-        "last = step == options.max_len",
-        "last = False",
+        "if step >= options.max_len:",
+        "if False:",
         (SEARCH_TESTS, "-k", "greatest"),
     ),
     Mutant(

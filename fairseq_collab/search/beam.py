@@ -97,8 +97,8 @@ class BeamSearch:
             found = self._candidates(step)
             ends = (found.words == self.settings.eos) & (found.scores > IMPOSSIBLE)  # (B, k)
             some_end = bool(ends.any())
-            done = self._end(ends, found, step) if some_end else []
-            if len(done) == len(self.places):
+            done = self._end(ends, found) if some_end else []
+            if step == self.settings.max_len or len(done) == len(self.places):
                 break
             self._go_on(self._continued(ends, found) if some_end else found, done)
         return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
@@ -140,7 +140,7 @@ class BeamSearch:
         if step < options.min_len:
             log_probs[:, options.eos] = IMPOSSIBLE
 
-    def _end(self, ends: Tensor, found: Candidates, step: int) -> list[int]:
+    def _end(self, ends: Tensor, found: Candidates) -> list[int]:
         """Keep the hypotheses that end; returns the places of sentences that are done."""
         options = self.settings
         where, ranks = ends[:, : options.beam].nonzero(as_tuple=True)
@@ -154,11 +154,10 @@ class BeamSearch:
             hypotheses = self.ended[self.places[place]]
             if len(hypotheses) < options.beam:
                 hypotheses.append(hypothesis)
-        last = step == options.max_len
         return [
             place
             for place in sorted({*places})
-            if last or len(self.ended[self.places[place]]) == options.beam
+            if len(self.ended[self.places[place]]) == options.beam
         ]
 
     def _ended(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:

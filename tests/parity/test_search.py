@@ -83,6 +83,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"normalize_scores": False},
     "may be empty": {"min_len": 0},
+    "greatest length 0": {"min_len": 0, "max_len_b": 0},
     "greatest length by the source": {"max_len_a": 0.5, "max_len_b": 2},
     "all of one length": {"min_len": 5, "max_len_b": 5},
     "unknown words are worse": {"unk_penalty": 2.0},
@@ -335,6 +336,18 @@ def test_candidates_are_those_of_topk(table: tuple[Tensor, Tensor | None, int], 
     words = log_probs.size(2)
     assert torch.equal((found.beams * words + found.words)[possible], where[possible])
     assert int(found.words.max()) < words
+
+
+def test_candidates_where_all_scores_differ() -> None:
+    """Beams far apart, so that most blocks of the best come before all of the worst."""
+    chance = torch.Generator().manual_seed(1)
+    log_probs = torch.randn(5, 4, 1000, generator=chance).log_softmax(-1)
+    log_probs[0, :, -1] = torch.tensor([-0.1, -0.2, -0.3, -0.4])  # the last block is not full
+    scores = torch.randn(5, 4, generator=chance) * 3
+    best, where = (log_probs + scores.unsqueeze(-1)).flatten(1).topk(8)
+    found = blocks._best_by_blocks(log_probs, scores, 8)  # torch is not asked
+    assert torch.equal(found.scores, best)
+    assert torch.equal(found.beams * 1000 + found.words, where)
 
 
 def test_ties_are_searched_as_fairseq_does(
