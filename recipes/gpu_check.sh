@@ -5,7 +5,7 @@
 #
 #   bash recipes/gpu_check.sh               on the GPU
 #   DEVICE=cpu bash recipes/gpu_check.sh    what a CPU can do of it
-#   bash recipes/gpu_check.sh --quick       at the smallest sizes
+#   QUICK=1 bash recipes/gpu_check.sh       at the smallest sizes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
@@ -24,4 +24,4 @@ if [ "${DEVICE:-cuda}" = cuda ] &&
     exit 1
 fi
 export PYTHONPATH=$PWD:$PWD/tests${PYTHONPATH:+:$PYTHONPATH}
-exec "$python" -m device_checks --device "${DEVICE:-cuda}" "$@"
+exec "$python" -m device_checks --device "${DEVICE:-cuda}" ${QUICK:+--quick}

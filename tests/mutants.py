@@ -299,8 +299,8 @@ MUTANTS = [
     Mutant(
         "8 bits leave small maps alone",
         INT8,
-        " and module.weight.numel() >= SMALLEST",
-        "",
+        "if module.weight.numel() >= SMALLEST:",
+        "if True:",
         (INT8_TESTS, "-k", "small_maps"),
     ),
     Mutant(

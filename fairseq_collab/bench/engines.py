@@ -153,7 +153,7 @@ def ctranslate2(model: Path, kind: str, case: Case, settings: Settings) -> Engin
         str(model), compute_type=kind, inter_threads=1, intra_threads=settings.threads
     )
     least, longest = (1, LONGEST) if case.fixed is None else (case.fixed + 1, case.fixed + 1)
-    options = {"min_decoding_length": least, "max_decoding_length": longest}
+    options: Record = {"min_decoding_length": least, "max_decoding_length": longest}
     options |= {"beam_size": case.beam, "length_penalty": 1.0, "return_scores": True}
     options |= {"max_batch_size": 0, "max_input_length": 0}  # as given, whole
     return lambda item: [

@@ -83,7 +83,9 @@ def round_linear(model: nn.Module) -> None:
         return
     changed = 0
     for module in model.modules():
-        if type(module) in (nn.Linear, OneDnnLinear) and module.weight.numel() >= SMALLEST:
+        if not isinstance(module, nn.Linear) or type(module) not in (nn.Linear, OneDnnLinear):
+            continue  # subclasses of others compute something else
+        if module.weight.numel() >= SMALLEST:
             if not in_float32_on_cpu(module.weight, module.weight):
                 kind = f"{module.weight.dtype} on {module.weight.device.type}"
                 what = f"is for models in float32 on a CPU; this one is {kind}"

@@ -109,7 +109,7 @@ def test_engines_with_a_trained_model(
     assert content["versions"]["ctranslate2"]
     page = report.markdown("bench.md.j2", runs=[content])
     assert "| model " in page
-    assert "| CTranslate2 int8 " in page
+    assert " CTranslate2 int8 |" in page
     assert "how many translations are fairseq's word for word" in page
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
