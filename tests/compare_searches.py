@@ -13,7 +13,7 @@ import argparse
 import itertools
 import os
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,20 +70,23 @@ def differences(ours: list[Any], theirs: list[Any]) -> Difference:
 
 
 def table(
-    data: Path, checkpoint: Path, sentences: int, prepare: bool = True
+    data: Path,
+    checkpoint: Path,
+    sentences: int = 0,
+    subsets: Sequence[str] = SUBSETS,
+    lengths: dict[str, dict[str, Any]] = LENGTHS,
 ) -> Iterator[tuple[str, Difference]]:
-    """One line a combination, of all subsets together."""
+    """One line a combination, of all subsets together; 0 sentences for all of a set."""
     trained = load(checkpoint, data)
     trained.model.eval()
-    if prepare:
-        trained.model.make_generation_fast_()
+    trained.model.make_generation_fast_()
     number = -(-sentences // BATCH) if sentences else 10**6
     found = [
         batch
-        for subset in SUBSETS
+        for subset in subsets
         for batch in batches(trained.task, subset, Settings(), number, max_sentences=BATCH)
     ]
-    for beam, penalty, (name, limits) in itertools.product(BEAMS, PENALTIES, LENGTHS.items()):
+    for beam, penalty, (name, limits) in itertools.product(BEAMS, PENALTIES, lengths.items()):
         options = {"beam": beam, "lenpen": penalty, **limits}
         label = f"beam {beam:>2}  lenpen {penalty}  length {name:<11}"
         yield label, compare(trained.task, trained.model, found, **options)

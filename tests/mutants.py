@@ -7,6 +7,7 @@ survives.  Not part of the suite: it takes some minutes.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -1020,9 +1021,12 @@ def survives(mutant: Mutant) -> bool:
         # Run from the mutant's folder, which "-m" puts first on the path of imports.
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         command += ["-c", str(REPOSITORY / "pyproject.toml"), str(REPOSITORY / mutant.tests[0])]
+        # Every interpreter imports fairseq_compat as it starts, when "-m" has not been read yet.
+        environment = {**os.environ, "PYTHONPATH": folder}
         done = subprocess.run(
-            [*command, *mutant.tests[1:]], cwd=folder, capture_output=True, text=True
-        )
+            [*command, *mutant.tests[1:]],
+            cwd=folder, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
     if done.returncode not in (0, 1):  # 1: some test failed
         raise SystemExit(f"mutants: pytest could not run:\n{done.stdout[-2000:]}")
     return done.returncode == 0

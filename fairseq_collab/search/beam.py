@@ -81,7 +81,7 @@ class BeamSearch:
         #: Each row's tokens, the first one included, ``(rows, t + 1)``; scores up to each, ``(rows,
         #: t)``; attention weights ``(rows, S, t)``.
         self.tokens = first.repeat_interleave(settings.beam).unsqueeze(1)
-        self.scores = torch.zeros(len(self.tokens), 0, device=first.device)
+        self.scores = torch.zeros(len(self.tokens), 0, dtype=torch.float32, device=first.device)
         self.attention: Tensor | None = None
         #: Which sentence is at each place of the batch.
         self.places = list(range(len(first)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import USER_DIR, succeed, train_log
+from compare_searches import table
 from data.corpus_archives import Sentences
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,11 @@ def test_multi30k_end_to_end(shared_data: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     perplexity = float(train_log(log, "valid")[-1]["valid_ppl"])
     assert perplexity < 150, "a model that learnt nothing has a perplexity near 1,000"
+    searches = table(
+        binarised, model / "checkpoint_last.pt", 64, ["test"], {"at most 12": {"max_len_b": 12}}
+    )
+    for label, found in searches:
+        assert found[1:] == (0, 0, 0, 0), f"our search is not fairseq's: {label}: {found}"
     output = succeed(
         "fairseq-generate", binarised, *USER_DIR, "--path", model / "checkpoint_last.pt", "--cpu",
         "--beam=2", "--max-len-a=0", "--max-len-b=20", "--remove-bpe=sentencepiece",
