@@ -14,19 +14,29 @@ from commands import USER_DIR, succeed
 
 from collab_common.errors import UserError
 from collab_common.main import main
-from fairseq_collab.advice import ledger, measure
+from fairseq_collab.advice import candidates, ledger, measure
 from fairseq_collab.advice.candidates import candidate, ways
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.commands import advise
+from fairseq_compat.checkpoints import UNDEFINED
 
-FILES = {"advice.json", "advice.html", "advised.pt"}
+FILES = {"advice.json", "advice.html", "advised.pt", "advised.ct2", "tuned"}
+
+
+@pytest.fixture(autouse=True)
+def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One size a place, timed once: what is tried is as it is with more."""
+    for name in ("SHARES", "FFN_SHARES"):
+        monkeypatch.setattr(candidates, name, (0.5,))
+    monkeypatch.setattr(measure, "TURNS", 1)
 
 
 @pytest.fixture(scope="module")
 def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """fairseq's own transformer, little trained: 4 heads in each of 3 attentions."""
     folder = tmp_path_factory.mktemp("stock")
-    model = ["--arch=transformer", *SIZES, "--share-all-embeddings"]
+    short = [f"--max-{side}-positions=32" for side in ("source", "target")]  # as translations are
+    model = ["--arch=transformer", *SIZES, *short, "--share-all-embeddings"]
     succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
@@ -54,10 +64,11 @@ def test_an_answer_and_the_same_after_interruptions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    wishes = ["--want", "cache=0.6", "--max-loss=100", "--minutes=1"]
+    wishes = ["--want", "cache=0.6", "--max-loss=100", "--minutes=1", "--tune=2", "--export=ct2"]
     assert run(stock, data, whole, *wishes) == 0
     said = capsys.readouterr().out
     assert {path.name for path in whole.iterdir()} == FILES
+    assert list((whole / "tuned").glob("*.pt"))
     page = (whole / "advice.html").read_text()
     assert page.index("cache=0.6") < page.index("How to make each")
     model = opener.load(whole / "advised.pt", data)
@@ -67,14 +78,14 @@ def test_an_answer_and_the_same_after_interruptions(
 
     def killed(self: ledger.Ledger) -> None:
         write(self)
-        if len(self.found) % 20 == 0:
+        if len(self.found) % 7 == 0:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger.Ledger, "write", killed)
-    for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            run(stock, data, cut, *wishes)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger.Ledger, "write", killed)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                run(stock, data, cut, *wishes)
     assert run(stock, data, cut, *wishes) == 0
     assert capsys.readouterr().out.splitlines()[0] == said.splitlines()[0]
     assert without_times(cut) == without_times(whole)
@@ -98,14 +109,9 @@ def test_the_commands_by_hand_make_the_same_model(
         expected = way.make(one)
         assert made.arch == expected.arch
         for name, weight in expected.model.state_dict().items():
+            if name.endswith(UNDEFINED):
+                continue
             torch.testing.assert_close(made.model.state_dict()[name], weight)
-
-
-def test_candidates_may_learn(stock: Path, data: Path, tmp_path: Path) -> None:
-    options = ["--want", "cache=0.3", "--max-loss=100", "--minutes=1", "--tune=2", "--export=ct2"]
-    pytest.importorskip("ctranslate2")
-    assert run(stock, data, tmp_path / "out", *options) == 0
-    assert list((tmp_path / "out" / "tuned").glob("*.pt"))
 
 
 def test_a_wish_that_nothing_meets(stock: Path, data: Path, tmp_path: Path) -> None:
@@ -114,12 +120,12 @@ def test_a_wish_that_nothing_meets(stock: Path, data: Path, tmp_path: Path) -> N
     assert "is the nearest" in line
 
 
-def test_a_loss_that_nothing_keeps(
+def test_a_speed_that_nothing_has(
     stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says so, and what comes nearest; no model is written."""
     out = tmp_path / "out"
-    assert run(stock, data, out, "--want", "parameters=0.7", "--max-loss=0", "--minutes=1") == 1
+    assert run(stock, data, out, "--want", "speed=1000", "--minutes=1") == 1
     assert "no candidate has it; the nearest is " in capsys.readouterr().out
     assert not (out / "advised.pt").exists()
 
