@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+import toy_language_models
 from torch import Tensor
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
@@ -174,6 +175,24 @@ def test_sizes_at_each_site_costs_and_refusals() -> None:
     x = torch.randn(T, B, D)
     with pytest.raises(ValueError, match="come from one latent: give the same input for both"):
         attention()(x, x, x.clone())
+
+
+def test_a_language_model_decodes_latents_step_by_step() -> None:
+    model: Any = toy_language_models.language_model("transformer_lm_latent", latent_dim=6).eval()
+    tokens = torch.randint(4, 20, (B, T))
+    whole = model.decoder(tokens)[0]
+    state: dict[str, Any] = {}
+    steps = [model.decoder(tokens[:, : n + 1], incremental_state=state)[0] for n in range(T)]
+    close(torch.cat(steps, dim=1), whole)
+    cached = [layer.self_attn.cache_bytes(state) for layer in model.decoder.layers]
+    assert cached == [{"keys": B * T * 6 * 8, "values": 0}] * 2
+
+
+def test_a_masked_language_model_has_latents() -> None:
+    model: Any = toy_language_models.roberta("roberta_latent", latent_dim=6).eval()
+    layers = model.encoder.sentence_encoder.layers
+    assert [layer.self_attn.latent_dim for layer in layers] == [6, 6]
+    assert model(torch.randint(4, 20, (B, T)))[0].shape[:2] == (B, T)
 
 
 @pytest.mark.parametrize(
