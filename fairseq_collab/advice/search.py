@@ -42,8 +42,8 @@ from fairseq_collab.metrics.significance import differences
 
 #: Sentences that a loss is measured on at least and at most, at first.
 FEWEST, MOST = 64, 1024
-#: Of the minutes, what the single places may take; from when on stages are cut short.
-OF_SINGLES, LATE = 0.3, 0.7
+#: Of the minutes, what single places may take; from when on samples grow no more.
+OF_SINGLES, LATE = 0.5, 0.7
 #: Multiply-adds a second that samples are chosen for: two cores of a processor of 2020 or so.
 RATE = 2e10
 #: How many go on to translations, and of these to the whole validation set.
@@ -175,11 +175,11 @@ class Advisor:
         groups = chosen(found, self.wanted.wishes, self.wanted.speed)
         if not groups:
             raise UserError(*self._impossible(found))
+        if self.wanted.speed:  # there is one group then
+            groups = [self.fast_ones(groups[0])]
         self.stage(f"{sum(map(len, groups))} combinations, on ever more sentences")
         left = [one for group in groups for one in self.halved(group, self._keep(groups))]
         left = list(dict.fromkeys(left))
-        if self.wanted.speed:
-            left = self.fast_ones(left)
         if self.wanted.tune:
             self.stage(f"{self.wanted.tune} updates of each of {len(left)} candidates")
             self.tuned(left)
@@ -191,11 +191,12 @@ class Advisor:
         self.stage(f"{way.name}: {way.about}")
         alone = [(place, size) for place, sizes in way.sizes().items() for size in sizes]
         base, singles = self.base(way), []
+        until = OF_SINGLES * (1 + list(self.ways).index(way.name)) / len(self.ways)
         for place, size in bar(way.name, alone):
-            if self.late(OF_SINGLES * len(self.ways)):
-                self.note(f"{way.name} was not tried at all sizes: the time was up")
-                break
             one = candidate(way.name, {**way.base, place: size})
+            if not self.in_time(one.name, until):
+                self.note(f"{way.name} was not tried at all sizes: its time was up")
+                break
             found = self.alone(one)
             singles.append(Single(place, size, found["loss"], found["counts"]))
         return combinations(way.name, base, singles, self.whole)
@@ -222,7 +223,7 @@ class Advisor:
         while len(left) > keep:
             left.sort(key=lambda one: (self.loss(one, number), one.name))
             left = left[: max(keep, math.ceil(len(left) / 2))]
-            if not self.late(LATE):
+            if self.in_time(f"{2 * number} sentences", LATE):
                 number *= 2
         return left
 
@@ -347,9 +348,14 @@ class Advisor:
         say(line)
         self.notes.append(line)
 
-    def late(self, share: float) -> bool:
-        """Whether more than a share of the minutes is gone."""
-        return self.ledger.seconds > share * 60 * self.wanted.minutes
+    def in_time(self, what: str, share: float) -> bool:
+        """Whether less than a share of the minutes was gone when this was asked of ``what`` first.
+
+        It is kept: after an interruption the same things are done.
+        """
+        return self.ledger.get(
+            f"in time {what}", lambda: self.ledger.seconds < share * 60 * self.wanted.minutes
+        )
 
     def _sample(self) -> int:
         """Sentences of the first losses: a power of 2, by the model's size and the minutes."""
