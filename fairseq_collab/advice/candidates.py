@@ -89,7 +89,9 @@ class Way:
 
     def sizes(self) -> dict[str, list[int]]:
         """What each place can shrink to, the largest first."""
-        found = {site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]}
+        found: dict[str, list[int]] = {
+            site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]
+        }
         units = min(ffn_sizes(self.trained.model))
         return {**found, FFN: _shares(units, FFN_SHARES)}
 
@@ -151,9 +153,10 @@ class Heads(Way):
         base = self.narrowed(units)
         importance = self._importance(units)
         kept: surgery.Kept = all_heads(base.heads)
-        for site, size in sizes.items():
-            gone = sum(base.heads[site]) - size  # type: ignore[index]
-            kept = without_least(kept, importance, [site], gone)  # type: ignore[list-item]
+        for site in SITES:
+            if site in sizes:
+                gone = sum(base.heads[site]) - sizes[site]
+                kept = without_least(kept, importance, [site], gone)
         return kept
 
     def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
@@ -220,7 +223,7 @@ class Sharing(Way):
     def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
         work = self._work(units)
         found = work.trained.attentions
-        places = {one: size for site, size in sizes.items() for one in found[site]}  # type: ignore[index]
+        places = {one: sizes[site] for site in SITES if site in sizes for one in found[site]}
         return work.model(places)[0]
 
     def command(

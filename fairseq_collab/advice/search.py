@@ -312,10 +312,9 @@ class Advisor:
         if missing and not self.trained.is_language_model:
             models = [self.trained, *map(self.make, missing)]
             copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
-            for one, speed in zip(
-                missing, measure.speeds(copies, self.wanted.subset)[1:], strict=True
-            ):
-                self.ledger.get(f"speed {one.name}", lambda speed=speed: speed)
+            found = measure.speeds(copies, self.wanted.subset)[1:]
+            for one, speed in zip(missing, found, strict=True):
+                self.ledger.get(f"speed {one.name}", functools.partial(float, speed))
         return {one.name: self.ledger.found.get(f"speed {one.name}", 1.0) for one in group}
 
     def tuned(self, group: Sequence[Candidate]) -> None:

@@ -25,10 +25,12 @@ FILES = {"advice.json", "advice.html", "advised.pt", "advised.ct2", "tuned"}
 
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One size a place, timed once: what is tried is as it is with more."""
+    """Two ways to share, one size a place, timed once: what is tried is as it is with more."""
     for name in ("SHARES", "FFN_SHARES"):
         monkeypatch.setattr(candidates, name, (0.5,))
     monkeypatch.setattr(measure, "TURNS", 1)
+    few = {name: candidates.SHARING[name] for name in ("grouped-query", "latent")}
+    monkeypatch.setattr(candidates, "SHARING", few)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ def test_an_answer_and_the_same_after_interruptions(
 
     def killed(self: ledger.Ledger) -> None:
         write(self)
-        if len(self.found) % 7 == 0:
+        if len(self.found) % 9 == 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -95,6 +97,7 @@ def test_the_commands_by_hand_make_the_same_model(
     stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every way, after a narrower feed-forward layer."""
+    monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     trained = opener.load(stock, data)
     found, refused = ways(trained, measure.batches(trained, "train", 20), seed=1)

@@ -57,8 +57,8 @@ def test_ready_made_archive(shared_data: Path, tmp_path: Path) -> None:
 BRIEF = ["optimization.max_epoch=2", "dataset.max_tokens=9000", "generation.max_len_b=5"]
 
 
-def test_english_french_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
-    """Six archives, the vanilla model; rare units are taken apart."""
+def test_english_french_from_download_to_data(shared_data: Path, tmp_path: Path) -> None:
+    """Six archives; rare units are taken apart.  Stage 5 is that of the other recipes."""
     captions = Sentences(shared_data / "multi30k", "train")
 
     def take(size: int) -> dict[str, list[str]]:
@@ -74,11 +74,7 @@ def test_english_french_from_download_to_scores(shared_data: Path, tmp_path: Pat
         told = succeed("wmt14_en_fr", out, "--mirror", server.url, *data)
     assert "--joined-dictionary" not in told
     assert {"code", "vocab.en", "vocab.fr"} <= outputs(out, "text").keys()
-    succeed("wmt14_en_fr", out, "--stage", 5, overrides=BRIEF)
-    score = scores(out)
-    assert (score.sentences, score.languages, score.variant) == (10, ["en", "fr"], "fairseq")
-    assert (score.arch, score.method) == ("transformer", "vanilla")
-    assert "own archives" in str(score.note)
+    assert {"dict.en.txt", "dict.fr.txt", "train.en-fr.fr.bin"} <= outputs(out, "data").keys()
 
 
 def commands(*options: str, recipe: str = "wmt14_en_de") -> dict[str, list[str]]:

@@ -88,7 +88,7 @@ def test_as_many_values_as_heads_is_the_papers_layer_bit_for_bit() -> None:
 def test_the_signature_of_shared_values_comes_back() -> None:
     signature = attention(2).describe()
     assert CollaborativeSignature.from_tensor(signature.to_tensor()) == signature
-    for numbers in ([1, 2, H, K, h, 1], [1, 2, H, K, h, 1, 0, 2, 2]):
+    for numbers in ([1, 2, H, K, h, 1], [1, 2, H, K, h, 1, 0, 2, 2, 2]):
         with pytest.raises(ValueError, match="is no CollaborativeSignature"):
             CollaborativeSignature.from_tensor(torch.tensor(numbers))
 

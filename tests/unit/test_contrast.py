@@ -13,7 +13,7 @@ import torch
 import toy
 
 from collab_common.errors import UserError
-from data_prep import bpe, moses, segment, subword
+from data_prep import apply_bpe, bpe, moses, segment, subword
 from data_prep.faults import Action
 from fairseq_collab.commands.contrast import pairs_for
 from fairseq_collab.metrics.contrast import Pairs, accuracy, contrast, judged, read_pairs, signature
@@ -203,7 +203,7 @@ def test_tokens_and_subwords_of_published_corpora(tmp_path: Path, corpus: str) -
     steps |= {"normalise": clean, "remove_non_printing": clean}
     moses.normalise_and_tokenise(text, tokens, "en", **steps)
     bpe.learn([tokens], 6, beside / "code")
-    bpe.apply(beside / "code", tokens, units)
+    apply_bpe.apply(beside / "code", tokens, units)
     found = segment.segmenter(data, "en")(text.read_text().splitlines())
     assert found == units.read_text().splitlines()
     form["hyphens"] = "@-@"
