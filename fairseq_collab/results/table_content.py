@@ -179,9 +179,11 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
             for run in table.finished
         },
         "p": {
-            run.name: dict(found.p)[run.record.seed]
+            run.name: p
             for found in table.differences
             for run in found.row.runs
+            for seed, p in found.p
+            if seed == run.record.seed  # of a row without a baseline none is there
         },
     }
 

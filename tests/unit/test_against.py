@@ -12,7 +12,7 @@ from fairseq_collab.metrics.seeds import t_quantile
 from fairseq_collab.results import against
 from fairseq_collab.results.rows import Row
 from fairseq_collab.results.table import markdown
-from fairseq_collab.results.table_content import as_csv, read_table
+from fairseq_collab.results.table_content import as_csv, content_of, read_table
 
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(40)]
 
@@ -48,7 +48,9 @@ def test_seeds_without_a_partner_or_translations(tmp_path: Path) -> None:
     write_run(tmp_path, "concatenated", 64, 1, 40)
     write_run(tmp_path, "collab", 64, 1, 41)
     write_run(tmp_path, "collab", 32, 2, 41)
-    untested, alone = read_table([tmp_path]).differences
+    table = read_table([tmp_path])
+    untested, alone = table.differences
+    assert content_of(table, None)["p"].keys() <= {run.name for run in untested.row.runs}
     assert untested.mean == 1
     assert untested.interval is None
     assert untested.p == ((1, None),)
