@@ -4,6 +4,7 @@ A candidate is a way and a size for each *place* that shrinks: the attentions of
 feed-forward layers (``ffn``), which every way can narrow first.  Places shrink independently, so
 that what was measured of one place alone says something of all combinations.
 
+    narrow           nothing else
     heads            heads are gone, the least important of a site first (Michel et al. 2019)
     collab           heads share keys of size K (Cordonnier et al. 2020)
     collab-values    the same, and one head of values
@@ -40,7 +41,7 @@ SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
 FFN_SHARES = (0.75, 0.5, 0.25)
 #: Sentences of the calibration and of the importance of heads, and where they are from.
 CALIBRATION, SUBSET = 1000, "train"
-HEADS = "heads"
+HEADS, NARROW = "heads", "narrow"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,11 @@ class Candidate:
 
 
 def candidate(way: str, sizes: Mapping[str, int]) -> Candidate:
-    """The candidate with these sizes; places that are not named stay whole."""
+    """The candidate with these sizes; places that are not named stay whole.
+
+    Narrower feed-forward layers alone are the same model whichever way was to follow.
+    """
+    way = NARROW if set(sizes) == {FFN} else way
     return Candidate(way, tuple((place, sizes[place]) for place in PLACES if place in sizes))
 
 
@@ -81,19 +86,19 @@ class Way:
     about: str
 
     def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
-        self.trained, self.batches, self.seed = trained, batches, seed
+        self.trained, self.batches, self.seed = without_gates(trained), batches, seed
         #: Sizes that sites have at least, where all sites change once one does.
         self.base: dict[str, int] = {}
         #: The model whose feed-forward layers have so many units; None for all.
         self.narrowed = functools.cache(self._narrow)
 
     def sizes(self) -> dict[str, list[int]]:
-        """What each place can shrink to, the largest first."""
+        """What each place that can shrink can shrink to, the largest first."""
         found: dict[str, list[int]] = {
             site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]
         }
-        units = min(ffn_sizes(self.trained.model))
-        return {**found, FFN: _shares(units, FFN_SHARES)}
+        found[FFN] = _shares(min(ffn_sizes(self.trained.model)), FFN_SHARES)
+        return {place: sizes for place, sizes in found.items() if sizes}
 
     def make(self, one: Candidate) -> Trained:
         """The candidate's model, in eval mode."""
@@ -115,7 +120,7 @@ class Way:
         return [shlex.join(["fairseq-collab", *line]) for line in lines]
 
     def site_sizes(self, site: Site) -> list[int]:
-        """What the attentions of a site can shrink to."""
+        """What the attentions of a site can shrink to; each way says."""
         raise NotImplementedError
 
     def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
@@ -135,6 +140,19 @@ class Way:
         return surgery.pruned(self.trained, all_heads(self.trained.heads), units)
 
 
+class Narrow(Way):
+    """All attentions stay."""
+
+    name, about = NARROW, "narrower feed-forward layers"
+
+    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        surgery.check_heads(trained)
+        super().__init__(trained, batches, seed)
+
+    def site_sizes(self, site: Site) -> list[int]:
+        return []
+
+
 class Heads(Way):
     """Heads are gone, of each site the least important; importances have length 1 in each layer."""
 
@@ -142,7 +160,7 @@ class Heads(Way):
 
     def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         surgery.check_heads(trained)
-        super().__init__(without_gates(trained), batches, seed)
+        super().__init__(trained, batches, seed)
         self._importance = functools.cache(self._measure)
 
     def site_sizes(self, site: Site) -> list[int]:
@@ -252,8 +270,9 @@ def ways(
     """All ways that this model allows, by name; and of the others, why not."""
     found: dict[str, Way] = {}
     refused: dict[str, str] = {}
-    for name in (HEADS, *SHARING):
-        kind = Heads if name == HEADS else type(name, (Sharing,), {"name": name})
+    kinds: dict[str, type[Way]] = {NARROW: Narrow, HEADS: Heads}
+    for name in (NARROW, HEADS, *SHARING):
+        kind = kinds.get(name) or type(name, (Sharing,), {"name": name})
         try:
             found[name] = kind(trained, batches, seed)
         except UserError as error:

@@ -22,11 +22,10 @@ from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.checkpoints.opener import Trained, spread
 from fairseq_collab.metrics.model_bleu import BEAM, MAX_TOKENS, translations
+from fairseq_collab.metrics.seeds import SAMPLES
 
 #: Decoding is timed on so many sentences, in batches of so many, for at least so many turns.
 TIMED_SENTENCES, TIMED_BATCH, TURNS = 128, 64, 6
-#: Bootstrap samples of the interval of a difference.
-RESAMPLES = 1000
 
 
 class Loss(NamedTuple):
@@ -68,10 +67,9 @@ def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
     return Loss(torch.cat(each).double().numpy(), torch.cat(tokens).numpy())
 
 
-def perplexity_drops(whole: Loss, found: Loss, seed: int) -> np.ndarray:
+def perplexity_drops(whole: Loss, found: Loss, chance: np.random.Generator) -> np.ndarray:
     """How much larger the perplexity is, in bootstrap samples of the sentences."""
-    chance = np.random.default_rng(seed)
-    chosen = chance.integers(0, len(whole.nats), (RESAMPLES, len(whole.nats)))
+    chosen = chance.integers(len(whole.nats), size=(SAMPLES, len(whole.nats)))
 
     def perplexities(one: Loss) -> np.ndarray:
         return np.exp(one.nats[chosen].sum(1) / one.tokens[chosen].sum(1))

@@ -28,23 +28,15 @@ WORK = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4)
 
 
 @dataclass(frozen=True)
-class Base:
-    """What a way starts from: the given model, or one with heads of another kind at full size.
+class Measured:
+    """A model and what it costs: the given one, a way's start, or that with one place shrunk.
 
-    Loss, here and below, is what is added to the given model's, in nats a token.
+    Attributes:
+        sizes: of the places that differ from the model that it is compared with.
+        loss: here and below what is added to the given model's, in nats a token.
     """
 
     sizes: Mapping[str, int]
-    loss: float
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Single:
-    """One place alone at one size."""
-
-    place: str
-    size: int
     loss: float
     counts: Mapping[str, int]
 
@@ -63,21 +55,29 @@ class Predicted:
 
 
 def combinations(
-    way: str, base: Base, singles: Sequence[Single], whole: Mapping[str, int]
+    way: str, base: Measured, singles: Sequence[Measured], whole: Mapping[str, int]
 ) -> Iterator[Predicted]:
-    """All that a way can make of the sizes that were measured, but for the given model."""
-    by_place: dict[str, list[Single | None]] = {}
+    """All that a way can make of the sizes that were measured, but for the given model.
+
+    Args:
+        base: what places shrink from; ``singles`` differ from it in one place each.
+        whole: costs of the given model.
+    """
+    by_place: dict[str, list[Measured | None]] = {}
     for single in singles:
-        by_place.setdefault(single.place, [None]).append(single)
+        (place,) = single.sizes
+        by_place.setdefault(place, [None]).append(single)
     for choice in itertools.product(*by_place.values()):
-        chosen = [single for single in choice if single is not None]
-        sizes = {**base.sizes, **{one.place: one.size for one in chosen}}
+        taken = [single for single in choice if single is not None]
+        sizes = dict(base.sizes)
+        for one in taken:
+            sizes |= one.sizes
         if sizes:
             counts = {
-                what: before + sum(one.counts[what] - before for one in chosen)
+                what: before + sum(one.counts[what] - before for one in taken)
                 for what, before in base.counts.items()
             }
-            loss = base.loss + sum(one.loss - base.loss for one in chosen)
+            loss = base.loss + sum(one.loss - base.loss for one in taken)
             yield Predicted(candidate(way, sizes), loss, ratios(counts, whole))
 
 
@@ -105,10 +105,11 @@ def chosen(
 def best(found: Sequence[Predicted], wishes: Sequence[Wish], number: int) -> list[Candidate]:
     """The candidates that meet the wishes with the smallest expected loss.
 
-    Of equals the cheaper; :data:`OF_ONE_WAY` of a way at most.
+    Of equals the cheaper; :data:`OF_ONE_WAY` of a way at most.  What several ways come to, such as
+    narrower feed-forward layers alone, counts once.
     """
     ranked = sorted(
-        (one for one in found if one.meets(wishes)),
+        {one.candidate: one for one in found if one.meets(wishes)}.values(),
         key=lambda one: (one.loss, sum(one.ratios.values()), one.candidate.name),
     )
     kept: list[Candidate] = []

@@ -14,8 +14,6 @@ gives the same answer; where the clock would run out, a stage is cut short, and 
 
 from __future__ import annotations
 
-import copy
-import functools
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,35 +21,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from collab_common.errors import UserError
-from collab_common.files import make_folder
 from collab_common.progress import bar, say
 from fairseq_collab.advice import measure
 from fairseq_collab.advice.candidates import SUBSET, Candidate, Way, candidate, ways
+from fairseq_collab.advice.judge import Judge
 from fairseq_collab.advice.ledger import Ledger
-from fairseq_collab.advice.plan import Base, Predicted, Single, chosen, combinations, nearest
+from fairseq_collab.advice.plan import Measured, Predicted, chosen, combinations, nearest
 from fairseq_collab.advice.wishes import COUNTED, SPEED, Wish, counts, parse, ratios
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize.calibrate import sentences
-from fairseq_collab.checkpoints.reparametrize.distil import distil
-from fairseq_collab.metrics.model_bleu import corpus_bleu
-from fairseq_collab.metrics.significance import differences
+from fairseq_collab.metrics.seeds import percentiles
 
 #: Sentences that a loss is measured on at least and at most, at first.
 FEWEST, MOST = 64, 1024
 #: Of the minutes, what single places may take; from when on samples grow no more.
 OF_SINGLES, LATE = 0.5, 0.7
-#: Multiply-adds a second that samples are chosen for: two cores of a processor of 2020 or so.
+#: Multiply-adds a second that samples are chosen for: taken for granted, not measured.
 RATE = 2e10
 #: How many go on to translations, and of these to the whole validation set.
 TRANSLATED, FINALISTS = 6, 3
 #: Sentences that are translated in a sample, per sentence of the first loss.
 TRANSLATED_SHARE = 2
-#: Sentences that the importance of heads is measured on, and that an update of tuning learns from.
-IMPORTANCE, TUNED_SENTENCES = 256, 128
+#: Sentences that the importance of heads is measured on.
+IMPORTANCE = 256
 
 
 @dataclass(frozen=True)
@@ -160,12 +153,12 @@ class Advisor:
         self.whole = counts(trained.model)
         self.notes: list[str] = []
         self.number = self._sample()
-        self.samples = functools.cache(self._samples)
         batches = measure.batches(trained, SUBSET, IMPORTANCE)
         self.ways, self.refused = ways(trained, batches, wanted.seed)
         if not self.ways:
             reasons = "; ".join(f"{way}: {why}" for way, why in self.refused.items())
             raise UserError(f"nothing can be tried of this model ({reasons})", trained.path)
+        self.judge = Judge(trained, self.ways, ledger, folder, wanted.subset, wanted.seed)
 
     # ---- the stages ------------------------------------------------------------------------------
 
@@ -182,7 +175,7 @@ class Advisor:
         left = list(dict.fromkeys(left))
         if self.wanted.tune:
             self.stage(f"{self.wanted.tune} updates of each of {len(left)} candidates")
-            self.tuned(left)
+            self.judge.tune(left, self.wanted.tune)
         finals = list(self.finals(self.translated(left) if self.wanted.wishes else left))
         return self.advice(finals)
 
@@ -197,31 +190,21 @@ class Advisor:
             if not self.in_time(one.name, until):
                 self.note(f"{way.name} was not tried at all sizes: its time was up")
                 break
-            found = self.alone(one)
-            singles.append(Single(place, size, found["loss"], found["counts"]))
+            singles.append(Measured({place: size}, **self.judge.alone(one, self.number)))
         return combinations(way.name, base, singles, self.whole)
 
-    def base(self, way: Way) -> Base:
+    def base(self, way: Way) -> Measured:
         """What the places of a way shrink from."""
         if not way.base:
-            return Base({}, 0.0, self.whole)
-        return Base(way.base, **self.alone(candidate(way.name, way.base)))
-
-    def alone(self, one: Candidate) -> dict[str, Any]:
-        """Loss added, and costs, of a candidate."""
-
-        def found() -> dict[str, Any]:
-            model = self.make(one).model
-            loss = measure.loss(model, self.samples(self.number)).mean
-            return {"loss": loss - self.loss(None, self.number), "counts": counts(model)}
-
-        return self.ledger.get(f"alone {one.name}", found)
+            return Measured({}, 0.0, self.whole)
+        start = candidate(way.name, way.base)
+        return Measured(way.base, **self.judge.alone(start, self.number))
 
     def halved(self, group: Sequence[Candidate], keep: int) -> list[Candidate]:
         """The better half of a group, measured on twice as many sentences, and so on."""
         number, left = self.number, list(group)
         while len(left) > keep:
-            left.sort(key=lambda one: (self.loss(one, number), one.name))
+            left.sort(key=lambda one: (self.judge.loss(one, number), one.name))
             left = left[: max(keep, math.ceil(len(left) / 2))]
             if self.in_time(f"{2 * number} sentences", LATE):
                 number *= 2
@@ -230,7 +213,7 @@ class Advisor:
     def fast_ones(self, group: Sequence[Candidate]) -> list[Candidate]:
         """Those that are as fast as wished, or the fastest if none is."""
         self.stage(f"speed of {len(group)} candidates, in turn")
-        speed = self.speeds(group)
+        speed = self.judge.speeds(group)
         wish = next(wish for wish in self.wanted.wishes if wish.what == SPEED)
         fast = [one for one in group if speed[one.name] >= wish.ratio]
         return fast or [max(group, key=lambda one: speed[one.name])]
@@ -240,22 +223,26 @@ class Advisor:
         if len(group) <= FINALISTS or self.trained.is_language_model:
             return list(group)[:FINALISTS]
         self.stage(f"translations of {TRANSLATED_SHARE * self.number} sentences")
-        scores = {one: self.bleu(one, TRANSLATED_SHARE * self.number) for one in group}
+        scores = {one: self.judge.bleu(one, TRANSLATED_SHARE * self.number) for one in group}
         return sorted(group, key=lambda one: (-scores[one], one.name))[:FINALISTS]
 
     def finals(self, group: Sequence[Candidate]) -> Iterator[Final]:
         """The last candidates on the whole validation set."""
         self.stage(f"{len(group)} candidates on all of {self.wanted.subset}")
-        speed = self.speeds(group)
+        speed = self.judge.speeds(group)
         for one in group:
-            costs = ratios(counts(self.make(one).model), self.whole)
-            compare = self._perplexity if self.trained.is_language_model else self._bleu
-            yield Final(one, *compare(one), {**costs, SPEED: speed[one.name]})
+            costs = ratios(counts(self.judge.make(one).model), self.whole)
+            quality, drop, drops = self.judge.compared(one)
+            low, high = percentiles(drops)
+            within = float((drops <= self.wanted.max_loss).mean())
+            yield Final(one, quality, drop, low, high, within, {**costs, SPEED: speed[one.name]})
 
     def advice(self, finals: Sequence[Final]) -> Advice:
         """The answer: of those with all wishes within the loss the one that loses least, or without
         wishes the cheapest."""
         wanted = self.wanted
+        if wanted.tune:
+            self.note(f"the commands make models before their {wanted.tune} updates")
         good = [
             one
             for one in finals
@@ -273,68 +260,12 @@ class Advisor:
             for one in finals
         }
         return Advice(
-            wanted, self.whole, self._whole_quality(), [*finals],
+            wanted, self.whole, self.judge.quality(None), [*finals],
             min(good, key=price, default=None), self.trained.is_language_model,
             commands, self.refused, self.notes,
             [{"name": name, **found} for name, found in self.ledger.found.items()
              if isinstance(found, dict) and "counts" in found],
         )  # fmt: skip
-
-    # ---- measurements ----------------------------------------------------------------------------
-
-    def make(self, one: Candidate) -> Trained:
-        """The candidate's model; tuned, once it has been."""
-        path = self.folder / f"{one.name.replace(' ', '_')}.pt"
-        return opener.load(path, self._data()) if path.exists() else self.ways[one.way].make(one)
-
-    def loss(self, one: Candidate | None, number: int) -> float:
-        """Nats a token on ``number`` sentences; of the given model for None."""
-        name = f"loss {number} {one.name if one else 'whole'}"
-        return self.ledger.get(
-            name, lambda: measure.loss(self._model(one), self.samples(number)).mean
-        )
-
-    def bleu(self, one: Candidate | None, number: int | None) -> float:
-        """On ``number`` sentences, or all."""
-        return corpus_bleu(*self.texts(one, number))
-
-    def texts(self, one: Candidate | None, number: int | None) -> list[list[str]]:
-        """Translations and references of ``number`` sentences, or of all."""
-        name = f"translations {number or 'all'} {one.name if one else 'whole'}"
-        found = self.make(one) if one else self.trained
-        return self.ledger.get(
-            name, lambda: [*measure.translated(found, self.wanted.subset, number)]
-        )
-
-    def speeds(self, group: Sequence[Candidate]) -> dict[str, float]:
-        """Sentences a second as multiples of the given model's, by name."""
-        missing = [one for one in group if f"speed {one.name}" not in self.ledger.found]
-        if missing and not self.trained.is_language_model:
-            models = [self.trained, *map(self.make, missing)]
-            copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
-            found = measure.speeds(copies, self.wanted.subset)[1:]
-            for one, speed in zip(missing, found, strict=True):
-                self.ledger.get(f"speed {one.name}", functools.partial(float, speed))
-        return {one.name: self.ledger.found.get(f"speed {one.name}", 1.0) for one in group}
-
-    def tuned(self, group: Sequence[Candidate]) -> None:
-        """Let candidates learn from the given model; each is kept in a file."""
-        make_folder(self.folder)
-        inputs = sentences(self.trained, SUBSET, TUNED_SENTENCES * self.wanted.tune)
-        pad = self.trained.task.target_dictionary.pad()
-        for one in group:
-            path = self.folder / f"{one.name.replace(' ', '_')}.pt"
-            if not path.exists():
-                result = self.ways[one.way].make(one)
-                distil(
-                    self.trained.model, result.model, inputs, pad, self.wanted.tune,
-                    parameters=[*result.model.parameters()], seed=self.wanted.seed,
-                )  # fmt: skip
-                opener.save(result, path)
-
-    def _samples(self, number: int) -> list[dict[str, Any]]:
-        """Batches of validation sentences."""
-        return measure.batches(self.trained, self.wanted.subset, number)
 
     # ---- what the stages need --------------------------------------------------------------------
 
@@ -373,40 +304,3 @@ class Advisor:
                          if wish.what in near.ratios)  # fmt: skip
         todo = f"{costs} is the nearest ({near.candidate.name}): wish for less"
         return f"no candidate has {wishes}", self.trained.path, todo
-
-    def _model(self, one: Candidate | None) -> Any:
-        return self.trained.model if one is None else self.make(one).model
-
-    def _data(self) -> Path:
-        return Path(self.trained.task.cfg.data)
-
-    def _whole_quality(self) -> float:
-        if self.trained.is_language_model:
-            return measure.perplexity(self._all_losses(None).mean)
-        return self.bleu(None, None)
-
-    def _bleu(self, one: Candidate) -> tuple[float, float, float, float, float]:
-        system, references = self.texts(one, None)
-        whole, _ = self.texts(None, None)
-        drops = -differences(whole, system, references, self.wanted.seed)
-        quality = corpus_bleu(system, references)
-        return quality, corpus_bleu(whole, references) - quality, *self._interval(drops)
-
-    def _perplexity(self, one: Candidate) -> tuple[float, float, float, float, float]:
-        whole, found = self._all_losses(None), self._all_losses(one)
-        drops = measure.perplexity_drops(whole, found, self.wanted.seed)
-        quality = measure.perplexity(found.mean)
-        drop = quality - measure.perplexity(whole.mean)
-        return quality, drop, *self._interval(drops)
-
-    def _interval(self, drops: np.ndarray) -> tuple[float, float, float]:
-        low, high = np.quantile(drops, (0.025, 0.975))
-        return float(low), float(high), float((drops <= self.wanted.max_loss).mean())
-
-    def _all_losses(self, one: Candidate | None) -> measure.Loss:
-        every = len(self.trained.task.dataset(self.wanted.subset))
-        name = f"losses {one.name if one else 'whole'}"
-        found = self.ledger.get(
-            name, lambda: measure.loss(self._model(one), self.samples(every)).lists()
-        )
-        return measure.Loss(*map(np.array, found))

@@ -24,9 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq.data import Dictionary
-from torch import Tensor
-
 from collab_common.progress import say
 from fairseq_collab.bench.generate import LONGEST, TIE, Case, Translator, count_ties, sentences
 from fairseq_collab.bench.libraries import using
@@ -46,6 +43,7 @@ from fairseq_collab.checkpoints.export.translation import Vocabulary
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.kernels.onednn import INT8, LIBRARIES, matrix_library, restore_linear
 from fairseq_collab.metrics.bleu import score
+from fairseq_collab.metrics.model_bleu import joined, words_of
 
 #: Names of CTranslate2's two, and what it calls them.
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}
@@ -124,13 +122,7 @@ def translators(pair: Pair, case: Case, settings: Settings) -> dict[str, Transla
 def engine_of(translator: Translator) -> Engine:
     """One of fairseq's or ours, with words as its result."""
     symbols = translator.task.target_dictionary
-    return lambda item: [words_of(best["tokens"], symbols) for best, *_ in translator(item.batch)]
-
-
-def words_of(tokens: Tensor, symbols: Dictionary) -> list[str]:
-    """Without padding and ends of sentences."""
-    left_out = (symbols.pad(), symbols.eos())
-    return [symbols[word] for word in tokens.tolist() if word not in left_out]
+    return lambda item: [words_of(symbols, best["tokens"]) for best, *_ in translator(item.batch)]
 
 
 def export(trained: Trained, task: Any, out: Path) -> None:
@@ -207,7 +199,7 @@ def check_ours(
 
 def source_words(batch: Any, task: Any) -> list[list[str]]:
     """The sentences of a batch, for CTranslate2, which ends them itself."""
-    return [words_of(line, task.source_dictionary) for line in batch["net_input"]["src_tokens"]]
+    return [words_of(task.source_dictionary, line) for line in batch["net_input"]["src_tokens"]]
 
 
 def qualities(
@@ -218,19 +210,11 @@ def qualities(
     The latter is the share of sentences whose best translation is in fairseq's words, 0 to 1.
     """
     symbols, theirs = task.target_dictionary, found[STOCK]
-    references = [text(words_of(line, symbols)) for batch in batches for line in batch["target"]]
+    references = [joined(words_of(symbols, line)) for batch in batches for line in batch["target"]]
     return {
         name: {
             "same": sum(map(operator.eq, theirs, translations)) / len(references),
-            "bleu": score([text(words) for words in translations], references).bleu,
+            "bleu": score([joined(words) for words in translations], references).bleu,
         }
         for name, translations in found.items()
     }
-
-
-def text(words: list[str]) -> str:
-    """Subwords joined, SentencePiece's or BPE's."""
-    joined = " ".join(words)
-    if "\u2581" in joined:
-        return joined.replace(" ", "").replace("\u2581", " ").strip()
-    return f"{joined} ".replace("@@ ", "").strip()

@@ -107,7 +107,7 @@ def write(advice: Advice, advisor: Advisor, args: Namespace, made: dict[str, Any
     if advice.answer is None:
         return None
     path: Path = args.out / MODEL
-    opener.save(advisor.make(advice.answer.candidate), path)
+    opener.save(advisor.judge.make(advice.answer.candidate), path)
     if args.export:
         form = importlib.import_module(
             f"fairseq_collab.checkpoints.export.{FORMATS[args.export].module}"

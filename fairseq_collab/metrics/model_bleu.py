@@ -84,21 +84,26 @@ def translations(
     batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
     generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
     device = next(model.parameters()).device
-    hypotheses, references = [], []
+    words, hypotheses, references = task.target_dictionary, [], []
     for batch in progress(batches):
         sample = dataset.collater([dataset[int(i)] for i in batch])
         if device.type == "cuda":
             sample = utils.move_to_cuda(sample)
         found = task.inference_step(generator, [model], sample)
         for beams, target in zip(found, sample["target"], strict=True):
-            hypotheses.append(_text(task.target_dictionary, beams[0]["tokens"]))
-            references.append(_text(task.target_dictionary, target))
+            hypotheses.append(joined(words_of(words, beams[0]["tokens"])))
+            references.append(joined(words_of(words, target)))
     return hypotheses, references
 
 
-def _text(dictionary: Any, tokens: torch.Tensor) -> str:
-    """Words of a line of symbols, whichever of fairseq's subword markers it has."""
-    kept = [int(t) for t in tokens if t not in (dictionary.pad(), dictionary.eos())]
-    line = " ".join(dictionary[t] for t in kept)
+def words_of(dictionary: Any, tokens: torch.Tensor) -> list[str]:
+    """A line of symbols without padding and ends of sentences."""
+    left_out = (dictionary.pad(), dictionary.eos())
+    return [dictionary[token] for token in tokens.tolist() if token not in left_out]
+
+
+def joined(words: Sequence[str]) -> str:
+    """Text of subwords, whichever of fairseq's markers they have."""
+    line = " ".join(words)
     marker = "sentencepiece" if "\u2581" in line else "@@ "
     return data_utils.post_process(line, marker).strip()

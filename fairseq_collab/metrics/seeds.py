@@ -92,6 +92,15 @@ def gain(
     )
 
 
+def drawn_gains(
+    baseline: list[str], system: list[str], references: list[str], chance: np.random.Generator
+) -> NDArray[np.float64]:
+    """BLEU that one system has more than the baseline, on drawn sentences: ``(SAMPLES,)``."""
+    scorer = METRICS["BLEU"](references=[references])
+    stats = np.array([[statistics_of(scorer, one)] for one in (baseline, system)])  # (2, 1, N, n)
+    return resampled(scorer, stats, SAMPLES, chance)[:, 0]
+
+
 def resampled(
     scorer: Any, stats: NDArray[Any], samples: int, chance: np.random.Generator
 ) -> NDArray[np.float64]:

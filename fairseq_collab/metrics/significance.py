@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
@@ -121,44 +120,3 @@ def seed() -> int | None:
             f"{text!r} is no seed", where=SEED_VARIABLE, todo="set a whole number above 0, or unset"
         )
     return int(text)
-
-
-# ---- how large a difference is -------------------------------------------------------------------
-
-
-def differences(
-    baseline: Sequence[str],
-    system: Sequence[str],
-    references: Sequence[str],
-    seed: int,
-    samples: int = 1000,
-) -> np.ndarray:
-    """BLEU that a system has more than the baseline, in bootstrap samples of the sentences.
-
-    Both are scored on the same samples (Koehn 2004): their quantiles are an interval of the
-    difference.
-
-    Returns:
-        ``(samples)``.
-    """
-    both = [sentence_statistics(lines, references) for lines in (baseline, system)]
-    chance = np.random.default_rng(seed)
-    chosen = chance.integers(0, len(references), (samples, len(references)))
-    of_baseline, of_system = ([bleu_of(found[rows].sum(0)) for rows in chosen] for found in both)
-    return np.subtract(of_system, of_baseline)
-
-
-def sentence_statistics(lines: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """What BLEU adds up, ``(sentences, 10)``: n-grams found and in all, by order; both lengths."""
-    metric = BLEU(force=True)
-    scores = (
-        metric.corpus_score([line], [[reference]])
-        for line, reference in zip(lines, references, strict=True)
-    )
-    return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores])
-
-
-def bleu_of(sums: np.ndarray) -> float:
-    """Corpus BLEU (0 to 100) of statistics ``(10)`` that are added up."""
-    found, of, (own, reference) = sums[:4].tolist(), sums[4:8].tolist(), sums[8:].tolist()
-    return BLEU.compute_bleu(found, of, own, reference).score

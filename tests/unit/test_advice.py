@@ -14,16 +14,17 @@ from sacrebleu.metrics import BLEU
 from collab_common.errors import UserError
 from fairseq_collab.advice.candidates import FFN, Heads, candidate
 from fairseq_collab.advice.ledger import Ledger
-from fairseq_collab.advice.plan import Base, Predicted, Single, best, chosen, combinations, nearest
+from fairseq_collab.advice.plan import Measured, Predicted, best, chosen, combinations, nearest
 from fairseq_collab.advice.wishes import COUNTED, Wish, counts, parse, ratios
-from fairseq_collab.metrics.significance import differences
+from fairseq_collab.metrics.seeds import drawn_gains
 
 WHOLE = {"cache": 100, "parameters": 1000, "multiply_adds": 10}
 
 
 def predicted(name: str, loss: float, cache: float, parameters: float = 1.0) -> Predicted:
     costs = {"cache": cache, "parameters": parameters, "multiply_adds": 1.0}
-    return Predicted(candidate(name, {"cross": 1}), loss, costs)
+    sizes = {"cross": round(1000 * cache), "ffn": round(1000 * parameters)}  # one candidate each
+    return Predicted(candidate(name, sizes), loss, costs)
 
 
 # ---- wishes --------------------------------------------------------------------------------------
@@ -65,10 +66,10 @@ def test_costs_of_places_add_up() -> None:
     whole = counts(source.model)
     alone = [("encoder", 6), ("cross", 4), (FFN, 12)]
     singles = [
-        Single(place, size, 0.5, counts(way.make(candidate("heads", {place: size})).model))
+        Measured({place: size}, 0.5, counts(way.make(candidate("heads", {place: size})).model))
         for place, size in alone
     ]
-    found = list(combinations("heads", Base({}, 0.0, whole), singles, whole))
+    found = list(combinations("heads", Measured({}, 0.0, whole), singles, whole))
     assert len(found) == 7
     for one in found:
         assert one.loss == 0.5 * len(one.candidate.sizes)
@@ -77,8 +78,8 @@ def test_costs_of_places_add_up() -> None:
 
 
 def test_what_is_expected_starts_from_the_base_of_a_way() -> None:
-    base = Base({"cross": 8, "decoder": 8}, 0.1, {**WHOLE, "cache": 50})
-    singles = [Single("cross", 4, 0.3, {**WHOLE, "cache": 40})]
+    base = Measured({"cross": 8, "decoder": 8}, 0.1, {**WHOLE, "cache": 50})
+    singles = [Measured({"cross": 4}, 0.3, {**WHOLE, "cache": 40})]
     whole, smaller = combinations("latent", base, singles, WHOLE)
     assert (whole.candidate.name, whole.loss) == ("latent decoder=8 cross=8", 0.1)
     assert smaller.candidate.name == "latent decoder=8 cross=4"
@@ -91,6 +92,7 @@ def test_the_best_meet_the_wishes_and_are_of_several_ways() -> None:
     found += [predicted("heads", 1.0, 0.2), predicted("latent", 0.0, 0.9)]
     kept = best(found, [Wish("cache", 0.5)], 12)
     assert [one.way for one in kept] == ["collab"] * 6 + ["heads"]
+    assert best([*found, *found], [Wish("cache", 0.5)], 12) == kept  # what is made twice counts once
     assert chosen(found, [Wish("cache", 0.1)], speed=False) == []
     near = nearest(found, [Wish("cache", 0.1)])
     assert near.candidate.way == "heads"
@@ -124,12 +126,12 @@ def test_bootstrap_differences_are_sacrebleus_scores() -> None:
     words = [f"Wort{i}" for i in range(9)]
     references = [" ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(40)]
     worse = [" ".join([*line.split()[:-1], "falsch"]) for line in references]
-    found = differences(references, worse, references, seed=3, samples=50)
-    rows = np.random.default_rng(3).integers(0, 40, (50, 40))[7]
+    found = drawn_gains(references, worse, references, np.random.default_rng(3))
+    rows = np.random.default_rng(3).integers(40, size=40)
     of_worse = BLEU().corpus_score([worse[i] for i in rows], [[references[i] for i in rows]])
-    assert found[7] == pytest.approx(of_worse.score - 100)
+    assert found[0] == pytest.approx(of_worse.score - 100)
     assert (found < 0).all()
-    assert not differences(worse, worse, references, seed=3, samples=5).any()
+    assert not drawn_gains(worse, worse, references, np.random.default_rng(3)).any()
 
 
 def test_all_costs_have_a_share() -> None:

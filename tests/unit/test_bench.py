@@ -31,6 +31,7 @@ from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.commands import bench as command
 from fairseq_collab.commands import export
 from fairseq_collab.kernels import onednn
+from fairseq_collab.metrics import model_bleu
 from fairseq_collab.metrics.cost import LENGTH
 
 SETTINGS = Settings(presets=("tiny",), quick=True, threads=1)
@@ -283,11 +284,11 @@ def test_engines_take_turns_with_every_beam_and_batch() -> None:
 
 
 def test_words_of_other_engines_are_joined() -> None:
-    assert engines.text(["\u2581ein", "\u2581Ha", "us"]) == "ein Haus"
-    assert engines.text(["ein", "Ha@@", "us"]) == "ein Haus"
+    assert model_bleu.joined(["\u2581ein", "\u2581Ha", "us"]) == "ein Haus"
+    assert model_bleu.joined(["ein", "Ha@@", "us"]) == "ein Haus"
     symbols = random_task("tiny", 4, seed=1).target_dictionary
     tokens = torch.tensor([symbols.pad(), 7, 8, symbols.eos()])
-    assert engines.words_of(tokens, symbols) == [symbols[7], symbols[8]]
+    assert model_bleu.words_of(symbols, tokens) == [symbols[7], symbols[8]]
 
 
 @pytest.mark.parametrize(
