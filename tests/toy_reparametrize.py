@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize import calibrate, convert, source
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
+from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative, own_factors
 from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.heads import Heads
 from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer
 from fairseq_collab.commands.reparametrize import build_parser
@@ -60,8 +61,8 @@ def converted(
     """The collaborative model in place of ``found``, and the factors of each attention."""
     weights, factors = {}, {}
     for place, key_dim in key_dims.items():
-        wq, wk, _ = convert.head_weights(place.module)
-        problem = Problem(wq, wk)
+        heads = Heads.of(place.module)
+        problem = Problem(heads.wq, heads.wk, own=own_factors(place.module))
         factors[place] = factorise(problem, key_dim, max_steps=3)
         weights[place] = convert.collaborative_weights(place.module, problem, factors[place], mean)
     return convert.with_heads(found, TARGET, weights, key_dims).model, factors

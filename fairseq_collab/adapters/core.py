@@ -21,8 +21,9 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.heads import Heads
 
 #: Weight and bias of a linear map, if it has one.
 Projection = tuple[Tensor, Tensor | None]
@@ -65,8 +66,8 @@ def collaborative_core(
     source = ConcatenatedAttention(dim, num_heads, kdim=kdim, vdim=vdim).to(like)
     source.load_state_dict(trained, strict=False)
     source.scaling = scaling
-    wq, wk, _ = head_weights(source)
-    problem = Problem(wq, wk)
+    heads = Heads.of(source)
+    problem = Problem(heads.wq, heads.wk)
     weights = collaborative_weights(
         source, problem, factorise(problem, key_dim, max_steps=max_steps, seed=seed)
     )

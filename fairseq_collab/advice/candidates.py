@@ -137,17 +137,13 @@ class Way:
     def _narrow(self, units: int | None) -> Trained:
         if units is None:
             return self.trained
-        return surgery.pruned(self.trained, all_heads(self.trained.heads), units)
+        return surgery.narrowed(self.trained, units)
 
 
 class Narrow(Way):
     """All attentions stay."""
 
     name, about = NARROW, "narrower feed-forward layers"
-
-    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
-        surgery.check_heads(trained)
-        super().__init__(trained, batches, seed)
 
     def site_sizes(self, site: Site) -> list[int]:
         return []
@@ -221,10 +217,15 @@ class Sharing(Way):
         self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=seed)
         self.target = TARGETS[self.to](self.args)
         source.check(trained, self.target)
+        for one in (one for found in trained.attentions.values() for one in found):
+            self.target.check(one, trained.path)
         super().__init__(trained, batches, seed)
         self.about = f"{self.target.heads} of smaller {self.target.what}"
-        if self.target.converts_all:
-            self.base = {site: self._largest(site) for site in SITES if trained.attentions[site]}
+        self.base = {
+            site: self._largest(site)
+            for site, found in trained.attentions.items()
+            if any(self.target.converts(one.module) for one in found)
+        }
         self._work = functools.cache(self._start)
 
     def site_sizes(self, site: Site) -> list[int]:

@@ -13,7 +13,7 @@ from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import choices, votes
 from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
-from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
+from fairseq_collab.checkpoints.prune.surgery import Kept, load, narrowed, pruned
 from fairseq_collab.commands import options
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.site_options import named_sites, per_site
@@ -26,7 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
         "Takes heads out of a trained transformer or transformer language model (stock fairseq's "
         "or ours with concatenated heads). The result is a transformer_headsize_n, or "
         "transformer_lm_headsize_n, and of use like any checkpoint; to fine-tune it, give "
-        "fairseq-train the --arch and the options that are printed, and --finetune-from-model.",
+        "fairseq-train the --arch and the options that are printed, and --finetune-from-model. "
+        "Feed-forward units alone go of models with heads of any kind, which they keep.",
         "example: fairseq-collab prune average.pt --votes average.pt.votes.json --output pruned.pt",
     )
     options.add_checkpoint(parser, options.TRANSFORMER)
@@ -85,10 +86,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def heads_go(args: argparse.Namespace) -> bool:
+    """Whether heads are to go, not feed-forward units alone."""
+    said = (args.votes, args.gates, args.importance, args.keep_heads, args.keep)
+    return any(said) or args.random is not None
+
+
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Leave the program where options do not make sense together."""
-    said = (args.votes, args.gates, args.importance, args.keep_heads, args.keep, args.ffn_dim)
-    if not any(said) and args.random is None:
+    if not heads_go(args) and args.ffn_dim is None:
         parser.error(
             "one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim says what "
             "goes"
@@ -140,10 +146,10 @@ def options_for_training(result: Trained) -> str:
     model = result.options
     said = [f"--arch {result.arch}"]
     for site in SITES:
-        if result.heads[site]:
+        if result.heads[site] and f"heads_in_{site}" in model:
             said.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
     for name in ("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"):
-        if name in model:  # a language model has no encoder
+        if name in model:  # each kind of model has some
             said.append(f"--{name.replace('_', '-')} {model[name]}")
     return " ".join(said)
 
@@ -172,6 +178,11 @@ def main(argv: Sequence[str]) -> int:
     check_options(parser, args)
     check_folder_of(args.output, "--output")
     options.import_plugin(args)
+    if not heads_go(args):
+        result = narrowed(opener.load(args.checkpoint, args.data, to_save=True), args.ffn_dim)
+        opener.save(result, args.output)
+        print(f"{args.output}: {options_for_training(result)}")
+        return 0
     trained = load(args.checkpoint, args.data)
     gates = choices.decided_gates(trained, args.round) if args.gates else choices.gates_of(trained)
     kept = choose(args, trained, gates)

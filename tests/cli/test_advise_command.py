@@ -93,19 +93,25 @@ def test_an_answer_and_the_same_after_interruptions(
     assert without_times(cut) == without_times(whole)
 
 
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [("stock", []), ("trained", ["heads", "grouped-query", "latent"])],
+    ids=["stock", "collab"],
+)
 def test_the_commands_by_hand_make_the_same_model(
-    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, refused: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Every way, after a narrower feed-forward layer."""
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    trained = opener.load(stock, data)
-    found, refused = ways(trained, measure.batches(trained, "train", 20), seed=1)
-    assert not refused
+    checkpoint: Path = request.getfixturevalue(model)
+    request.getfixturevalue("monkeypatch").undo()
+    request.getfixturevalue("monkeypatch").chdir(tmp_path)
+    trained = opener.load(checkpoint, data)
+    found, reasons = ways(trained, measure.batches(trained, "train", 20), seed=1)
+    assert [*reasons] == refused
     for way in found.values():
         sizes = {place: sizes[0] for place, sizes in way.sizes().items() if place != "encoder"}
         one = candidate(way.name, {**way.base, **sizes})
-        commands = way.commands(one, str(stock), str(data), f"{way.name}.pt")
+        commands = way.commands(one, str(checkpoint), str(data), f"{way.name}.pt")
         for command in commands:
             assert main(shlex.split(command)[1:]) == 0
         made = opener.load(tmp_path / f"{way.name}.pt", data)

@@ -12,6 +12,7 @@ from commands import USER_DIR, run_command, succeed, train_log
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.head_groups import FEATURES
+from fairseq_collab.checkpoints import opener
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
@@ -130,7 +131,7 @@ def test_what_prune_refuses(
         *grouped, "--votes", voted, "--keep=3"
     )
     assert "has heads of the kind CollaborativeAttention" in prune(
-        trained, "--output", out, "--ffn-dim=3"
+        trained, "--output", out, "--ffn-dim=3", "--random=1", "--keep=1"
     )
     line = prune(*grouped, "--ffn-dim=3", "--data", tmp_path / "no")
     assert line.endswith(
@@ -140,6 +141,17 @@ def test_what_prune_refuses(
     todo = "make it, or give another --output"
     assert line == f"{tmp_path / 'no'}: there is no such folder; {todo}"
     assert not out.exists()
+
+
+def test_units_alone_go_of_heads_that_share(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.pt"
+    assert command_prune.main([str(trained), "--ffn-dim=16", f"--output={out}"]) == 0
+    said = "--arch transformer_collab --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16\n"
+    assert capsys.readouterr().out == f"{out}: {said}"
+    made = opener.load(out)
+    assert made.model.encoder.layers[0].fc1.out_features == 16
 
 
 def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:

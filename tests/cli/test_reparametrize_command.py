@@ -287,7 +287,7 @@ def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[s
 
 def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="its heads are collaborative already"):
-        run(trained, "--key-dim=4", "--out", tmp_path / "out.pt")
+        run(trained, "--to=latent", "--latent-dim=4", "--out", tmp_path / "out.pt")
     line = refuse(
         "fairseq-collab", "reparametrize", tmp_path / "no.pt", "--key-dim=4",
         "--out", tmp_path / "out.pt",

@@ -28,8 +28,9 @@ from fairseq_collab.checkpoints.export.attention import (
 )
 from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import Problem, factorise
+from fairseq_collab.checkpoints.reparametrize.heads import Heads
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -119,8 +120,7 @@ def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
 def test_re_parametrised_heads_and_back() -> None:
     """At K = d nothing is lost, not even in weights that are stored in single precision."""
     source = attention({}).float()
-    wq, wk, _ = head_weights(source)
-    problem = Problem(wq, wk)
+    problem = Problem(Heads.of(source).wq, Heads.of(source).wk)
     weights = collaborative_weights(source, problem, factorise(problem, D))
     ours = CollaborativeAttention(D, H, D, bias="content", encoder_decoder_attention=True)
     ours.load_state_dict({**weights, "signature": ours.signature})

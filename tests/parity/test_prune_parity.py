@@ -20,7 +20,13 @@ from collab_common.errors import UserError
 from fairseq_collab.checkpoints import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, check_heads, heads_by_attention, pruned
+from fairseq_collab.checkpoints.prune.surgery import (
+    Kept,
+    check_heads,
+    heads_by_attention,
+    narrowed,
+    pruned,
+)
 from fairseq_collab.metrics.cost import cost, multiply_adds
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -61,8 +67,12 @@ KEPT: Kept = {"encoder": [[0, 2], [3]], "decoder": [[1, 2, 3], [0, 3]], "cross":
 LM_KEPT: Kept = {**KEPT, "encoder": [], "cross": []}
 
 
-def trained(arch: str, **options: Any) -> Trained:
-    """A model as it comes from a checkpoint, weights random, biases too."""
+def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
+    """A model as it comes from a checkpoint, weights random, biases too.
+
+    Args:
+        separate: heads can be taken out of it one by one.
+    """
     torch.manual_seed(5)
     symbols, chosen = toy_lm.task(), {"dropout": 0.0, "attention_dropout": 0.0, **options}
     given: Any
@@ -71,13 +81,13 @@ def trained(arch: str, **options: Any) -> Trained:
         model = toy_lm.language_model(arch, symbols, **chosen).double()
         given = OmegaConf.merge(
             OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()),
-            toy_lm.language_model_options(arch, **chosen),
+            {**toy_lm.language_model_options(arch, **chosen), "_name": arch},
         )
     else:
         model = toy.model(arch, symbols, **chosen)
         given = Namespace(**{**toy.SIZES, **chosen})
         if arch != "transformer":
-            given = OmegaConf.create(vars(given))
+            given = OmegaConf.create({**vars(given), "_name": arch})
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)
@@ -86,7 +96,8 @@ def trained(arch: str, **options: Any) -> Trained:
     task = Namespace(**vars(symbols), build_model=lambda chosen: build_model(chosen, symbols))
     state = {"cfg": cfg, "last_optimizer_state": {}, "extra_state": {"ema": 1, "epoch": 2}}
     found = Trained(Path("checkpoint.pt"), state, model.eval(), task)
-    check_heads(found)
+    if separate:
+        check_heads(found)
     return found
 
 
@@ -226,6 +237,23 @@ def test_fewer_units_equal_masked_ones(arch: str) -> None:
     smaller = built(result)
     assert smaller.decoder.layers[0].fc1.weight.shape == (14, 16)
     check_same(smaller, whole.model, whole)
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_collab", {"key_dim": 6}),
+        ("transformer_latent", {"latent_dim": 6}),
+        ("transformer_lm_collab", {"key_dim": 6}),
+    ],
+)
+def test_fewer_units_of_models_whose_heads_share(arch: str, options: dict[str, Any]) -> None:
+    whole = trained(arch, separate=False, **options)
+    for layer in (layer for layer in whole.model.modules() if hasattr(layer, "fc2")):
+        layer.fc2.weight.data[:, torch.randperm(24)[:10]] = 0
+    result = narrowed(whole, 14)
+    assert result.arch == arch
+    check_same(built(result), whole.model, whole)
 
 
 # ---- what is refused -----------------------------------------------------------------------------

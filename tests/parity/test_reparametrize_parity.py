@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 import torch
 import toy
-from toy_reparametrize import converted, full, inputs, trained
+from toy_reparametrize import converted, full, inputs, shared, trained
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import mask_scores
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights, head_weights
+from fairseq_collab.checkpoints.reparametrize.collaborative import own_factors
+from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     RIDGE,
     Problem,
     factorise,
     within_keys,
 )
+from fairseq_collab.checkpoints.reparametrize.heads import Heads
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -37,6 +40,13 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("transformer_lm_headsize_n", {"qk_head_size": 6}),
     ("roberta", {}),
     ("roberta_headsize_n", {"qk_head_size": 6}),
+    ("transformer_collab", {"key_dim": 6}),
+    ("transformer_collab", {"key_dim": 20, "attention_bias": "content"}),
+    ("transformer_collab", {"key_dim": 6, "attention_bias": "none", "attention_scale": "key"}),
+    ("transformer_collab", {"key_dim": 6, "mixing_speed": 3, "learn_attention_scale": True}),
+    ("transformer_collab", {"key_dim": 6, "attention_scale": "variance", "value_heads": 2}),
+    ("transformer_collab", {"key_dim": 6, "collaborative_sites": "encoder,cross"}),
+    ("transformer_lm_collab", {"key_dim": 6, "attention_bias": "content", "mixing_speed": 2}),
 ]
 
 
@@ -51,6 +61,54 @@ def test_full_dimension_reproduces_the_logits(arch: str, options: dict[str, Any]
     assert logits.dtype == torch.float64
     real = expected.isfinite()
     assert (logits - expected)[real].abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("bias", ["projection", "content"])
+def test_shared_heads_may_share_less(bias: str) -> None:
+    """Of one site; the others, whose scale and bias change their form, compute what they did."""
+    found = trained("transformer_collab", key_dim=6, attention_scale="key", attention_bias=bias)
+    places = found.attentions
+    for one in places["cross"]:
+        with torch.no_grad():
+            one.module.mixing[:, [1, 4]] = 0  # nothing is scored by these
+    model, fits = shared(found, dict.fromkeys(places["cross"], 4))
+    assert [fit["key_dim"] for fit in fits] == [4, 4]
+    assert max(fit["error"] for fit in fits) < 1e-6
+    modules = [one.module for one in attentions(model)]
+    assert [module.key_dim for module in modules].count(4) == 2
+    expected, *_ = found.model(**inputs(found))
+    assert (model(**inputs(found))[0] - expected).abs().max() < 1e-5
+    _, fits = shared(found, dict.fromkeys(places["encoder"], 3), "--steps=0", seen=True)
+    assert all(0 < fit["logit_error"] < 1 for fit in fits)
+
+
+def test_dimensions_that_are_shared_already_are_a_start() -> None:
+    """One that scores a thousandth goes; no head's own directions would do as well."""
+    found = trained("transformer_collab", key_dim=6)
+    (first, *_), problems = attentions(found.model), []
+    with torch.no_grad():
+        first.module.mixing[:, 2] *= 1e-3
+    heads, own = Heads.of(first.module), own_factors(first.module)
+    for given in (own, None):
+        problems.append(factorise(Problem(heads.wq, heads.wk, own=given), 5, max_steps=0).error)
+    assert problems[0] < 2e-3 < 0.1 < problems[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes", "message"),
+    [
+        ({}, ["--to=grouped-query"], "its heads are collaborative already; they can share a small"),
+        ({}, ["--to=latent"], "its heads are collaborative already"),
+        ({"value_heads": 2}, ["--value-heads=1"], "encoder 0: its heads share 2 values already"),
+    ],
+)
+def test_shared_heads_that_cannot_become_others(
+    options: dict[str, Any], sizes: list[str], message: str
+) -> None:
+    found = trained("transformer_collab", key_dim=6, **options)
+    with pytest.raises(UserError) as refusal:
+        shared(found, dict.fromkeys(attentions(found.model), 2), *sizes)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
@@ -83,7 +141,7 @@ def test_there_and_back_at_the_size_of_a_head(key_dim: int) -> None:
     """d/H = 4: with a content bias, K = 4 has room for what keys can express only."""
     found = trained("transformer")
     for module in (place.module for place in attentions(found.model)):
-        problem = Problem(*head_weights(module)[:2])
+        problem = Problem(Heads.of(module).wq, Heads.of(module).wk)
         factors = factorise(problem, key_dim, max_steps=2)
         ours = CollaborativeAttention(16, 4, key_dim, bias="content").double().eval()
         weights = collaborative_weights(module, problem, factors)

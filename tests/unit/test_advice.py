@@ -92,7 +92,8 @@ def test_the_best_meet_the_wishes_and_are_of_several_ways() -> None:
     found += [predicted("heads", 1.0, 0.2), predicted("latent", 0.0, 0.9)]
     kept = best(found, [Wish("cache", 0.5)], 12)
     assert [one.way for one in kept] == ["collab"] * 6 + ["heads"]
-    assert best([*found, *found], [Wish("cache", 0.5)], 12) == kept  # what is made twice counts once
+    twice = [*found, *found]  # what is made twice counts once
+    assert best(twice, [Wish("cache", 0.5)], 12) == kept
     assert chosen(found, [Wish("cache", 0.1)], speed=False) == []
     near = nearest(found, [Wish("cache", 0.1)])
     assert near.candidate.way == "heads"

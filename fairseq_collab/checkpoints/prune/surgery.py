@@ -5,12 +5,13 @@ exactly, with its rows of ``q_proj``, ``k_proj``, ``v_proj`` and its columns of 
 is left computes what the whole model computes with these heads' outputs set to zero.  A unit of a
 feed-forward layer goes likewise, with its row of ``fc1`` and its column of ``fc2``.
 
-Accepted are fairseq's own transformer and ours with concatenated heads (``transformer_headsize_n``,
+Heads go of fairseq's own transformer and ours with concatenated heads (``transformer_headsize_n``,
 ``transformer_grouped_heads``, ``transformer_gated_heads``), and the language models of the same
 kinds: every head has projections of its own, and so can go alone.  The result is a
 ``transformer_headsize_n`` (of a language model, ``transformer_lm_headsize_n``) whose heads are
 counted by layer.  Votes, gates, importances or chance say which stay, as :data:`Kept`.  A layer
-may lose all of them: its attention is then gone but for the constant ``bo``.
+may lose all of them: its attention is then gone but for the constant ``bo``.  Units go of every
+model.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
 ``Wo (d, H h_v)``; ``W1 (ff, d)``, ``W2 (d, ff)``.
@@ -18,7 +19,7 @@ Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,20 @@ def check_heads(trained: Trained) -> None:
                 where=trained.path,
                 todo="give a checkpoint of a translation model or a language model",
             )
-    for one in (one for found in trained.attentions.values() for one in found):
-        if not isinstance(one.module, MultiheadAttention | ConcatenatedAttention):
-            raise UserError(
-                f"has heads of the kind {type(one.module).__name__}, of which none can be taken "
-                "out alone",
-                where=trained.path,
-                todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
-                "transformer_gated_heads, or a language model of these kinds",
-            )
+    if kinds := kinds_of_shared_heads(trained):
+        raise UserError(
+            f"has heads of the kind {kinds[0]}, of which none can be taken out alone",
+            where=trained.path,
+            todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
+            "transformer_gated_heads, or a language model of these kinds",
+        )
+
+
+def kinds_of_shared_heads(trained: Trained) -> list[str]:
+    """The attentions of the model, by name, whose heads have no projections of their own."""
+    modules = [one.module for found in trained.attentions.values() for one in found]
+    own = MultiheadAttention | ConcatenatedAttention
+    return sorted({type(module).__name__ for module in modules if not isinstance(module, own)})
 
 
 def pruned(
@@ -97,10 +103,32 @@ def pruned(
     )
     if ffn_dim is not None:
         left = keep_units(trained, left, ffn_dim)
-        for side in ("encoder", "decoder"):
-            if f"{side}_ffn_embed_dim" in options:  # a language model has no encoder
-                options[f"{side}_ffn_embed_dim"] = ffn_dim
+        for name in _units(options):
+            options[name] = ffn_dim
     return rebuilt(trained, options, left)
+
+
+def narrowed(trained: Trained, ffn_dim: int) -> Trained:
+    """The model with ``ffn_dim`` units in each feed-forward layer, and all of its heads.
+
+    Heads that share are left as they are, whatever their kind.
+    """
+    if not kinds_of_shared_heads(trained):
+        heads = trained.heads.items()
+        return pruned(trained, {s: [range(n) for n in each] for s, each in heads}, ffn_dim)
+    weights = trained.model.state_dict()
+    own = {name: weight for name, weight in weights.items() if not is_copy(name)}
+    given = trained.options
+    options = OmegaConf.create(
+        {**given, **dict.fromkeys(_units(given), ffn_dim)}, flags={"allow_objects": True}
+    )
+    return rebuilt(trained, options, keep_units(trained, own, ffn_dim))
+
+
+def _units(options: Iterable[Any]) -> list[str]:
+    """Which options say how many units there are; a language model has no encoder."""
+    names = (f"{side}_ffn_embed_dim" for side in ("encoder", "decoder"))
+    return [name for name in names if name in options]
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:

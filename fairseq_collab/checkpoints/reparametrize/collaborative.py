@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from collab_common.errors import UserError
+from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.reparametrize import convert
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
@@ -23,10 +24,22 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
     relative_error_of,
 )
 from fairseq_collab.checkpoints.reparametrize.grouped import grouped_values, uneven
-from fairseq_collab.checkpoints.reparametrize.heads import Weighed
+from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed, mixing_of
 from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE
+
+#: Options of single sites end like this.
+IN_SITES = tuple(f"_in_{site}" for site in SITES)
+
+
+def own_factors(module: Any) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Shared queries, keys and mixing of collaborative heads; None of others, which have none."""
+    if not isinstance(module, CollaborativeAttention):
+        return None
+    query, key = (part.weight.detach().double() for part in (module.q_proj, module.k_proj))
+    return query, key, mixing_of(module)
 
 
 @dataclass(frozen=True)
@@ -62,23 +75,35 @@ class Collaborative(Target):
         self.options = {"attention_scale": "embed", "attention_bias": "content"}
         if args.value_heads is None:
             self.changed = ("q_proj.weight", "k_proj.weight")
+            self.inherited = tuple(f"value_heads{site}" for site in ("", *IN_SITES))
         else:
             self.options["value_heads"] = args.value_heads
 
     def check(self, place: Attention, path: Path) -> None:
-        groups = self.args.value_heads
-        if groups is not None and (todo := uneven(place.module.num_heads, groups)):
+        groups, module = self.args.value_heads, place.module
+        if groups is None:
+            return
+        if todo := uneven(module.num_heads, groups):
             what = f"{place}: number of value heads {groups} is out of range"
             raise UserError(what, path, todo)
+        own = getattr(module, "value_heads", module.num_heads)
+        if own < module.num_heads:
+            what = f"{place}: its heads share {own} values already"
+            raise UserError(what, path, "leave --value-heads out: they stay")
 
     @staticmethod
     def largest(module: Any) -> int:
         # More dimensions than all heads have would buy nothing.
         return int(module.q_proj.out_features)
 
+    @classmethod
+    def kept(cls, module: Any) -> int:
+        return cls.largest(module) if cls.converts(module) else 0
+
     @staticmethod
-    def kept(module: Any) -> int:
-        return 0
+    def converts(module: Any) -> bool:
+        # Scale and kind of bias are those of all attentions of a model.
+        return isinstance(module, CollaborativeAttention)
 
     @staticmethod
     def unfit(module: Any) -> str | None:
@@ -87,13 +112,17 @@ class Collaborative(Target):
         return f"{module.num_heads} heads have values of size {module.v_head_size}"
 
     def part(self, module: Any, seen: Moments | None) -> Part:
-        wq, wk, _ = convert.head_weights(module)
+        heads = Heads.of(module)
         weighting, shares = self.args.weighting, self.args.value_heads is not None
         shared = Weighed.of(module, seen, weighting) if shares else None
+
+        def problem(seen_by: str) -> Problem:
+            metrics = (None, None) if seen is None else seen.metrics(seen_by)
+            return Problem(heads.wq, heads.wk, *metrics, own_factors(module))
+
         if seen is None:
-            return Part(Problem(wq, wk), shared=shared)
-        problem = Problem(wq, wk, *seen.metrics(weighting))
-        return Part(problem, Problem(wq, wk, *seen.metrics("scores")), seen.query_mean, shared)
+            return Part(problem(weighting), shared=shared)
+        return Part(problem(weighting), problem("scores"), seen.query_mean, shared)
 
     def factors(self, part: Part, key_dim: int) -> Factors:
         """Factors of one attention with the chosen method."""

@@ -33,25 +33,13 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
     mean_correction,
     within_keys,
 )
+from fairseq_collab.checkpoints.reparametrize.heads import Heads
 from fairseq_collab.checkpoints.reparametrize.source import target_arch
 from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.models.layers import is_copy
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
-
-
-def head_weights(module: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """``Wq (H, h, d)``, ``Wk (H, h, d_y)``, ``bq (H, h)`` of fairseq's attention or of ours."""
-    heads = module.num_heads
-    wq, wk = (
-        projection.weight.detach().double().unflatten(0, (heads, -1))
-        for projection in (module.q_proj, module.k_proj)
-    )
-    bias = module.q_proj.bias
-    if bias is None:
-        return wq, wk, wq.new_zeros(wq.shape[:2])
-    return wq, wk, bias.detach().double().unflatten(0, (heads, -1))
 
 
 def collaborative_weights(
@@ -69,9 +57,9 @@ def collaborative_weights(
         exportable: only content biases that ordinary heads can have at ``K = d/H``; the others are
             approximated.
     """
-    wq, wk, bq = head_weights(module)
-    ratio = module.scaling / scaling("embed", module.embed_dim, module.num_heads, wq.size(1))
-    content = torch.einsum("hk,hke->he", bq, wk)  # (H, d_y)
+    heads = Heads.of(module)
+    ratio = module.scaling / scaling("embed", module.embed_dim, module.num_heads, heads.wq.size(1))
+    content = heads.content()
     if query_mean is not None:
         content = content + mean_correction(problem, factors, query_mean)
     if exportable:

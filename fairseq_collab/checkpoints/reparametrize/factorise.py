@@ -16,8 +16,8 @@ which a content bias takes up exactly (:func:`mean_correction`).
 
 The slices have rank ``h``, and are never multiplied out.  Compressed bases (a truncated
 higher-order SVD) make them small; the start is the best ``K`` of all heads' own singular directions
-("blocks": each belongs to one head), or ``K`` directions that all heads share, if that is better;
-:mod:`.levenberg` goes on from there.
+("blocks": each belongs to one head), or ``K`` directions that all heads share, if that is better,
+or of heads that share already the largest of theirs; :mod:`.levenberg` goes on from there.
 
 Shapes: ``Wq (H, h, d)``, ``Wk (H, h, d_y)``, ``Wq~ (K, d)``, ``Wk~ (K, d_y)``, ``M (H, K)``.
 """
@@ -75,6 +75,8 @@ class Problem:
         wq, wk: the heads' weights ``(H, h, d)`` and ``(H, h, d_y)``.
         query_metric, key_metric: ``Cx (d, d)`` and ``Cy (d_y, d_y)``, symmetric and positive
             semi-definite; without them weights are approximated, not scores.
+        own: of heads that share already, ``Wq~ (K, d)``, ``Wk~ (K, d_y)`` and ``M (H, K)``: exact
+            with ``K`` dimensions, and a start with fewer.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -86,6 +88,7 @@ class Problem:
         wk: Tensor,
         query_metric: Tensor | None = None,
         key_metric: Tensor | None = None,
+        own: tuple[Tensor, Tensor, Tensor] | None = None,
     ):
         if wq.dim() != 3 or wq.shape[:2] != wk.shape[:2]:
             raise ValueError(
@@ -100,11 +103,12 @@ class Problem:
         q = whiten(self.wk, self.key_root).mT  # (H, d_y, h)
         self.slices = Slices(p, q)
         self.values, self.left, self.right = _head_svds(self.slices)
+        self.own = own
 
     @property
     def largest_key_dim(self) -> int:
-        """``H h``: so many shared dimensions are exact."""
-        return self.heads * self.head_size
+        """``H h``, or ``K`` of heads that share already: so many shared dimensions are exact."""
+        return self.heads * self.head_size if self.own is None else len(self.own[0])
 
     def block_error(self, key_dim: int) -> float:
         """Relative error of the block start with ``key_dim`` dimensions, without making it."""
@@ -114,7 +118,8 @@ class Problem:
     def block_start(self, key_dim: int) -> Terms:
         """The best ``key_dim`` singular directions of all heads, each owned by its head."""
         best = self.values.flatten().argsort(descending=True, stable=True)[:key_dim]  # (K)
-        owner, place = best // self.head_size, best % self.head_size
+        each = self.values.size(1)  # min(h, d)
+        owner, place = best // each, best % each
         root = self.values[owner, place].sqrt().unsqueeze(1)
         u = self.left[owner, :, place] * root  # (K, d)
         v = self.right[owner, :, place] * root  # (K, d_y)
@@ -134,9 +139,21 @@ class Problem:
         n = mixing[:, :, -1]  # (K, H)
         return Terms(u, (n.unsqueeze(1) @ keys).squeeze(1), n)
 
+    def own_start(self, key_dim: int) -> Terms:
+        """Of dimensions that heads share already, those that make the largest scores."""
+        assert self.own is not None
+        u = whiten(self.own[0], self.query_root)  # (K, d)
+        v = whiten(self.own[1], self.key_root)  # (K, d_y)
+        n = self.own[2].T  # (K, H)
+        energy = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in (u, v, n)]).prod(0)
+        best = energy.topk(key_dim).indices
+        return Terms(u[best], v[best], n[best])
+
     def start(self, key_dim: int) -> Terms:
-        """The better of the two starts."""
+        """The best of the starts."""
         starts = [self.block_start(key_dim), self.shared_start(key_dim)]
+        if self.own is not None:
+            starts.append(self.own_start(key_dim))
         return min(starts, key=lambda terms: relative_error(self.slices, terms))
 
 
@@ -189,7 +206,9 @@ def factorise(
 
 
 def copied(problem: Problem) -> Factors:
-    """The heads' own weights, one block of dimensions a head: ``K = H h``, exact."""
+    """The heads' own weights: exact.  One block of dimensions a head, unless they share already."""
+    if problem.own is not None:
+        return Factors(*problem.own, error=0.0, start_error=0.0, steps=0)
     owner = torch.arange(problem.largest_key_dim) // problem.head_size
     mixing = torch.nn.functional.one_hot(owner, problem.heads).T  # (H, K)
     query, key = problem.wq.flatten(0, 1), problem.wk.flatten(0, 1)

@@ -4,6 +4,9 @@
     output = sum_i head_i Wo_i^T + bo
 
 Shapes: ``Wq_i (h, d)``, ``Wk_i (h, d_y)``, ``Wv_i (h_v, d_y)``, ``Wo_i (d, h_v)``, ``bo (d)``.
+
+Collaborative heads are such heads, too, exactly: ``Wq_i = diag(m_i) Wq~``, ``Wk_i = Wk~``.  A
+content score ``y c_i`` is one more dimension, whose query is the bias 1 and whose key is ``c_i``.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
 from fairseq_collab.checkpoints.reparametrize.factorise import RIDGE, root
 from fairseq_collab.checkpoints.reparametrize.low_rank import Projections
@@ -36,11 +40,21 @@ class Heads(NamedTuple):
 
     @classmethod
     def of(cls, module: Any) -> Heads:
-        """Those of fairseq's attention or of our concatenated heads."""
-        (wq, bq), (wk, bk), (wv, bv) = (
-            _of_each(getattr(module, name), module.num_heads)
-            for name in ("q_proj", "k_proj", "v_proj")
-        )
+        """Those of fairseq's attention, of our concatenated heads, or of collaborative ones.
+
+        ``s`` is ``module.scaling``.
+        """
+        if isinstance(module, CollaborativeAttention):
+            (wq, bq), (wk, bk) = _collaborative(module)
+            groups, repeats = module.value_heads, module.num_heads // module.value_heads
+            wv, bv = (
+                part.repeat_interleave(repeats, 0) for part in _of_each(module.v_proj, groups)
+            )
+        else:
+            (wq, bq), (wk, bk), (wv, bv) = (
+                _of_each(getattr(module, name), module.num_heads)
+                for name in ("q_proj", "k_proj", "v_proj")
+            )
         out = module.out_proj.weight.detach().double()  # (d, H h_v)
         each = out.unflatten(1, (module.num_heads, -1)).transpose(0, 1)  # (H, d, h_v)
         bo = module.out_proj.bias
@@ -65,6 +79,10 @@ class Heads(NamedTuple):
         """The same function, its heads in another order."""
         wq, bq, wk, bk, wv, bv, wo = (part[order] for part in self[:-1])
         return Heads(wq, bq, wk, bk, wv, bv, wo, self.bo)
+
+    def content(self) -> Tensor:
+        """``Wk_i^T bq_i (H, d_y)``: what a key scores whatever the query is."""
+        return torch.einsum("hk,hke->he", self.bq, self.wk)
 
     def outputs(self, values: Tensor) -> Tensor:
         """``sum_i Wo_i v_i (d)`` of ``v (H, h_v)``."""
@@ -92,6 +110,28 @@ def _of_each(projection: Any, heads: int) -> tuple[Tensor, Tensor]:
     if projection.bias is None:
         return weight, weight.new_zeros(weight.shape[:2])
     return weight, projection.bias.detach().double().unflatten(0, (heads, -1))
+
+
+def mixing_of(module: CollaborativeAttention) -> Tensor:
+    """``M (H, K)``, with what scales of single heads are more than ``module.scaling``."""
+    return (module.scaled_mixing() / module.scaling).detach().double()
+
+
+def _collaborative(module: CollaborativeAttention) -> tuple[tuple[Tensor, Tensor], ...]:
+    """``Wq (H, h, d)``, ``bq (H, h)``, and those of the keys; h is K, or with content biases K+1.
+
+    The keys' bias, which cancels in the softmax, is zero.
+    """
+    mixing, heads = mixing_of(module), module.num_heads  # (H, K)
+    (query, bias), (key, _) = (_of_each(part, 1) for part in (module.q_proj, module.k_proj))
+    wq, bq = mixing.unsqueeze(2) * query, mixing * bias
+    wk = key.expand(heads, -1, -1)
+    if module.bias == "content":
+        scales = torch.as_tensor(module.scales() / module.scaling).detach().double()  # (H, 1) or ()
+        content = (scales * module.content_bias.detach().double()).unsqueeze(1)  # (H, 1, d_y)
+        wq = torch.cat([wq, wq.new_zeros(heads, 1, wq.size(2))], 1)
+        bq, wk = torch.cat([bq, bq.new_ones(heads, 1)], 1), torch.cat([wk, content], 1)
+    return (wq, bq), (wk, wk.new_zeros(wk.shape[:2]))
 
 
 class Weighed(NamedTuple):

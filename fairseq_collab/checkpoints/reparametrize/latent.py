@@ -12,7 +12,7 @@ one hand on as they are, go into the output's; so does what values lose of the m
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,13 +61,16 @@ class Latent(Target):
     heads = "latent heads"
     size, what = "latent_dim", "latent dimension"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
-    converts_all: ClassVar[bool] = True
 
     @staticmethod
     def largest(module: Any) -> int:
         return int(module.k_proj.in_features)
 
     kept = largest
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        return True
 
     @staticmethod
     def unfit(module: Any) -> str | None:

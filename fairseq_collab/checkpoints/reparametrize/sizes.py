@@ -43,10 +43,11 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
         sizes[place] = given
     if not sizes:
         raise UserError("no attention is left to re-parametrise", trained.path, "choose some")
-    for place in () if target.converts_all else attentions(trained.model):
+    for place in attentions(trained.model):
+        if place in sizes or target.converts(place.module):
+            continue
         size = place.module.q_proj.out_features
-        # The only size that fits there.
-        if place not in sizes and size != place.module.embed_dim:
+        if size != place.module.embed_dim:  # the only size that fits there
             size //= place.module.num_heads
             what = f"{place}: heads of size {size} cannot be left as they are"
             raise UserError(what, trained.path, f"give a {target.what} for them, too")

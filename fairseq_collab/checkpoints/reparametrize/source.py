@@ -2,7 +2,7 @@
 
 Accepted are fairseq's own ``transformer``, ``transformer_lm`` and ``roberta`` families, and
 ``transformer_headsize_n`` and its twins as long as values have size ``d/H`` and all layers of a
-side have as many heads.
+side have as many heads; and ``transformer_collab``, whose heads can share fewer dimensions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairseq_collab.checkpoints.families import family_of
 from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
 from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import CONCATENATED
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED
 
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:
@@ -53,16 +53,19 @@ def check(trained: Trained, target: Target) -> None:
 def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
-    if any(isinstance(module, CollaborativeAttention) for module in model.modules()):
-        todo = "give the model that it was made from, or train with --key-dim"
+    shares_keys = any(isinstance(module, CollaborativeAttention) for module in model.modules())
+    if shares_keys and target.variant is not COLLABORATIVE:
+        todo = "they can share a smaller --key-dim; or give the model that it was made from"
         raise UserError("its heads are collaborative already", path, todo)
     family = family_of(type(model))
-    other_heads = isinstance(model, HeadTransformer) and model.variant is not CONCATENATED
+    known = (CONCATENATED, COLLABORATIVE)
+    other_heads = isinstance(model, HeadTransformer) and model.variant not in known
     if family is None or other_heads:
         raise UserError(
             f"a {type(model).__name__} is none of the models that can be re-parametrised",
             path,
-            "give a transformer, transformer_lm, roberta or transformer_headsize_n",
+            "give a transformer, transformer_lm, roberta, transformer_headsize_n or, for a smaller "
+            "key dimension, transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
 
@@ -93,6 +96,8 @@ def check_attention(one: Attention, path: Path, target: Target) -> None:
                 path,
                 "heads that were pruned or resized cannot be re-parametrised",
             )
+    elif isinstance(module, CollaborativeAttention):
+        return
     elif type(module) is not MultiheadAttention:
         raise UserError(f"{one}: {type(module).__name__} is an unknown attention", path)
     elif module.bias_k is not None or module.add_zero_attn:

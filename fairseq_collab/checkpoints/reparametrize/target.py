@@ -33,9 +33,7 @@ class Target:
     #: Options that the results have whatever their sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that mean the same in the trained model, if it has them.
-    inherited: ClassVar[tuple[str, ...]] = ()
-    #: Whether heads of a size that leaves them as they are are converted all the same.
-    converts_all: ClassVar[bool] = False
+    inherited: tuple[str, ...] = ()
 
     def __init__(self, args: Namespace):
         self.args = args
@@ -49,6 +47,11 @@ class Target:
     def kept(module: Any) -> int:
         """The size of an attention that is left as it is."""
         raise NotImplementedError
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        """Whether an attention that keeps its size is converted all the same."""
+        return False
 
     @staticmethod
     def unfit(module: Any) -> str | None:

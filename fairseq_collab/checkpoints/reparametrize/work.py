@@ -46,15 +46,22 @@ class Reparametrizer:
 
     def __init__(self, trained: Trained, args: Namespace, places: Sequence[Attention]):
         self.trained, self.args = trained, args
-        self.target = TARGETS[args.to](args)
+        self.target = target = TARGETS[args.to](args)
         for place in places:
-            self.target.check(place, trained.path)
+            target.check(place, trained.path)
+        #: Sizes of what is converted although it stays as it is.
+        self.kept = {
+            place: target.kept(place.module)
+            for place in attentions(trained.model)
+            if target.converts(place.module)
+        }
+        places = [*dict.fromkeys([*places, *self.kept])]
         self.inputs: list[dict[str, Any]] = []
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:
             self.inputs = calibrate.sentences(trained, args.subset, args.calibration)
             moments = calibrate.moments(trained, self.inputs, places)
-        self.parts = {place: self.target.part(place.module, moments.get(place)) for place in places}
+        self.parts = {place: target.part(place.module, moments.get(place)) for place in places}
         # Whoever tries many sizes meets the same ones again.
         self.converted = functools.cache(self._convert)
 
@@ -67,11 +74,9 @@ class Reparametrizer:
             seconds = round(time.perf_counter() - began, 3)
             here = {"site": place.site, "layer": place.layer, target.size: size}
             fits.append({**here, **fit, "seconds": seconds})
-        for place in attentions(self.trained.model) if target.converts_all else ():
+        for place, size in self.kept.items():
             if place not in sizes:
-                module = place.module
-                part = target.part(module, None)
-                weights[place], _ = target.convert(module, part, target.kept(module))
+                weights[place], _ = self.converted(place, size)
         return convert.with_heads(self.trained, target, weights, sizes), fits
 
     def _convert(self, place: Attention, size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
