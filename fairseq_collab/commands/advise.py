@@ -44,6 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     options.add_output(parser, "--out", "DIR", f"of {MODEL}, {page.NAME} and what was measured")
     parser.add_argument(
+        "--after", type=Path, metavar="DIR",
+        help="the --out of another wish for the same model: what it has measured of single places "
+        "is not measured again",
+    )  # fmt: skip
+    parser.add_argument(
         "--want", nargs="+", default=[], type=wish, metavar="COST=X",
         help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's; "
         "speed=1.5: at least as many times as fast (default: none; the cheapest is named)",
@@ -136,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
     command = shlex.join(["fairseq-collab", "advise", *argv])
     with files.locked(args.out / "lock"):
         made = {"command": command, **circumstances(cpu=True)}
-        ledger = Ledger(args.out, settings(args), made)
+        ledger = Ledger(args.out, settings(args), made, args.after)
         wanted = Wanted(
             tuple(args.want), args.max_loss, args.minutes, args.tune, args.seed, args.subset
         )

@@ -122,6 +122,21 @@ def test_a_ledger_goes_on_and_refuses_other_settings(tmp_path: Path) -> None:
         Ledger(tmp_path, {"seed": 1}, {})
 
 
+def test_another_wish_takes_over_what_does_not_depend_on_it(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    before = Ledger(first, {"seed": 1, "wishes": ["cache=0.5"], "tune": 9}, {})
+    for name in ("alone collab cross=8", "loss 64 whole", "loss 64 collab cross=8", "in time x"):
+        before.get(name, lambda: 1.5)
+    after = Ledger(second, {"seed": 1, "wishes": ["speed=2"], "tune": 0}, {}, first)
+    assert [*after.found] == ["alone collab cross=8", "loss 64 whole"]
+    assert after.seconds < before.seconds
+    with pytest.raises(UserError, match="with seed 1, not 2; give another --after"):
+        Ledger(second, {"seed": 2}, {}, first)
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        Ledger(second, {"seed": 1}, {}, tmp_path / "none")
+
+
 def test_bootstrap_differences_are_sacrebleus_scores() -> None:
     chance = random.Random(1)
     words = [f"Wort{i}" for i in range(9)]
