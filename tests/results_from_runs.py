@@ -8,10 +8,14 @@
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
 
+    python tests/results_from_runs.py promises results/advise_multi30k.json --sets test,test1 \\
+        cache=ADVICE,GIVEN,ADVISED
+
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
 baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
 ``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
-DIR/SET.EPOCH.out.
+DIR/SET.EPOCH.out.  ``promises``: what ``fairseq-collab advise`` said in a folder, and what its
+model has more than the given one on test sets (two runs of ``fairseq-collab score``).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import csv
 import json
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +82,35 @@ def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     return {"bleu_signature": result.bleu_signature, "evaluations": found}
 
 
+def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
+    """An advice without its single measurements, and by test set the gain of its model in BLEU."""
+    from fairseq_collab.metrics.seeds import gain
+    from fairseq_collab.runs.translations import read_system
+
+    found: dict[str, Any] = {}
+    for name, folders in named.items():
+        advice, *runs = map(Path, folders.split(","))
+        said = json.loads((advice / "advice.json").read_text())
+        del said["found"]
+        kept = {}
+        for subset in subsets:
+            given, advised = (read_system(run, subset=subset) for run in runs)
+            texts = ({1: system.hypotheses} for system in (given, advised))
+            kept[subset] = asdict(gain(*texts, given.references, "BLEU"))
+        found[name] = {**said, "kept": kept}
+    return {"advices": found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("tables", "rank", "scores"))
+    parser.add_argument("what", choices=("tables", "rank", "scores", "promises"))
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
     parser.add_argument("--against", metavar="ROW")
     parser.add_argument("--gen-subset", metavar="SUBSET")
     parser.add_argument("--add", action="store_true", help="to the tables that are there already")
+    parser.add_argument("--sets", default="test", metavar="SUBSETS")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
     named = dict(text.split("=", 1) for text in args.named)
@@ -93,6 +118,8 @@ def main() -> None:
         content = tables(named, args.x, args.against, args.gen_subset)
         if args.add:
             content["tables"] = {**json.loads(args.out.read_text())["tables"], **content["tables"]}
+    elif args.what == "promises":
+        content = promises(named, args.sets.split(","))
     else:
         content = rank(named) if args.what == "rank" else scores(named, args.reference)
     args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

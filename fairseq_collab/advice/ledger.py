@@ -1,7 +1,10 @@
 """What an advice has measured so far: ``advice.json``, written again, whole, after each number.
 
     {"version": 1, "settings": {...}, "seconds": 312.4,
-     "found": {"loss 128 collab encoder=32": 1.62, ...}}
+     "found": {"loss 128 collab encoder=32": 1.62, ...},
+     "quality": 38.2, "finals": [{"name": "collab encoder=32", "drop": 0.11, ...}], "answer": ...}
+
+The last line is there once the advice is.
 
 A command that was killed and is given again finds its numbers here, does the rest, and comes to
 the same answer: what is done next depends on them alone.  Another wish for the same model finds

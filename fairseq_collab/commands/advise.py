@@ -7,6 +7,7 @@ import importlib
 import shlex
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,10 @@ def check(trained: Trained, wishes: Sequence[Wish]) -> None:
 
 
 def write(advice: Advice, advisor: Advisor, args: Namespace, made: dict[str, Any]) -> Path | None:
-    """Write the page, and the answer's model where there is one."""
+    """Write the page, the answer beside what was measured, and its model where there is one."""
+    finals = [{"name": one.candidate.name, **asdict(one)} for one in advice.finals]
+    answer = advice.answer and advice.answer.candidate.name
+    advisor.ledger.write(quality=advice.quality, finals=finals, answer=answer)
     files.write_content(args.out / page.NAME, page.page(advice, made).encode())
     if advice.answer is None:
         return None

@@ -75,6 +75,9 @@ def test_an_answer_and_the_same_after_interruptions(
     assert page.index("cache=0.6") < page.index("How to make each")
     model = opener.load(whole / "advised.pt", data)
     assert model.arch != "transformer"
+    found = json.loads((whole / "advice.json").read_text())
+    (answer,) = [one for one in found["finals"] if one["name"] == found["answer"]]
+    assert answer["ratios"]["cache"] <= 0.6
 
     write = ledger.Ledger.write
 
