@@ -20,10 +20,12 @@ assert [next(batches), next(batches)] == [0, 1]
 """
 
 
+@pytest.mark.slow
 def test_the_thread_ends_before_the_interpreter() -> None:
     assert succeed("python", "-c", SCRIPT).splitlines()[0] == "ended"
 
 
+@pytest.mark.slow
 def test_without_the_fix_it_does_not() -> None:
     """On Python 3.11 and later nothing of fairseq can be imported without our fixes."""
     unpatched = SCRIPT.replace(

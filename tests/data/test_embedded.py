@@ -71,6 +71,7 @@ def test_exhausted_grammar_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         list(generate(20000, seed=1))
 
 
+@pytest.mark.slow
 def test_one_source_one_translation() -> None:
     seen: dict[str, str] = {}
     for seed in range(3):

@@ -109,6 +109,7 @@ def test_french_archive_without_a_set(tmp_path: Path) -> None:
     assert "TEDX.dev2012" not in manifest(text)["steps"]["test"]
 
 
+@pytest.mark.slow
 def test_jobs_change_nothing(shared_data: Path, tmp_path: Path) -> None:
     source = write_archive(tmp_path / "from", "de-en.tgz", iwslt14(shared_data, 2000)["de-en.tgz"])
     chosen = corpus("fairseq", ("de", "en"))

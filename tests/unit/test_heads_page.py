@@ -270,6 +270,7 @@ def test_a_model_without_roles_is_said_to_have_none() -> None:
     assert not figures.draw(given)
 
 
+@pytest.mark.slow
 def test_the_same_content_gives_the_same_files(tmp_path: Path) -> None:
     page.write(full(), tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -65,6 +65,7 @@ def test_shapes_of_no_pruned_model_are_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 
 
+@pytest.mark.slow
 def test_shapes_as_a_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fairseq_collab.checkpoints.prune.shapes", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
