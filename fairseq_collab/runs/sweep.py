@@ -20,6 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from collab_common.errors import UserError, first_line
 
@@ -63,7 +64,7 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
             whole = compose(name, return_hydra_config=True)
             params = whole.hydra.sweeper.get("params") or {}
             return list(_jobs(name, [*(f"{k}={v}" for k, v in params.items()), *overrides]))
-    except HydraException as error:
+    except (HydraException, OmegaConfBaseException) as error:
         raise UserError(f"Hydra says: {first_line(error)}", where=config_file) from error
 
 

@@ -215,6 +215,13 @@ def test_an_unknown_option_is_one_line(configs: Path, corpus: Path, tmp_path: Pa
     assert "Hydra says: Could not override 'model.key_dims'" in line
 
 
+def test_an_interpolation_of_nothing_is_one_line(
+    configs: Path, corpus: Path, tmp_path: Path
+) -> None:
+    line = refuse(*sweep(configs, corpus, tmp_path, "common.seed=${model.no_such}"))
+    assert "Hydra says: Interpolation key 'model.no_such' not found" in line
+
+
 def test_score_of_a_run_is_repeatable(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished / RUNS[0], run)

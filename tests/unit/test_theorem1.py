@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import bottleneck
 import pytest
+import rank_bottleneck
 import torch
 from torch import Tensor, nn
 
@@ -69,14 +69,14 @@ def minimise(
 
 
 def squared_log_distance(attention: ConcatenatedAttention, x: Tensor, target: Tensor) -> Tensor:
-    return bottleneck.log_distance(weights_of(attention, x), target).square()
+    return rank_bottleneck.log_distance(weights_of(attention, x), target).square()
 
 
 @pytest.mark.parametrize("size", [TOKENS, TOKENS + 3])
 def test_a_large_head_is_built_for_any_target(size: int) -> None:
     x, target = torch.randn(TOKENS, WIDTH), random_target(spread=4)
     attention = without_biases(one_head(size))
-    wq, wk = bottleneck.reaching_projections(target, x, x, size)
+    wq, wk = rank_bottleneck.reaching_projections(target, x, x, size)
     with torch.no_grad():
         attention.q_proj.weight.copy_(wq)
         attention.k_proj.weight.copy_(wk)
@@ -86,10 +86,10 @@ def test_a_large_head_is_built_for_any_target(size: int) -> None:
 def test_the_construction_refuses_what_it_cannot_do() -> None:
     x, target = torch.randn(TOKENS, WIDTH), random_target()
     with pytest.raises(ValueError, match="size is 5; it must be at least 6"):
-        bottleneck.reaching_projections(target, x, x, TOKENS - 1)
+        rank_bottleneck.reaching_projections(target, x, x, TOKENS - 1)
     x[1] = x[0]
     with pytest.raises(ValueError, match=r"x, \(6, 8\), has not full row rank"):
-        bottleneck.reaching_projections(target, x, x, TOKENS)
+        rank_bottleneck.reaching_projections(target, x, x, TOKENS)
 
 
 @pytest.mark.parametrize("start", range(3))
@@ -109,15 +109,15 @@ def test_a_large_head_learns_any_target(start: int) -> None:
 def test_one_less_than_the_sequence_is_enough() -> None:
     """The softmax ignores a constant in each row, which is worth one dimension."""
     target = random_target()
-    assert bottleneck.least_log_distance(target, TOKENS - 1) < 1e-12
-    assert bottleneck.least_log_distance(target, TOKENS - 2) > 0.05
+    assert rank_bottleneck.least_log_distance(target, TOKENS - 1) < 1e-12
+    assert rank_bottleneck.least_log_distance(target, TOKENS - 2) > 0.05
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_no_small_head_comes_nearer_than_the_bound(size: int) -> None:
     """Optimisation from several starts ends on the bound, and never below it."""
     x, target = torch.randn(TOKENS, WIDTH), random_target()
-    bound = bottleneck.least_log_distance(target, size)
+    bound = rank_bottleneck.least_log_distance(target, size)
     assert bound > 0.1
     found = []
     for start in range(4):
@@ -133,7 +133,7 @@ def test_no_small_head_comes_nearer_than_the_bound(size: int) -> None:
 def test_the_weights_themselves_stay_away(size: int) -> None:
     """Trained for the weights, not for their logarithms: the plain error has a bound, too."""
     x, target = torch.randn(TOKENS, WIDTH), random_target()
-    bound = bottleneck.least_error(target, size)
+    bound = rank_bottleneck.least_error(target, size)
     assert bound > 1e-3
 
     def squared_error(attention: ConcatenatedAttention) -> Tensor:
@@ -155,7 +155,7 @@ def test_too_few_dimensions_of_the_input_are_a_bottleneck_too() -> None:
     """
     x = torch.tensor([[1.0], [0.0]])
     target = torch.tensor([[0.5, 0.5], [0.75, 0.25]])
-    bound = bottleneck.least_log_distance_on(target, x, x, head_size=2)
+    bound = rank_bottleneck.least_log_distance_on(target, x, x, head_size=2)
     assert bound == pytest.approx(math.log(3) / math.sqrt(2))
     attention = without_biases(one_head(2, width=1))
     least = minimise(attention, lambda: squared_log_distance(attention, x, target))
@@ -168,8 +168,8 @@ def test_the_bound_for_given_inputs_is_attained(size: int, biases: bool) -> None
     """Fewer dimensions (3, and one for biases) than tokens: more is lost than by rank alone."""
     x, target = torch.randn(TOKENS, 3), random_target()
     inputs = torch.cat([x, torch.ones(TOKENS, 1)], dim=1) if biases else x
-    bound = bottleneck.least_log_distance_on(target, inputs, inputs, size)
-    assert bound >= bottleneck.least_log_distance(target, size)
+    bound = rank_bottleneck.least_log_distance_on(target, inputs, inputs, size)
+    assert bound >= rank_bottleneck.least_log_distance(target, size)
     found = []
     for start in range(4):
         torch.manual_seed(start)
@@ -185,8 +185,8 @@ def test_the_bound_for_given_inputs_is_attained(size: int, biases: bool) -> None
 def test_both_bounds_agree_where_the_inputs_are_no_limit() -> None:
     x, target = torch.randn(TOKENS, WIDTH), random_target()
     for size in range(1, TOKENS):
-        assert bottleneck.least_log_distance_on(target, x, x, size) == pytest.approx(
-            bottleneck.least_log_distance(target, size), abs=1e-6
+        assert rank_bottleneck.least_log_distance_on(target, x, x, size) == pytest.approx(
+            rank_bottleneck.least_log_distance(target, size), abs=1e-6
         )
 
 
@@ -194,10 +194,10 @@ def test_the_error_bound_holds_for_random_small_heads() -> None:
     """Not only where an optimiser goes."""
     target = random_target()
     for size in (1, 2, 3):
-        bound = bottleneck.least_error(target, size)
+        bound = rank_bottleneck.least_error(target, size)
         for spread in (0.1, 1, 3):
             queries = spread * torch.randn(200, TOKENS, size)
             weights = (queries @ torch.randn(200, size, TOKENS)).softmax(-1)
-            distances = bottleneck.log_distance(weights, target)
-            assert distances.min() >= bottleneck.least_log_distance(target, size)
+            distances = rank_bottleneck.log_distance(weights, target)
+            assert distances.min() >= rank_bottleneck.least_log_distance(target, size)
             assert torch.linalg.matrix_norm(weights - target).min() >= bound
