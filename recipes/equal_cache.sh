@@ -10,8 +10,10 @@
 #   SEEDS=1,2        of the trainings from scratch
 #   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 384 320 256 128 64;
 #                    ordinary heads keep 512)
-#   TRAINED=FILE     the model to convert (default: ordinary heads of stage 1, of the first seed)
-#   UPDATES=N        of the fine-tuning (default: that of configs/experiment/equal_cache_finetune_multi30k.yaml)
+#   TRAINED=FILE     a model to convert, and nothing is trained from scratch (default: ordinary heads
+#                    of stage 1, of the first seed)
+#   UPDATES=N        of the fine-tuning, 0 for none (default: that of
+#                    configs/experiment/equal_cache_finetune_multi30k.yaml)
 #   SWEEP='...'      further overrides of all trainings
 #
 # Stages: 1 train (OUT/scratch), a model for each method that can have the budget:
@@ -72,6 +74,7 @@ sizes() {
 }
 
 train() {   # METHOD OVERRIDES...
+    [ -z "${TRAINED:-}" ] || return 0
     sweep "equal_cache_$DATASET" scratch method="choice($1)" common.seed="choice($SEEDS)" "${@:2}"
 }
 
@@ -93,6 +96,7 @@ for cache in $BUDGETS; do
 done
 
 echo "== 2 convert and measure"
+given=${TRAINED:+given}
 TRAINED=${TRAINED:-$OUT/scratch/method-plain_seed-${SEEDS%%,*}/average.pt}
 models=$(realpath -m "$OUT/models")
 
@@ -127,6 +131,7 @@ done
 
 echo "== 3 fine-tune"
 tune() {   # METHOD MODEL OVERRIDES...
+    [ "${UPDATES:-}" != 0 ] || return 0
     sweep "equal_cache_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
         checkpoint.finetune_from_model="$2" ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
 }
@@ -148,11 +153,11 @@ for cache in $BUDGETS; do
 done
 
 echo "== 4 tables"
-bytes=cache_bytes_per
-for folders in scratch "converted $OUT/tuned"; do
-    # shellcheck disable=SC2086  # one or two folders
-    fairseq-collab table "$OUT"/$folders --x ${bytes}_target_token --against none \
-        --out "$OUT/${folders%% *}/table" \
+tabulate() {   # FOLDERS...: OUT/FIRST/table
+    local bytes=cache_bytes_per
+    fairseq-collab table "${@/#/$OUT/}" --x ${bytes}_target_token --against none --out "$OUT/$1/table" \
         --columns bleu,chrf,valid_nats,${bytes}_target_token,${bytes}_source_token,parameters,multiply_adds
-done
+}
+[ -n "$given" ] || tabulate scratch
+if [ "${UPDATES:-}" = 0 ]; then tabulate converted; else tabulate converted tuned; fi
 exit "$failed"

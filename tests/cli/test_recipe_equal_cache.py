@@ -105,6 +105,16 @@ def test_converted_models_are_trained_on_in_their_shape(recorded: list[Recorded]
     assert again.commands == kept
 
 
+def test_a_given_model_is_converted_and_nothing_trained(tmp_path: Path) -> None:
+    (tmp_path / "fit").write_text(FIT)
+    settings = {"BUDGETS": "64", "UPDATES": "0", "TRAINED": "/m.pt", "LOG": str(tmp_path / "fit")}
+    recorded = Recorded(tmp_path, RECIPE, "multi30k", **settings)
+    assert recorded.status == 0, recorded.errors
+    assert {command[0] for command in recorded.commands} == {"reparametrize", "score", "table"}
+    assert recorded.commands[-1][:2] == ["table", "/out/converted"]
+    assert all(one[1] == "/m.pt" for one in recorded.commands if one[0] == "reparametrize")
+
+
 @pytest.mark.slow
 def test_converted_models_cache_as_much(recorded: list[Recorded]) -> None:
     """Collaborative heads that were converted keep their biases beside the keys."""
