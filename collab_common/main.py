@@ -113,8 +113,10 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
         return 2
     command = commands[name]
     if command.plugin:
-        # fairseq imports its tasks for speech, too, one of which advises to install tensorboardX.
-        logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+        # How long dictionaries and data are, each time that one is opened; and one of fairseq's
+        # tasks, on import, that tensorboardX is to be installed.
+        for chatty in ("fairseq.tasks", "fairseq.data"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
         if find_spec("fairseq") is None:
             todo = "run `pip install --no-deps fairseq==0.12.2`"
             print(f"{prog}: error: fairseq is not installed; {todo}", file=sys.stderr)

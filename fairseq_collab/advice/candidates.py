@@ -42,6 +42,21 @@ FFN_SHARES = (0.75, 0.5, 0.25)
 #: Sentences of the calibration and of the importance of heads, and where they are from.
 CALIBRATION, SUBSET = 1000, "train"
 HEADS, NARROW = "heads", "narrow"
+#: What each way does, for readers who know none of the papers.
+MEANS = {
+    NARROW: "fewer units in each feed-forward layer",
+    HEADS: "heads are gone; so many stay in all layers of a site, the most important ones",
+    "collab": "all heads of an attention share queries and keys of this size, and each mixes them",
+    "collab-values": "as collab, and all heads of an attention share one head's values, too",
+    "grouped-query": "so many heads of keys and values serve all heads of queries",
+    "latent": "keys and values of all heads are made of so many numbers a token, which alone are "
+    "cached",
+}
+#: Names of places, likewise.
+PLACES_MEAN = (
+    "encoder, decoder: attention to the own side; cross: from decoder to encoder; ffn: units of a "
+    "feed-forward layer"
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,6 @@ class Way:
     """
 
     name: str
-    about: str
 
     def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         self.trained, self.batches, self.seed = without_gates(trained), batches, seed
@@ -143,7 +157,7 @@ class Way:
 class Narrow(Way):
     """All attentions stay."""
 
-    name, about = NARROW, "narrower feed-forward layers"
+    name = NARROW
 
     def site_sizes(self, site: Site) -> list[int]:
         return []
@@ -152,7 +166,7 @@ class Narrow(Way):
 class Heads(Way):
     """Heads are gone, of each site the least important; importances have length 1 in each layer."""
 
-    name, about = HEADS, "heads removed, the least important of a site first"
+    name = HEADS
 
     def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         surgery.check_heads(trained)
@@ -220,7 +234,6 @@ class Sharing(Way):
         for one in (one for found in trained.attentions.values() for one in found):
             self.target.check(one, trained.path)
         super().__init__(trained, batches, seed)
-        self.about = f"{self.target.heads} of smaller {self.target.what}"
         self.base = {
             site: self._largest(site)
             for site, found in trained.attentions.items()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
 from fairseq_collab.advice.search import Advice, Final
 from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
 from fairseq_collab.results.html import render
@@ -34,7 +35,8 @@ def lines(advice: Advice, out: Path | None) -> str:
         first = f"{wishes}, {loss}: {one.candidate.name}"
     else:
         first = f"{wishes}, {loss}: no candidate has it; the nearest is {one.candidate.name}"
-    found = [first, f"  costs  {costs(one)}", f"  loses  {losses(advice, one)}"]
+    found = [first, f"  means  {MEANS[one.candidate.way]} ({PLACES_MEAN})"]
+    found += [f"  costs  {costs(one)}", f"  loses  {losses(advice, one)}"]
     found += [f"  make   {line}" for line in advice.commands[one.candidate.name]]
     found += [f"  note   {note}" for note in advice.notes]
     found.append("Validation data chose this model: score it on other data.")
@@ -70,7 +72,9 @@ def page(advice: Advice, made: dict[str, Any]) -> str:
         sections=[("why", "Why"), ("make", "How to make each"), ("made", "How this was found")],
         advice=advice,
         one=advice.nearest,
-        answer=lines(advice, None),
+        ranked=ranked(advice),
+        means=MEANS,
+        places=PLACES_MEAN,
         costs=costs,
         losses=losses,
         names=NAMES,
@@ -80,8 +84,13 @@ def page(advice: Advice, made: dict[str, Any]) -> str:
     )
 
 
+def ranked(advice: Advice) -> list[Final]:
+    """The last candidates, what is advised first."""
+    return sorted(advice.finals, key=lambda one: (one is not advice.nearest, one.drop))
+
+
 def figure(advice: Advice) -> Any:
-    """Quality against the first cost that is wished for, each model named."""
+    """Quality against the first cost that is wished for, each model by its number."""
     what = advice.wanted.wishes[0].what if advice.wanted.wishes else "cache"
     drawn, axes = charts.axes_of(f"{NAMES[what]}, share of the given model's", quality_name(advice))
     axes.plot(1, advice.quality, "D", color=charts.TEXT)
@@ -93,14 +102,13 @@ def figure(advice: Advice) -> Any:
         [x for x, _ in ends], [_level(advice, y) for _, y in ends], "--", color=charts.LINK,
         linewidth=1,
     )  # fmt: skip
-    for one in advice.finals:
+    for number, one in enumerate(ranked(advice), 1):
         x, best = one.ratios[what], one is advice.answer
         colour = charts.LINK if best else charts.FAINT
         axes.vlines(x, _level(advice, one.high), _level(advice, one.low), color=colour, linewidth=1)
         axes.plot(x, one.quality, "o", color=colour, markersize=8 if best else 5)
-        name = one.candidate.name.replace(" ", "\n")
-        axes.annotate(name, (x, one.quality), (6, -6), textcoords="offset points", va="top",
-                      fontsize=8.5, color=charts.TEXT)  # fmt: skip
+        axes.annotate(str(number), (x, one.quality), (6, -6), textcoords="offset points", va="top",
+                      fontsize=charts.FONT, color=charts.TEXT)  # fmt: skip
     axes.axhline(_level(advice, advice.wanted.max_loss), color=charts.LINE, linewidth=1)
     axes.set(xmargin=0.25, ymargin=0.15)
     return charts.inline(drawn, "advice", f"{quality_name(advice)} against {NAMES[what]}")

@@ -14,6 +14,7 @@ gives the same answer; where the clock would run out, a stage is cut short, and 
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.advice import measure
-from fairseq_collab.advice.candidates import SUBSET, Candidate, Way, candidate, ways
+from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Way, candidate, ways
 from fairseq_collab.advice.judge import Judge
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, chosen, combinations, nearest
@@ -152,6 +153,7 @@ class Advisor:
         self.trained, self.wanted, self.ledger, self.folder = trained, wanted, ledger, folder
         self.whole = counts(trained.model)
         self.notes: list[str] = []
+        self.cut: list[str] = []  # ways that were not tried at all sizes
         self.number = self._sample()
         batches = measure.batches(trained, SUBSET, IMPORTANCE)
         self.ways, self.refused = ways(trained, batches, wanted.seed)
@@ -181,14 +183,18 @@ class Advisor:
 
     def predicted(self, way: Way) -> Iterator[Predicted]:
         """What is expected of all combinations of a way, from its places one by one."""
-        self.stage(f"{way.name}: {way.about}")
-        alone = [(place, size) for place, sizes in way.sizes().items() for size in sizes]
+        self.stage(f"{way.name}: {MEANS[way.name]}")
+        until = self.share_of(way)
+        # The largest size of every place first: a way that is cut short has tried all places.
+        sizes = itertools.zip_longest(*(
+            [(place, size) for size in sizes] for place, sizes in way.sizes().items()
+        ))  # fmt: skip
+        alone = [one for found in sizes for one in found if one]
         base, singles = self.base(way), []
-        until = OF_SINGLES * (1 + list(self.ways).index(way.name)) / len(self.ways)
         for place, size in bar(way.name, alone):
             one = candidate(way.name, {**way.base, place: size})
             if not self.in_time(one.name, until):
-                self.note(f"{way.name} was not tried at all sizes: its time was up")
+                self.cut.append(way.name)
                 break
             singles.append(Measured({place: size}, **self.judge.alone(one, self.number)))
         return combinations(way.name, base, singles, self.whole)
@@ -241,6 +247,8 @@ class Advisor:
         """The answer: of those with all wishes within the loss the one that loses least, or without
         wishes the cheapest."""
         wanted = self.wanted
+        if self.cut:
+            self.note(f"not tried at all sizes, for want of time: {', '.join(self.cut)}")
         if wanted.tune:
             self.note(f"the commands make models before their {wanted.tune} updates")
         good = [
@@ -277,6 +285,17 @@ class Advisor:
         """Something that the advice must say of itself."""
         say(line)
         self.notes.append(line)
+
+    def share_of(self, way: Way) -> float:
+        """Share of the minutes at whose end the places of a way must be done: what is left for all
+        ways is dealt out evenly."""
+        left = len(self.ways) - list(self.ways).index(way.name)
+
+        def until() -> float:
+            now = self.ledger.seconds / (60 * self.wanted.minutes)
+            return now + max(0.0, OF_SINGLES - now) / left
+
+        return self.ledger.get(f"until {way.name}", until)
 
     def in_time(self, what: str, share: float) -> bool:
         """Whether less than a share of the minutes was gone when this was asked of ``what`` first.
