@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_collab.advice.answer import Advice, Final
 from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
-from fairseq_collab.advice.search import Advice, Final
 from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
 from fairseq_collab.results.html import render
 from fairseq_collab.results.report import charts

@@ -18,13 +18,13 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.advice import measure
+from fairseq_collab.advice.answer import Advice, Final, Wanted
 from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Way, candidate, ways
 from fairseq_collab.advice.judge import Judge
 from fairseq_collab.advice.ledger import Ledger
@@ -46,74 +46,6 @@ TRANSLATED, FINALISTS = 6, 3
 TRANSLATED_SHARE = 2
 #: Sentences that the importance of heads is measured on.
 IMPORTANCE = 256
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked for.
-
-    Attributes:
-        max_loss: of BLEU; of a language model, of perplexity.
-        tune: updates of each of the last candidates.
-        subset: the validation set.
-    """
-
-    wishes: tuple[Wish, ...] = ()
-    max_loss: float = 0.3
-    minutes: float = 15
-    tune: int = 0
-    seed: int = 1
-    subset: str = "valid"
-
-    @property
-    def speed(self) -> bool:
-        """Whether a speed is wished for."""
-        return any(wish.what == SPEED for wish in self.wishes)
-
-
-@dataclass(frozen=True)
-class Final:
-    """A candidate on the whole validation set.
-
-    Attributes:
-        quality: BLEU; perplexity of a language model.
-        drop: how much worse than the given model; ``low``, ``high``: its 95 % interval.
-        within: share of the bootstrap samples in which the drop is at most ``max_loss``.
-        ratios: costs as shares of the given model's, speed as a multiple.
-    """
-
-    candidate: Candidate
-    quality: float
-    drop: float
-    low: float
-    high: float
-    within: float
-    ratios: dict[str, float]
-
-
-@dataclass
-class Advice:
-    """What was found; ``answer`` is None where no candidate has what was asked for."""
-
-    wanted: Wanted
-    counts: dict[str, int]
-    quality: float
-    finals: list[Final]
-    answer: Final | None
-    language_model: bool
-    commands: dict[str, list[str]]
-    refused: dict[str, str]
-    notes: list[str] = field(default_factory=list)
-    tried: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def nearest(self) -> Final:
-        """The answer, or what comes nearest to one: of the candidates with all wishes, if any, the
-        one that loses least."""
-        return self.answer or min(self.finals, key=lambda one: (not self._cheap(one), one.drop))
-
-    def _cheap(self, one: Final) -> bool:
-        return all(wish.met(one.ratios) for wish in self.wanted.wishes)
 
 
 def advise(
