@@ -83,22 +83,28 @@ def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
 
 
 def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
-    """An advice without its single measurements, and by test set the gain of its model in BLEU."""
+    """Each advice, and by test set the gain of its model in BLEU; of the first one, single places.
+
+    Of an advice without an answer, no runs are given.
+    """
     from fairseq_collab.metrics.seeds import gain
     from fairseq_collab.runs.translations import read_system
 
     found: dict[str, Any] = {}
+    alone: dict[str, Any] = {}
     for name, folders in named.items():
         advice, *runs = map(Path, folders.split(","))
         said = json.loads((advice / "advice.json").read_text())
-        del said["found"]
+        del said["command"]  # the page has it, without a machine's paths
+        numbers = said.pop("found")
+        alone = alone or {n: number for n, number in numbers.items() if n.startswith("alone ")}
         kept = {}
-        for subset in subsets:
+        for subset in subsets if runs else ():
             given, advised = (read_system(run, subset=subset) for run in runs)
             texts = ({1: system.hypotheses} for system in (given, advised))
             kept[subset] = asdict(gain(*texts, given.references, "BLEU"))
         found[name] = {**said, "kept": kept}
-    return {"advices": found}
+    return {"advices": found, "alone": alone}
 
 
 def main() -> None:

@@ -208,12 +208,13 @@ class Heads(Way):
         return importance.per_token()
 
 
-#: Ways to share: ``fairseq-collab reparametrize --to`` what, with which other options.
+#: Ways to share: ``fairseq-collab reparametrize --to`` what, with which other options.  Those that
+#: take longest come last, when it is known how much time is left.
 SHARING: dict[str, tuple[str, dict[str, Any]]] = {
-    "collab": ("collab", {}),
-    "collab-values": ("collab", {"value_heads": 1, "pooling": "fit"}),
     "grouped-query": ("grouped-query", {"pooling": "fit"}),
     "latent": ("latent", {}),
+    "collab": ("collab", {}),
+    "collab-values": ("collab", {"value_heads": 1, "pooling": "fit"}),
 }
 #: The command's own choices of what else there is to choose.
 USUAL = {
