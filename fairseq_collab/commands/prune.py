@@ -179,7 +179,8 @@ def main(argv: Sequence[str]) -> int:
     check_folder_of(args.output, "--output")
     options.import_plugin(args)
     if not heads_go(args):
-        result = narrowed(opener.load(args.checkpoint, args.data, to_save=True), args.ffn_dim)
+        whole = choices.without_gates(opener.load(args.checkpoint, args.data, to_save=True))
+        result = narrowed(whole, args.ffn_dim)
         opener.save(result, args.output)
         print(f"{args.output}: {options_for_training(result)}")
         return 0

@@ -86,6 +86,14 @@ def test_prune_and_translate(
         assert one.split("\t")[::2] == other.split("\t")[::2]
 
 
+def test_units_alone_go_without_the_gates(closing: tuple[Path, str], tmp_path: Path) -> None:
+    out = tmp_path / "narrow.pt"
+    assert command_prune.main([str(closing[0]), "--ffn-dim=16", f"--output={out}"]) == 0
+    state = checkpoints.read(out)
+    assert state["cfg"]["model"]["_name"] == "transformer_headsize_n"
+    assert not any("gate" in name for name in state["model"])
+
+
 def test_a_layer_without_open_gates_says_so(
     closing: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -301,6 +301,8 @@ def test_models_that_are_neither_of_the_two_kinds() -> None:
     for model in (nn.Linear(1, 1), toy_lm.roberta("roberta"), _Recurrent()):
         with pytest.raises(UserError, match=r"checkpoint\.pt: neither an encoder-decoder transf"):
             check_heads(replace(source, model=model))
+        with pytest.raises(UserError, match=r"checkpoint\.pt: neither an encoder-decoder transf"):
+            narrowed(replace(source, model=model), 3)
 
 
 class _Recurrent(nn.Module):

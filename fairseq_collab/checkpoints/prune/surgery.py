@@ -59,8 +59,8 @@ def load(path: Path, data: Path | None = None, to_save: bool = True) -> Trained:
     return trained
 
 
-def check_heads(trained: Trained) -> None:
-    """Every head must have projections of its own."""
+def check_layers(trained: Trained) -> None:
+    """It must be a transformer."""
     for side in ("decoder",) if trained.is_language_model else ("encoder", "decoder"):
         layers = getattr(getattr(trained.model, side, None), "layers", None)
         if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
@@ -69,6 +69,11 @@ def check_heads(trained: Trained) -> None:
                 where=trained.path,
                 todo="give a checkpoint of a translation model or a language model",
             )
+
+
+def check_heads(trained: Trained) -> None:
+    """Every head must have projections of its own."""
+    check_layers(trained)
     if kinds := kinds_of_shared_heads(trained):
         raise UserError(
             f"has heads of the kind {kinds[0]}, of which none can be taken out alone",
@@ -113,6 +118,7 @@ def narrowed(trained: Trained, ffn_dim: int) -> Trained:
 
     Heads that share are left as they are, whatever their kind.
     """
+    check_layers(trained)
     if not kinds_of_shared_heads(trained):
         heads = trained.heads.items()
         return pruned(trained, {s: [range(n) for n in each] for s, each in heads}, ffn_dim)
