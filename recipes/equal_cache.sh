@@ -8,8 +8,9 @@
 #   OUT=DIR          where everything goes (default: runs/equal_cache_multi30k)
 #   JOBS=N           runs at a time (default: one a CPU core, or one on a GPU)
 #   SEEDS=1,2        of the trainings from scratch
-#   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 384 320 256 128 64;
-#                    ordinary heads keep 512)
+#   SIZE=small       the models' size, of configs/size: multi30k (default, d = 256) or small (d = 128)
+#   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 3/4, 5/8, 1/2, 1/4 and
+#                    1/8 of the 2 d that ordinary heads keep)
 #   TRAINED=FILE     a model to convert, and nothing is trained from scratch (default: ordinary heads
 #                    of stage 1, of the first seed)
 #   UPDATES=N        of the fine-tuning, 0 for none (default: that of
@@ -38,22 +39,28 @@ DATASET=${1:-}
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/equal_cache_$DATASET}
 SEEDS=${SEEDS:-1,2}
-BUDGETS=${BUDGETS:-384 320 256 128 64}
-width=256 heads=8 units=512   # of the models: configs/
-size=$((width / heads))
-
+SIZE=${SIZE:-multi30k}
 if [ "$DATASET" != multi30k ]; then
     echo "equal_cache: DATASET is '$DATASET'; it must be multi30k" >&2
     exit 2
 fi
+# Of the models: configs/size and configs/experiment.
+case $SIZE in
+    multi30k) width=256 of_size=() ;;
+    small) width=128 of_size=(size=small train=multi30k_small) ;;
+    *)
+        echo "equal_cache: SIZE is '$SIZE'; it must be multi30k or small" >&2
+        exit 2
+        ;;
+esac
+heads=8 units=$((2 * width)) size=$((width / 8))
+some="$((width * 3 / 2)) $((width * 5 / 4)) $width $((width / 2)) $((width / 4))"
+BUDGETS=${BUDGETS:-$some}
 for cache in $BUDGETS; do
-    case " 384 320 256 128 64 " in
-        *" $cache "*) ;;
-        *)
-            echo "equal_cache: BUDGETS has '$cache'; it must be some of 384 320 256 128 64" >&2
-            exit 2
-            ;;
-    esac
+    if [[ " $some " != *" $cache "* ]]; then
+        echo "equal_cache: BUDGETS has '$cache'; it must be some of $some" >&2
+        exit 2
+    fi
 done
 
 command -v fairseq-collab > /dev/null || activate
@@ -75,7 +82,8 @@ sizes() {
 
 train() {   # METHOD OVERRIDES...
     [ -z "${TRAINED:-}" ] || return 0
-    sweep "equal_cache_$DATASET" scratch method="choice($1)" common.seed="choice($SEEDS)" "${@:2}"
+    sweep "equal_cache_$DATASET" scratch method="choice($1)" common.seed="choice($SEEDS)" \
+        "${of_size[@]}" "${@:2}"
 }
 
 echo "== 1 train"
@@ -133,7 +141,7 @@ echo "== 3 fine-tune"
 tune() {   # METHOD MODEL OVERRIDES...
     [ "${UPDATES:-}" != 0 ] || return 0
     sweep "equal_cache_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
-        checkpoint.finetune_from_model="$2" ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
+        "${of_size[@]}" checkpoint.finetune_from_model="$2" ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
 }
 tune plain "$(realpath -m "$TRAINED")"
 for cache in $BUDGETS; do
