@@ -57,6 +57,17 @@ def ignore_warnings() -> None:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
 
+def share_the_store() -> None:
+    """Let a copy of hydra's store of options be the store itself: there is one in a process.
+
+    hydra copies all of its sources with every configuration that it composes. Of the store it
+    hands out copies anyway.
+    """
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+
+
 # ---- hydra 1.0, the version that fairseq pins ----------------------------------------------------
 
 

@@ -90,6 +90,13 @@ FIXES = (
         lambda: not installed_version("hydra-core").startswith("1.0."),
     ),
     Fix(
+        "hydra composes in half the time",
+        "hydra 1.1 and later copies all of fairseq's options with each configuration",
+        hydra_fixes.share_the_store,
+        "hydra",
+        lambda: not installed_version("hydra-core").startswith("1.0."),
+    ),
+    Fix(
         "checkpoints load and save safely",
         "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
         safe_checkpoints,

@@ -110,6 +110,25 @@ def test_explicit_hashes_are_kept():
     assert hash(frozen()) == hash(frozen())
 
 
+@pytest.mark.skipif(
+    registry.installed_version("hydra-core").startswith("1.0."), reason="nothing is copied there"
+)
+def test_a_copy_of_hydras_store_is_the_store_and_loads_copies():
+    import copy
+
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    assert copy.deepcopy([store])[0] is store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(ConfigStore, "__deepcopy__")
+        assert copy.deepcopy([store])[0] is not store
+    store.store("of_this_test", {"key": 1})
+    store.load("of_this_test.yaml").node.key = 2
+    assert store.load("of_this_test.yaml").node.key == 1
+    del store.repo["of_this_test.yaml"]
+
+
 # Attention
 
 
