@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -57,15 +58,32 @@ def ignore_warnings() -> None:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
 
-def share_the_store() -> None:
-    """Let a copy of hydra's store of options be the store itself: there is one in a process.
+class Later:
+    """Options that become a configuration of omegaconf's once a copy of it is asked for."""
 
-    hydra copies all of its sources with every configuration that it composes. Of the store it
-    hands out copies anyway.
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.made: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if self.made is None:
+            from omegaconf import OmegaConf
+
+            self.made = OmegaConf.structured(self.options)
+        return copy.deepcopy(self.made, memo)
+
+
+def convert_when_asked() -> None:
+    """Let hydra's store convert only the options that somebody loads, and be copied as itself.
+
+    It converts those of every model, task, ... as they are registered, of which a command uses
+    some. What is loaded is a copy. From 1.1 on hydra copies the store, too, with every
+    configuration that it composes.
     """
-    from hydra.core.config_store import ConfigStore
+    from hydra.core import config_store
 
-    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+    config_store.OmegaConf = types.SimpleNamespace(structured=Later)  # type: ignore
+    config_store.ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 
 # ---- hydra 1.0, the version that fairseq pins ----------------------------------------------------

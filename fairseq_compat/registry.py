@@ -90,11 +90,10 @@ FIXES = (
         lambda: not installed_version("hydra-core").startswith("1.0."),
     ),
     Fix(
-        "hydra composes in half the time",
-        "hydra 1.1 and later copies all of fairseq's options with each configuration",
-        hydra_fixes.share_the_store,
+        "hydra converts options when asked",
+        "each command of fairseq starts with converting the options of every model, task, ...",
+        hydra_fixes.convert_when_asked,
         "hydra",
-        lambda: not installed_version("hydra-core").startswith("1.0."),
     ),
     Fix(
         "checkpoints load and save safely",

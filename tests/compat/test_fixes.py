@@ -110,23 +110,31 @@ def test_explicit_hashes_are_kept():
     assert hash(frozen()) == hash(frozen())
 
 
-@pytest.mark.skipif(
-    registry.installed_version("hydra-core").startswith("1.0."), reason="nothing is copied there"
-)
-def test_a_copy_of_hydras_store_is_the_store_and_loads_copies():
+def test_hydra_converts_options_when_they_are_asked_for():
     import copy
 
     from hydra.core.config_store import ConfigStore
+    from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
+
+    @dataclasses.dataclass
+    class Options:
+        key: int = 1
+        wrong: object = print
 
     store = ConfigStore.instance()
     assert copy.deepcopy([store])[0] is store
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(ConfigStore, "__deepcopy__")
-        assert copy.deepcopy([store])[0] is not store
-    store.store("of_this_test", {"key": 1})
-    store.load("of_this_test.yaml").node.key = 2
-    assert store.load("of_this_test.yaml").node.key == 1
-    del store.repo["of_this_test.yaml"]
+    store.store("of_this_test", Options)
+    try:
+        with pytest.raises(OmegaConfBaseException):
+            store.load("of_this_test.yaml")  # not before
+        store.store("of_this_test", {"key": 1})
+        loaded = store.load("of_this_test.yaml").node
+        assert isinstance(loaded, DictConfig)
+        loaded.key = 2
+        assert store.load("of_this_test.yaml").node.key == 1, "what is loaded is a copy"
+    finally:
+        del store.repo["of_this_test.yaml"]
 
 
 # Attention
