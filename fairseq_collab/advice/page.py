@@ -11,6 +11,7 @@ from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
 from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
 from fairseq_collab.results.html import render
 from fairseq_collab.results.report import charts
+from fairseq_collab.results.tables import num
 
 NAME = "advice.html"
 Point = tuple[float, float]
@@ -53,9 +54,10 @@ def costs(one: Final) -> str:
 
 def losses(advice: Advice, one: Final) -> str:
     """What it loses, with the interval, and how sure that is."""
+    drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
     return (
-        f"{one.drop:.2f} {quality_name(advice)} of {advice.quality:.2f} on {advice.wanted.subset} "
-        f"(95 % interval {one.low:.2f} to {one.high:.2f}); at most {advice.wanted.max_loss:g} in "
+        f"{drop} {quality_name(advice)} of {advice.quality:.2f} on {advice.wanted.subset} "
+        f"(95 % interval {low} to {high}); at most {advice.wanted.max_loss:g} in "
         f"{one.within:.0%} of bootstrap samples"
     )
 

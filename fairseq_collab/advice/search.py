@@ -246,7 +246,10 @@ class Advisor:
         return min(MOST, max(FEWEST, 2 ** int(math.log2(max(wanted, 1)))))
 
     def _keep(self, groups: Sequence[Sequence[Candidate]]) -> int:
-        return TRANSLATED if len(groups) == 1 else 1
+        """How many of each group go on: those that learn are no more than those that end."""
+        if len(groups) > 1:
+            return 1
+        return FINALISTS if self.wanted.tune else TRANSLATED
 
     def _impossible(self, found: Sequence[Predicted]) -> tuple[str, Path, str]:
         wishes = " ".join(map(str, self.wanted.wishes))

@@ -14,8 +14,14 @@ EN_DASH = "\N{EN DASH}"
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
-    """A number in Python's format language; ``nothing`` where there is none."""
-    return nothing if value is None else format(value, spec)
+    """A number in Python's format language; ``nothing`` where there is none.
+
+    What is less than nothing by less than is shown is shown as 0.
+    """
+    if value is None:
+        return nothing
+    text = format(value, spec)
+    return text if re.search("[1-9a-zA-Z]", text) else format(abs(value), spec)
 
 
 def grid(

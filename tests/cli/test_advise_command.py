@@ -16,6 +16,7 @@ from collab_common.errors import UserError
 from collab_common.main import main
 from fairseq_collab.advice import candidates, ledger, measure
 from fairseq_collab.advice.candidates import candidate, ways
+from fairseq_collab.advice.search import FINALISTS
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.commands import advise
 from fairseq_compat.checkpoints import UNDEFINED
@@ -70,7 +71,7 @@ def test_an_answer_and_the_same_after_interruptions(
     assert run(stock, data, whole, *wishes) == 0
     said = capsys.readouterr().out
     assert {path.name for path in whole.iterdir()} == FILES
-    assert list((whole / "tuned").glob("*.pt"))
+    assert 1 <= len(list((whole / "tuned").glob("*.pt"))) <= FINALISTS
     page = (whole / "advice.html").read_text()
     assert page.index("cache=0.6") < page.index("How to make each")
     model = opener.load(whole / "advised.pt", data)

@@ -16,6 +16,7 @@ from fairseq_collab.commands.table import main
 from fairseq_collab.results import against, published
 from fairseq_collab.results.table import main_table, markdown
 from fairseq_collab.results.table_content import Table, as_csv, read_table
+from fairseq_collab.results.tables import num
 
 KEY_DIMS = (128, 64, 32, 16)
 
@@ -321,6 +322,16 @@ def test_the_csv_parses(tmp_path: Path) -> None:
     assert found[0]["seeds"] == "1 2"
     assert found[0]["tokenised_compound_split_bleu_mean"] == "41.5"
     assert found[0]["bleu_signature"] == "tok:13a|version:2.6.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [(-0.004, ".2f", "0.00"), (-0.004, "+.2f", "+0.00"), (-0.006, ".2f", "-0.01"),
+     (-0.004, ".0%", "0%"), (0, ",", "0"), (None, ".2f", "-")],
+)  # fmt: skip
+def test_numbers(value: float | None, spec: str, text: str) -> None:
+    """What is shown as nothing has no sign of less."""
+    assert num(value, spec) == text
 
 
 def test_every_number_has_its_source(tmp_path: Path) -> None:
