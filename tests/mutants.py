@@ -1,4 +1,6 @@
-"""Break guarded lines one by one and see that their tests notice: ``python tests/mutants.py``.
+"""Break guarded lines one by one and see that their tests notice: ``python tests/mutants.py``, or
+``python tests/mutants.py latent search`` for the mutants with one of these words in what they
+guard or in their file.
 
 Each mutant is a copy of the package with one line changed; the tests named beside it must fail on
 it (and pass without it, which the suite shows).  Prints one line a mutant and exits with 1 if one
@@ -787,6 +789,8 @@ MUTANTS = [
         "return module.latent_dim if isinstance(module, LatentAttention) else otherwise",
         "return otherwise",
         ("tests/unit/test_rank.py", "-k", "bounds_of_weights"),
+    ),
+    Mutant(
         "no units at all are not taken for no vocabulary",
         APPLY_BPE,
         "if not found:",
@@ -813,6 +817,8 @@ MUTANTS = [
         'if variant in GERMAN_ONLY and pair != "en-de":',
         "if False:",
         ("tests/data/test_wmt14.py", "-k", "german_alone"),
+    ),
+    Mutant(
         "a classifier's lost weights are not random ones",
         "fairseq_collab/adapters/glue/classifier.py",
         "    if lost:",
@@ -853,6 +859,8 @@ MUTANTS = [
         "if not any((data / name).is_file() for name in names):",
         "if False:",
         ("tests/cli/test_recipe_prepared.py", "-k", "missing"),
+    ),
+    Mutant(
         "a word's place in its cluster is no padding",
         IMPORTANCE,
         'functional.cross_entropy(these, those, reduction="sum")',
@@ -879,6 +887,8 @@ MUTANTS = [
         '("reduction", "head_ratio", "heads")',
         '("reduction", "head_ratio")',
         ("tests/unit/test_report_numbers.py", "-k", "same_ratio"),
+    ),
+    Mutant(
         "equal scores come in fairseq's order",
         CANDIDATES,
         "if not bool(tied.any()):",
@@ -1034,11 +1044,13 @@ def survives(mutant: Mutant) -> bool:
 
 def main() -> int:
     survivors = 0
-    for mutant in MUTANTS:
+    words = sys.argv[1:] or [""]
+    chosen = [one for one in MUTANTS if any(word in f"{one.guards} {one.file}" for word in words)]
+    for mutant in chosen:
         alive = survives(mutant)
         survivors += alive
         print(f"{'SURVIVES' if alive else 'noticed '}  {mutant.guards}", flush=True)
-    print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} mutants noticed")
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutants noticed")
     return 1 if survivors else 0
 
 
