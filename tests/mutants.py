@@ -791,6 +791,13 @@ MUTANTS = [
         ("tests/unit/test_rank.py", "-k", "bounds_of_weights"),
     ),
     Mutant(
+        "what hydra's store loads is a copy",
+        "fairseq_compat/hydra_fixes.py",
+        "return copy.deepcopy(self.made, memo)",
+        "return self.made",
+        ("tests/compat/test_fixes.py", "-k", "hydra_converts"),
+    ),
+    Mutant(
         "no units at all are not taken for no vocabulary",
         APPLY_BPE,
         "if not found:",

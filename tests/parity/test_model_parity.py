@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.collaborative import BIASES
 from fairseq_collab.metrics.cost import used_parameters
+from fairseq_compat.search import SEARCHES, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -122,8 +123,12 @@ def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("limit", ["collaborative", "ordinary", "head size"])
-def test_beam_search_equals_fairseq(limit: str, beam: int) -> None:
+@pytest.mark.parametrize("search", SEARCHES)
+def test_beam_search_equals_fairseq(
+    limit: str, beam: int, search: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same hypotheses, scores and attention, with shared caches and with fairseq's."""
+    monkeypatch.setenv(VARIABLE, search)
     symbols = toy.task()
     ours, stock = (model.eval() for model in pair(limit))
     sample = {"net_input": toy.batch(symbols)}
