@@ -70,6 +70,19 @@ def test_methods_of_a_budget_cache_as_much(trained: dict[str, DictConfig]) -> No
 
 
 @pytest.mark.slow
+def test_the_small_size(tmp_path: Path) -> None:
+    """Budgets are shares of what its own heads cache; what is converted has its size, too."""
+    (tmp_path / "fit").write_text(FIT)
+    settings = {"SIZE": "small", "BUDGETS": "64", "LOG": str(tmp_path / "fit")}
+    commands = Recorded(tmp_path, RECIPE, "multi30k", **settings).commands
+    trained = [config for _, config in jobs(commands, "scratch")]
+    assert [cached(config) for config in trained] == [256, 64, 64, 64, 64]
+    tuned = [config for _, config in jobs(commands, "tuned")]
+    assert [cached(config) for config in tuned] == [256, 64, 64, 64, 64]
+    assert {config.model.decoder_layers for config in (*trained, *tuned)} == {2}
+
+
+@pytest.mark.slow
 def test_fewer_heads_have_the_parameters_of_what_they_are_compared_with(
     trained: dict[str, DictConfig],
 ) -> None:
@@ -123,13 +136,25 @@ def test_converted_models_cache_as_much(recorded: list[Recorded]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "budgets", "message"),
+    ("arguments", "settings", "message"),
     [
-        ([], "64", "DATASET is ''; it must be multi30k"),
-        (["multi30k"], "64 100", "BUDGETS has '100'; it must be some of 384 320 256 128 64"),
+        ([], {}, "DATASET is ''; it must be multi30k"),
+        (["multi30k"], {"SIZE": "base"}, "SIZE is 'base'; it must be multi30k or small"),
+        (
+            ["multi30k"],
+            {"BUDGETS": "64 100"},
+            "BUDGETS has '100'; it must be some of 384 320 256 128 64",
+        ),
+        (
+            ["multi30k"],
+            {"SIZE": "small", "BUDGETS": "256"},
+            "BUDGETS has '256'; it must be some of 192 160 128 64 32",
+        ),
     ],
 )
-def test_what_is_refused(arguments: list[str], budgets: str, message: str, tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, RECIPE, *arguments, BUDGETS=budgets)
+def test_what_is_refused(
+    arguments: list[str], settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    refused = Recorded(tmp_path, RECIPE, *arguments, **settings)
     assert (refused.status, refused.commands) == (2, [])
     assert refused.errors.strip() == f"equal_cache: {message}"
