@@ -64,7 +64,9 @@ def preset(base: type, name: str, **defaults: Any) -> type:
     if unknown:
         raise ValueError(f"preset {name}: no such options: {', '.join(sorted(unknown))}")
     changed = [copied(known[key], value) for key, value in defaults.items()]
-    return make_dataclass(name, changed, bases=(base,))
+    # What is the base's anyway is not written anew: there are a hundred of these at every start.
+    doc = {"__doc__": base.__doc__}
+    return make_dataclass(name, changed, bases=(base,), namespace=doc, repr=False, eq=False)
 
 
 def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
