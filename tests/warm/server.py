@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import functools
 import gc
 import importlib
@@ -50,6 +51,7 @@ def main(folder: Path, user_dir: str) -> None:
         importlib.import_module(module)
     compose_faster()
     compose_once()
+    convert_options()
     sys.executable = str(folder / "python")  # what a command starts is warm, too
     second = os.fork()
     if second == 0:
@@ -57,6 +59,7 @@ def main(folder: Path, user_dir: str) -> None:
         utils.import_user_module(Namespace(user_dir=user_dir))
         for module in PLUGIN_LATE:
             importlib.import_module(module)
+        convert_options()
     serve(listening[second == 0])
     with contextlib.suppress(ChildProcessError):
         os.waitpid(second, 0)
@@ -70,6 +73,13 @@ def compose_once() -> None:
     parser = options.get_training_parser()
     usual = ["DATA", "--arch=transformer", "--max-tokens=1"]
     convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, usual))
+
+
+def convert_options() -> None:
+    """Those of all models, tasks, ...: hydra converts them when a copy is asked for."""
+    from hydra.core.config_store import ConfigStore
+
+    copy.deepcopy(ConfigStore.instance().repo)
 
 
 def serve(listening: socket.socket) -> None:
