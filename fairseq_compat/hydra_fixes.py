@@ -82,8 +82,9 @@ def convert_when_asked() -> None:
     """
     from hydra.core import config_store
 
-    config_store.OmegaConf = types.SimpleNamespace(structured=Later)  # type: ignore
-    config_store.ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+    # That module's own name for omegaconf, of which it calls nothing else.
+    vars(config_store)["OmegaConf"] = types.SimpleNamespace(structured=Later)
+    setattr(config_store.ConfigStore, "__deepcopy__", lambda self, memo: self)  # noqa: B010
 
 
 # ---- hydra 1.0, the version that fairseq pins ----------------------------------------------------

@@ -141,7 +141,8 @@ echo "== 3 fine-tune"
 tune() {   # METHOD MODEL OVERRIDES...
     [ "${UPDATES:-}" != 0 ] || return 0
     sweep "equal_cache_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
-        "${of_size[@]}" checkpoint.finetune_from_model="$2" ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
+        "${of_size[@]}" checkpoint.finetune_from_model="$2" \
+        ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
 }
 tune plain "$(realpath -m "$TRAINED")"
 for cache in $BUDGETS; do
