@@ -45,8 +45,12 @@ class Finished(NamedTuple):
     lines: list[str]
 
 
-def translate(path: Path, settings: Settings) -> Finished:
-    """Translate the test set with the real command; raises UserError if it fails."""
+def translate(path: Path, settings: Settings, length: int | None = None) -> Finished:
+    """Translate the test set with the real command; raises UserError if it fails.
+
+    Args:
+        length: of every translation, in tokens before the end; else as long as the model finds.
+    """
     command = [
         *(str(Path(sys.executable).with_name("fairseq-generate")), str(settings.data)),
         *("--user-dir", str(Path(fairseq_collab.__file__).parent), "--path", str(path)),
@@ -54,6 +58,8 @@ def translate(path: Path, settings: Settings) -> Finished:
         *(["--cpu"] * (settings.device == "cpu")),
         *(["--bf16"] * (settings.dtype == "bfloat16")),
     ]
+    if length is not None:
+        command += [f"--min-len={length}", "--max-len-a=0", f"--max-len-b={length}"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -64,7 +70,9 @@ def translate(path: Path, settings: Settings) -> Finished:
     return Finished(found, wall, re.findall(r"^[HD]-.*", done.stdout, re.MULTILINE))
 
 
-def in_turn(models: Sequence[Path], rounds: int, settings: Settings) -> list[list[Finished]]:
+def in_turn(
+    models: Sequence[Path], rounds: int, settings: Settings, length: int | None = None
+) -> list[list[Finished]]:
     """Translate with all models, so many rounds, every other one backwards.
 
     Returns:
@@ -74,7 +82,7 @@ def in_turn(models: Sequence[Path], rounds: int, settings: Settings) -> list[lis
     for number in range(rounds):
         for i in range(len(models))[:: -1 if number % 2 else 1]:
             print(f"round {number + 1} of {rounds}: {models[i]}", file=sys.stderr)
-            found[i].append(translate(models[i], settings))
+            found[i].append(translate(models[i], settings, length))
     return found
 
 
@@ -124,12 +132,17 @@ def check_files(stock: list[str], ours: list[str]) -> None:
 
 
 def decoding(
-    models: Sequence[Path], names: Sequence[str], rounds: int, settings: Settings, command: str
+    models: Sequence[Path],
+    names: Sequence[str],
+    rounds: int,
+    length: int | None,
+    settings: Settings,
+    command: str,
 ) -> dict[str, Any]:
     """How fast trained models translate, in turn: the content of the JSON file."""
     check(Path(str(settings.data)), models, names)
     load = os.getloadavg()
-    found = in_turn(models, rounds, settings)
+    found = in_turn(models, rounds, settings, length)
     return {
         "version": VERSION,
         "command": command,
@@ -140,6 +153,7 @@ def decoding(
         "subset": SUBSET,
         "beam": BEAM,
         "batch": BATCH,
+        "length": length,
         "models": summarise(models, names, found),
     }
 

@@ -54,6 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
         "random models of --presets, and with these trained ones on --data")  # fmt: skip
     add("--names", nargs="+", metavar="NAME", help="of the models of --decoding, for the table")
     add("--rounds", type=positive, default=5, metavar="N", help="of --decoding (default: 5)")
+    add("--length", type=positive, metavar="N",
+        help="of --decoding: tokens of every translation (default: as each ends)")  # fmt: skip
     add("--report", type=Path, nargs="+", metavar="JSON",
         help="run nothing: write these runs, side by side, as Markdown and a figure")  # fmt: skip
     add("--out", type=Path, metavar="FILE",
@@ -116,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
         if args.decoding:
             names = args.names or [path.stem for path in args.decoding]
             content = fairseq_generate.decoding(
-                args.decoding, names, args.rounds, settings, command
+                args.decoding, names, args.rounds, args.length, settings, command
             )
             write_json(out, content)
             print(report.markdown("decoding.md.j2", content=content), end="")

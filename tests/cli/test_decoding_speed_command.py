@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_collab.bench import report
-from fairseq_collab.commands import decoding_speed
+from fairseq_collab.commands import bench, decoding_speed
 
 
 @pytest.mark.slow
@@ -39,3 +39,16 @@ def test_a_model_is_timed(
     )
     assert (content["threads"], content["beam"], content["batch"]) == (1, 5, 64)
     assert {"commit", "versions", "hardware", "date", "load_average_before"} <= content.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_children")
+def test_all_translations_are_as_long_as_asked(data: Path, ending: Path, tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    options = ["--length", "7", "--rounds", "1", "--threads", "1", "--device", "cpu"]
+    files = ["--decoding", str(ending), "--data", str(data), "--out", str(out)]
+    assert bench.main([*files, *options]) == 0
+    content = json.loads(out.read_text())
+    assert content["length"] == 7
+    (only,) = content["models"][0]["rounds"]
+    assert only["target_tokens"] == 50 * 8, "the end of a sentence is a token, too"
