@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib import rc_context
@@ -18,8 +19,8 @@ from fairseq_collab.results.tables import deviation, mean
 #: Distance of two methods at the same x, in octaves or categories, and of seeds from their mean as
 #: a part of it, so that marks and error bars stay apart.
 DODGE, SEED_DODGE = 0.1, 0.4
-#: What all methods together may take at one x.
-ROOM = 0.5
+#: What all methods together may take at one x, as a part of the way to the nearest other x.
+ROOM = 0.8
 #: Distance of two rows with as many parameters, as a part of the whole axis.
 SIDE_BY_SIDE = 0.04
 INCHES = (6.4, 4.2)
@@ -69,6 +70,13 @@ def place(rows: Sequence[Row]) -> dict[X, float]:
     return {value: float(i) for i, value in enumerate(reversed(values))}
 
 
+def step(positions: Mapping[X, float], methods: int) -> float:
+    """From one method to the next at the same x: all stay nearer to it than to another x."""
+    places = sorted(positions.values())
+    apart = min((b - a for a, b in itertools.pairwise(places)), default=1.0)
+    return min(DODGE, ROOM * apart / methods)
+
+
 def seeds_text(rows: Sequence[Row]) -> str:
     """How many seeds there are a point, and what marks and bars are."""
     numbers = sorted({len(row.runs) for row in rows if row.runs})
@@ -80,7 +88,7 @@ def seeds_text(rows: Sequence[Row]) -> str:
 
 def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: str) -> None:
     labels = list(dict.fromkeys(row.label for row in rows))
-    dodge = min(DODGE, ROOM / len(labels))
+    dodge = step(positions, len(labels))
     for number, label in enumerate(labels):
         shift = dodge * (number - (len(labels) - 1) / 2)
         # Rows that were not run stay as gaps in the line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
@@ -122,6 +123,15 @@ def test_one_model_alone_has_a_figure(tmp_path: Path) -> None:
     write_run(tmp_path, "concatenated", 64)
     figure.by_parameters(axes, read(tmp_path, NO_X).rows)
     assert [text.xy for text in axes.texts] == [(0.001064, 40.0)]
+
+
+@pytest.mark.parametrize("methods", [1, 4, 8, 30])
+def test_every_point_is_nearest_to_its_own_x(methods: int) -> None:
+    """Also where numbers are no octave apart."""
+    positions = figure.place([SimpleNamespace(x=x) for x in (1024, 1280, 1536, 2048)])
+    widest = figure.step(positions, methods) * (methods - 1) / 2
+    assert widest < (positions[1536] - positions[1280]) / 2
+    assert figure.step({8: 3.0}, methods) <= figure.DODGE
 
 
 def test_files_without_x(tmp_path: Path) -> None:
