@@ -19,8 +19,8 @@ def copier(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     """A folder with a model that learnt the copy task, and the log of its training."""
     folder = tmp_path_factory.mktemp("copier")
     log = succeed(
-        "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--lr=0.01", "--warmup-updates=50",
-        "--max-tokens=500", "--max-epoch=14", "--log-interval=100", "--keep-last-epochs=3",
+        "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--lr=0.01",
+        "--max-tokens=500", "--max-epoch=18", "--log-interval=100", "--keep-last-epochs=3",
         "--save-dir", folder,
     )  # fmt: skip
     return folder, log

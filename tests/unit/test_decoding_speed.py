@@ -47,7 +47,7 @@ def test_ratios_are_of_one_round() -> None:
 def test_every_other_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
-    def translate(path: Path, settings: Settings) -> Finished:
+    def translate(path: Path, settings: Settings, length: int | None) -> Finished:
         order.append(path.name)
         return finished(len(order), tokens=ord(path.name))
 
