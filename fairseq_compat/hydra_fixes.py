@@ -84,6 +84,7 @@ def convert_when_asked() -> None:
 
     # That module's own name for omegaconf, of which it calls nothing else.
     vars(config_store)["OmegaConf"] = types.SimpleNamespace(structured=Later)
+    # By setattr, as mypy refuses to assign a class a method that it does not declare.
     setattr(config_store.ConfigStore, "__deepcopy__", lambda self, memo: self)  # noqa: B010
 
 
