@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.int8 import round_linear
 from fairseq_collab.kernels.onednn import swap_linear
 from fairseq_collab.models.config import copied, plain_options, preset
@@ -65,6 +66,7 @@ class HeadModel(BaseFairseqModel):
         try:
             model = cls.build(given, task)
             swap_linear(model)
+            swap_dropout(model)
             set_cross_cache(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error

@@ -17,7 +17,7 @@ PRIMARY = sorted(
 )
 #: Of these, those of language models, which have no encoder and need text of one language.
 LANGUAGE_MODELS = [name for name in PRIMARY if "_lm_" in name]
-GROUPS = ("data", "model", "size", "train")
+GROUPS = ("data", "model", "schedule", "size", "train")
 #: Everything that costs time, made small; the decoder's sizes follow the encoder's.
 TINY = (
     "task.source_lang=en",

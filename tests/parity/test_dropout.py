@@ -1,0 +1,87 @@
+"""Dropout on a CPU drops as many numbers as torch's, each by itself, and is in every model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from toy_language_models import language_model, roberta
+
+from fairseq_collab.kernels.dropout import LEVELS, Dropout
+
+NUMBERS = 2**20
+
+
+def drop(p: float, x: torch.Tensor) -> torch.Tensor:
+    module = Dropout(p)
+    return module(x)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+def test_each_number_is_dropped_by_itself_at_the_rate(p: float) -> None:
+    """Five standard deviations; also for each of the four that share a word, and for pairs."""
+    torch.manual_seed(1)
+    y = drop(p, torch.ones(NUMBERS, dtype=torch.float64))
+    dropped = (y == 0).double()
+    rows = dropped.view(-1, 4)
+    deviation = (p * (1 - p) / len(rows)) ** 0.5
+    assert torch.allclose(rows.mean(0), torch.tensor(p).double(), atol=5 * deviation)
+    pairs = rows[:, :-1] * rows[:, 1:]
+    assert torch.allclose(pairs.mean(0), torch.tensor(p * p).double(), atol=5 * deviation)
+    # What is kept is divided by the very rate that it is kept at.
+    kept = round((1 - p) * LEVELS)
+    assert torch.equal(y.unique(), torch.tensor([0, LEVELS / kept], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_is_dropped_has_no_gradient(dtype: torch.dtype) -> None:
+    x = torch.randn(7, 5, 3, dtype=dtype).transpose(0, 1).requires_grad_()  # 105: no multiple of 4
+    y = drop(0.4, x)
+    y.sum().backward()
+    assert y.dtype == dtype
+    assert y.shape == x.shape
+    assert x.grad is not None
+    assert 0 < (x.grad == 0).sum() < x.numel()
+    torch.testing.assert_close(y, x * x.grad)
+
+
+def test_a_seed_and_a_stored_state_give_the_same_numbers() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(1)
+    first, state = drop(0.3, x), torch.get_rng_state()
+    second = drop(0.3, x)
+    torch.manual_seed(1)
+    assert torch.equal(drop(0.3, x), first)
+    assert not torch.equal(first, second)
+    torch.set_rng_state(state)
+    assert torch.equal(drop(0.3, x), second)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-6, 1 - 1e-6, 1.0])
+def test_rates_beyond_sixteen_bits_are_left_to_torch(p: float) -> None:
+    x = torch.randn(1000)
+    torch.manual_seed(1)
+    expected = FairseqDropout(p)(x)
+    torch.manual_seed(1)
+    assert torch.equal(drop(p, x), expected)
+
+
+def test_translation_drops_nothing_unless_asked_to() -> None:
+    """fairseq's --retain-dropout."""
+    x = torch.ones(1000)
+    module = Dropout(0.3).eval()
+    assert torch.equal(module(x), x)
+    module.apply_during_inference = True
+    assert not torch.equal(module(x), x)
+
+
+@pytest.mark.parametrize("other", [None, "language model", "roberta"])
+def test_all_dropout_of_a_model_is_ours(other: str | None) -> None:
+    model = {
+        None: lambda: toy.model("transformer_collab"),
+        "language model": lambda: language_model("transformer_lm_headsize_n"),
+        "roberta": lambda: roberta("roberta_collab"),
+    }[other]()
+    kinds = {type(module) for module in model.modules() if isinstance(module, FairseqDropout)}
+    assert kinds == {Dropout}
