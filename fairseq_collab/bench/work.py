@@ -67,7 +67,11 @@ def batches(
     if subset not in task.datasets:
         task.load_dataset(subset)
     iterator = task.get_batch_iterator(
-        task.dataset(subset), max_positions=POSITIONS, ignore_invalid_inputs=True, **limits
+        task.dataset(subset),
+        max_positions=POSITIONS,
+        ignore_invalid_inputs=True,
+        disable_iterator_cache=True,  # it would give batches of the size asked for first
+        **limits,
     )
     found = list(iterator.next_epoch_itr(shuffle=False))
     number = max(1, min(number, len(found)))

@@ -78,6 +78,17 @@ def test_rows_do_not_depend_on_each_other() -> None:
     assert torch.equal(together[2], b)
 
 
+def test_one_row_is_never_multiplied_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a hundred times as long as two."""
+    rows = []
+    product = int8.INT8_LINEAR
+    monkeypatch.setattr(int8, "INT8_LINEAR", lambda x, *a: rows.append(len(x)) or product(x, *a))
+    x, packed = torch.randn(2, 256), pack(torch.randn(1000, 256))
+    both = int8_linear(x, *packed, None)
+    assert torch.equal(int8_linear(x[:1], *packed, None), both[:1])
+    assert rows == [2, 2]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_stays_so(value: float) -> None:
     """fairseq stops at such scores instead of printing nonsense."""

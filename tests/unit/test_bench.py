@@ -67,6 +67,14 @@ def test_random_models_translate_different_sentences_differently() -> None:
     assert len({tuple(sentence[0]["tokens"].tolist()) for sentence in found}) == 4
 
 
+def test_a_task_is_asked_for_batches_of_several_sizes() -> None:
+    """fairseq keeps a set's first batches, and would give them again."""
+    task = random_task("tiny", 8, seed=1)
+    for size in (1, 4, 2):
+        found = batches(task, "test", SETTINGS, 2, max_sentences=size)
+        assert [len(batch["id"]) for batch in found] == [size, size]
+
+
 @pytest.mark.parametrize("reduction", [1, 4])
 def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     """Forward, gradients with a causal mask, and decoding with reorders, in double precision."""
