@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="only this: fairseq's model, ours and CTranslate2, float32 and int8, in turn, with "
         "random models of --presets, and with these trained ones on --data")  # fmt: skip
     add("--names", nargs="+", metavar="NAME", help="of the models of --decoding, for the table")
-    add("--rounds", type=positive, default=5, metavar="N", help="of --decoding (default: 5)")
+    add("--rounds", type=positive, metavar="N", help="of --decoding (default: 5)")
     add("--length", type=positive, metavar="N",
         help="of --decoding: tokens of every translation (default: as each ends)")  # fmt: skip
     add("--report", type=Path, nargs="+", metavar="JSON",
@@ -98,6 +98,9 @@ def settings_of(args: argparse.Namespace) -> Settings:
             raise UserError("needs the --data that it is to translate", name, "give both")
         if path and option not in ("decoding", "engines") and not Path(path).is_file():
             raise UserError("there is no such checkpoint", path, f"give {name} another one")
+    for option in ("names", "rounds", "length"):
+        if getattr(args, option) and not args.decoding:
+            raise UserError("is an option of --decoding", f"--{option}", "give both, or neither")
     if args.data:
         check_data(args.data)
     fields = Settings.__dataclass_fields__
@@ -118,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
         if args.decoding:
             names = args.names or [path.stem for path in args.decoding]
             content = fairseq_generate.decoding(
-                args.decoding, names, args.rounds, args.length, settings, command
+                args.decoding, names, args.rounds or 5, args.length, settings, command
             )
             write_json(out, content)
             print(report.markdown("decoding.md.j2", content=content), end="")

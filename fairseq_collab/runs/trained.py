@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import math
 import statistics
 from collections.abc import Iterable
@@ -49,13 +50,18 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     """The epochs to average, all where ``max_epoch`` is less; or the best or last checkpoint.
 
+    An epoch that ``max_update`` cuts short is one of them: only the last checkpoint has it.
+
     Raises:
         UserError: the training has not come to its end.
     """
     checkpoint, most = config.checkpoint, config.optimization.max_epoch
     if checkpoint.keep_last_epochs > 0:
         kept = checkpoint.keep_last_epochs
-        return last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
+        chosen = last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
+        last = run.checkpoints / "checkpoint_last.pt"  # else a copy of the newest epoch's
+        ended_within = last.exists() and not filecmp.cmp(last, chosen[-1], shallow=False)
+        return [*chosen[1:], str(last)] if ended_within else chosen
     if checkpoint.keep_interval_updates > 0:
         return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
     validates = not OmegaConf.select(config, "dataset.disable_validation")

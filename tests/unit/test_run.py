@@ -114,6 +114,21 @@ def test_epochs_to_average(
         assert sorted(found) == [f"checkpoint{epoch}.pt" for epoch in chosen]
 
 
+@pytest.mark.parametrize(
+    ("last", "chosen"), [("3", ["1", "2", "3"]), ("part of 4", ["2", "3", "_last"])]
+)
+def test_an_epoch_cut_short_is_averaged(run: Run, last: str, chosen: list[str]) -> None:
+    """``max_update`` has ended the training: only the last checkpoint has what it learnt then."""
+    run.checkpoints.mkdir()
+    for epoch in "123":
+        (run.checkpoints / f"checkpoint{epoch}.pt").write_text(epoch)
+    (run.checkpoints / "checkpoint_last.pt").write_text(last)
+    checkpoint = {"keep_last_epochs": 3}
+    config = OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
+    found = [Path(path).name for path in choose_checkpoints(run, config)]
+    assert found == [f"checkpoint{name}.pt" for name in chosen]
+
+
 def test_runs_under(run: Run, tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     assert [found.name for found in runs_under(tmp_path)] == ["run"]
