@@ -40,8 +40,7 @@ case $DATA in
     multi30k)
         vocabulary=6000
         corpus=()
-        # Block mixing did better than the default here: results/multi30k.md.
-        architecture=(--arch transformer_collab_multi30k --key-dim 64 --mixing-init block)
+        architecture=(--arch transformer_collab_multi30k --key-dim 64)
         schedule=(
             --max-tokens 2048 --max-epoch 16
             --lr-scheduler inverse_sqrt --lr 2e-3 --warmup-updates 1000

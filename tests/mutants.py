@@ -92,8 +92,8 @@ MUTANTS = [
     Mutant(
         "block mixing",
         COLLABORATIVE,
-        "torch.arange(key_dim) * num_heads // key_dim",
-        "torch.arange(key_dim) % num_heads",
+        "dims * num_heads // key_dim == heads",
+        "dims % num_heads == heads",
         (PARITY, "-k", "limit_equals"),
     ),
     Mutant(

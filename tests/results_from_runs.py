@@ -4,6 +4,8 @@
         --x key_dim main=runs/key_dim_multi30k
     python tests/results_from_runs.py tables results/key_dim_mixed.json --add \\
         --x key_dim --gen-subset test1 newstest=runs/key_dim_mixed
+    python tests/results_from_runs.py gains results/key_dim_multi30k.json --add \\
+        plain=runs/key_dim/RUN,runs/key_dim/OTHER
     python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
@@ -13,6 +15,7 @@
 
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
 baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
+``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them.
 ``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
 DIR/SET.EPOCH.out.  ``promises``: what ``fairseq-collab advise`` said in a folder, and what its
 model has more than the given one on test sets (two runs of ``fairseq-collab score``).
@@ -44,6 +47,24 @@ def tables(
         assert not table.unfinished, table.unfinished
         found[name] = content_of(table, subset)
     return {"tables": found}
+
+
+def gains(named: dict[str, str], subset: str | None = None) -> dict[str, Any]:
+    """BLEU of each system and its gain over the baseline, the p corrected for all baselines."""
+    from fairseq_collab.metrics.seeds import holm
+    from fairseq_collab.results.seeds import compare
+
+    found: dict[str, Any] = {}
+    for name, folders in named.items():
+        baseline, *systems = map(Path, folders.split(","))
+        found[name] = {
+            one.system.name: asdict(next(each for each in one.gains if each.metric == "BLEU"))
+            for one in compare(baseline, systems, subset)
+        }
+    every = [one for systems in found.values() for one in systems.values()]
+    for one, corrected in zip(every, holm([one["p"] for one in every]), strict=True):
+        one["p_holm"] = corrected
+    return {"gains": found}
 
 
 def rank(named: dict[str, str]) -> dict[str, Any]:
@@ -109,13 +130,13 @@ def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("tables", "rank", "scores", "promises"))
+    parser.add_argument("what", choices=("tables", "gains", "rank", "scores", "promises"))
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
     parser.add_argument("--against", metavar="ROW")
     parser.add_argument("--gen-subset", metavar="SUBSET")
-    parser.add_argument("--add", action="store_true", help="to the tables that are there already")
+    parser.add_argument("--add", action="store_true", help="to what is there already")
     parser.add_argument("--sets", default="test", metavar="SUBSETS")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
@@ -124,10 +145,14 @@ def main() -> None:
         content = tables(named, args.x, args.against, args.gen_subset)
         if args.add:
             content["tables"] = {**json.loads(args.out.read_text())["tables"], **content["tables"]}
+    elif args.what == "gains":
+        content = gains(named, args.gen_subset)
     elif args.what == "promises":
         content = promises(named, args.sets.split(","))
     else:
         content = rank(named) if args.what == "rank" else scores(named, args.reference)
+    if args.add:
+        content = {**json.loads(args.out.read_text()), **content}
     args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

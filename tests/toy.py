@@ -45,9 +45,14 @@ def model(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Mod
 
 
 def build(arch: str, symbols: Namespace, options: dict[str, Any]) -> nn.Module:
-    """Build ``arch`` as fairseq does, with these options."""
+    """Build ``arch`` as fairseq does, with these options.
+
+    Collaborative heads mix all dimensions, as trained ones do, unless told otherwise.
+    """
     if arch in MODEL_DATACLASS_REGISTRY:
-        cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
+        defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
+        mixing = {"mixing_init": "xavier"} if "mixing_init" in defaults else {}
+        cfg = OmegaConf.merge(defaults, {**mixing, **options})
         cfg._name = arch
         return build_model(cfg, symbols)
     return ARCH_MODEL_REGISTRY[arch].build_model(Namespace(arch=arch, **options), symbols)

@@ -81,9 +81,9 @@ class CollaborativeAttention(HeadAttention):
         key_dim: ``K``, the shared key dimension.
         value_heads: ``G``, which divides ``H``; ``H`` unless given.
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
-        mixing_init: ``xavier`` (the authors' fork), ``block`` (starts as concatenated heads of size
-            ``K/H``), ``normal`` (their library), ``ones``, ``block_noise``, ``orthogonal``: see
-            :func:`init_mixing`.
+        mixing_init: ``block`` (starts as concatenated heads of size ``K/H``), ``xavier`` (the
+            authors' fork), ``normal`` (their library), ``ones``, ``block_noise``, ``orthogonal``:
+            see :func:`init_mixing`.
         mixing_noise: standard deviation of ``block_noise``.
         mixing_speed: the mixing is so many times the parameter ``mixing``.
         scale: ``embed`` for ``(d/H)^-0.5`` at every K (the authors' fork), ``key`` for
@@ -108,7 +108,7 @@ class CollaborativeAttention(HeadAttention):
         value_heads: int | None = None,
         kdim: int | None = None,
         vdim: int | None = None,
-        mixing_init: str = "xavier",
+        mixing_init: str = "block",
         mixing_noise: float = NOISE,
         mixing_speed: int = 1,
         scale: str = "embed",
@@ -255,15 +255,14 @@ def init_mixing(mixing: Tensor, how: str, noise: float = NOISE) -> None:
     ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.  ``block``: ones where head i
     owns dimension k, else zeros; dimensions are dealt out in order and as evenly as ``K/H`` allows,
     so that training starts from concatenated heads (where K is no multiple of H, more evenly than
-    in the authors' library).  ``normal``: mean 0, standard deviation 0.2, as
-    in the authors' library.  ``ones``: all heads alike in queries and keys.  ``block_noise``: as
-    ``block``, and ``noise`` times a standard normal number added to each.  ``orthogonal``: for
-    ``H <= K`` random orthogonal rows as long as those of ``block``, sqrt(K/H) (Saxe et al. 2014,
-    arXiv 1312.6120); for ``H > K`` orthonormal columns.
+    in the authors' library; for ``K < H``, neighbouring heads own the same dimension).
+    ``normal``: mean 0, standard deviation 0.2, as in the authors' library.  ``ones``: all heads
+    alike in queries and keys.  ``block_noise``: as ``block``, and ``noise`` times a standard normal
+    number added to each.  ``orthogonal``: for ``H <= K`` random orthogonal rows as long as those of
+    ``block``, sqrt(K/H) (Saxe et al. 2014, arXiv 1312.6120); for ``H > K`` orthonormal columns.
 
     Raises:
-        ValueError: unknown ``how``, a negative ``noise``, or blocks with ``K < H`` (a head would
-            see nothing).
+        ValueError: unknown ``how``, or a negative ``noise``.
     """
     check_choice("mixing init", how, MIXING_INITS)
     if noise < 0:
@@ -278,13 +277,11 @@ def init_mixing(mixing: Tensor, how: str, noise: float = NOISE) -> None:
     elif how == "orthogonal":
         nn.init.orthogonal_(mixing, gain=math.sqrt(max(key_dim / num_heads, 1)))
     else:
-        if key_dim < num_heads:
-            raise ValueError(
-                f"block mixing deals {key_dim} key dimensions out to {num_heads} heads: give at "
-                "least one a head, or choose another mixing init"
-            )
-        owners = torch.arange(key_dim) * num_heads // key_dim  # (K)
+        heads, dims = torch.arange(num_heads)[:, None], torch.arange(key_dim)
+        owned = dims * num_heads // key_dim == heads  # (H, K)
+        if key_dim < num_heads:  # a dimension has several heads, not a head several dimensions
+            owned = heads * key_dim // num_heads == dims
         with torch.no_grad():
-            mixing.copy_(owners[None, :] == torch.arange(num_heads)[:, None])
+            mixing.copy_(owned)
             if how == "block_noise":
                 mixing.add_(torch.randn_like(mixing), alpha=noise)

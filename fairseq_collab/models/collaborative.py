@@ -37,8 +37,6 @@ def _value_heads_in(site: str) -> Any:
     )
 
 
-# The defaults here are the authors' (xavier, embed); configs/model/collab.yaml has block and key,
-# which start as concatenated heads do.  Both stay: trained models and commands rely on them.
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -71,10 +69,10 @@ class CollabOptions(FairseqDataclass):
         },
     )
     mixing_init: str = field(
-        default="xavier",
+        default="block",
         metadata={
-            "help": "initial mixing: xavier (as the authors' translation code), block (starts as "
-            "concatenated heads of size key-dim/heads), normal (std 0.2, as their library), ones, "
+            "help": "initial mixing: block (starts as concatenated heads of size key-dim/heads), "
+            "xavier (as the authors' translation code), normal (std 0.2, as their library), ones, "
             "block_noise (block and normal noise), orthogonal (random orthogonal rows, as long as "
             "those of block)"
         },

@@ -123,7 +123,7 @@ SITES = [
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("key_dim", [1, 7, D, 40])
 def test_collaborative_equals_authors_fork(key_dim: int, site: dict) -> None:
-    ours = CollaborativeAttention(D, H, key_dim, bias="projection", scale="embed", **site)
+    ours = CollaborativeAttention(D, H, key_dim, mixing_init="xavier", scale="embed", **site)
     check_oracle(
         ours,
         lambda weights, x, y, mask: reference.collaborative_fork(x, y, weights, D, mask),
@@ -134,7 +134,8 @@ def test_collaborative_equals_authors_fork(key_dim: int, site: dict) -> None:
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("key_dim", [1, 7, D, 40])
 def test_collaborative_equals_authors_library(key_dim: int, site: dict) -> None:
-    ours = CollaborativeAttention(D, H, key_dim, bias="content", scale="key", **site)
+    options = {"mixing_init": "xavier", "bias": "content", "scale": "key"}
+    ours = CollaborativeAttention(D, H, key_dim, **options, **site)
     check_oracle(
         ours,
         lambda weights, x, y, mask: reference.collaborative_library(x, y, weights, mask),
@@ -168,7 +169,7 @@ def test_collaborative_block_of_ones_is_concatenation() -> None:
 
 @pytest.mark.parametrize("bias", ["projection", "content", "none"])
 def test_gradients_are_those_of_finite_differences(bias: str) -> None:
-    ours = CollaborativeAttention(4, 2, 3, bias=bias, self_attention=True)
+    ours = CollaborativeAttention(4, 2, 3, mixing_init="xavier", bias=bias, self_attention=True)
     x = torch.randn(3, 2, 4, requires_grad=True)
     names, parameters = zip(*ours.named_parameters(), strict=True)
 

@@ -80,7 +80,8 @@ def randomised(module: nn.Module) -> nn.Module:
 def attention(options: dict[str, Any]) -> HeadAttention:
     named = {"key_dim": CollaborativeAttention, "latent_dim": LatentAttention}
     kind = next((named[name] for name in options if name in named), ConcatenatedAttention)
-    return randomised(kind(D, H, encoder_decoder_attention=True, **options))
+    mixing = {"mixing_init": "xavier"} if "key_dim" in options else {}  # all dimensions
+    return randomised(kind(D, H, encoder_decoder_attention=True, **{**mixing, **options}))
 
 
 def attend(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:

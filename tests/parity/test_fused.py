@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +18,17 @@ pytestmark = pytest.mark.usefixtures("float64")
 D, H, T, B = 12, 3, 6, 2
 TOLERANCE = 1e-10
 Variant = Callable[..., HeadAttention]
+
+
+def collaborative(**options: Any) -> CollaborativeAttention:
+    """Heads that mix all dimensions, as trained ones do."""
+    return CollaborativeAttention(D, H, 5, mixing_init="xavier", **options)
+
+
 VARIANTS: dict[str, Variant] = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
-    "collaborative": lambda **o: CollaborativeAttention(D, H, 5, **o),
-    "content": lambda **o: CollaborativeAttention(D, H, 5, bias="content", **o),
+    "collaborative": collaborative,
+    "content": lambda **o: collaborative(bias="content", **o),
 }
 CAUSAL = torch.ones(T, T, dtype=torch.bool).triu(1)
 MASKS: dict[str, Tensor | None] = {

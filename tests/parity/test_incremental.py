@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,12 +17,18 @@ pytestmark = pytest.mark.usefixtures("float64")
 D, H, S, B, BEAM, STEPS = 12, 3, 7, 4, 3, 6
 TOLERANCE = 1e-10
 
+
+def collaborative(**options: Any) -> CollaborativeAttention:
+    """Heads that mix all dimensions, as trained ones do."""
+    return CollaborativeAttention(D, H, 5, mixing_init="xavier", **options)
+
+
 VARIANTS = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
-    "collaborative": lambda **o: CollaborativeAttention(D, H, 5, **o),
-    "value heads": lambda **o: CollaborativeAttention(D, H, 5, value_heads=1, **o),
+    "collaborative": collaborative,
+    "value heads": lambda **o: collaborative(value_heads=1, **o),
     "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
-    "content": lambda **o: CollaborativeAttention(D, H, 5, bias="content", **o),
+    "content": lambda **o: collaborative(bias="content", **o),
 }
 
 
@@ -135,7 +143,7 @@ def test_no_step_without_the_decoders_history(variant) -> None:
 
 
 def test_collaborative_cache_holds_one_key_for_all_heads() -> None:
-    attention = CollaborativeAttention(D, H, 5, self_attention=True)
+    attention = collaborative(self_attention=True)
     x, state = torch.randn(1, B, D), {}
     history = start_beam_history(state, B, B, x)
     for step in range(1, 4):
@@ -161,6 +169,6 @@ def test_reported_cache_is_the_cache(name: str) -> None:
 
 
 def test_no_key_and_nothing_cached_is_an_error() -> None:
-    attention = CollaborativeAttention(D, H, 5, encoder_decoder_attention=True)
+    attention = collaborative(encoder_decoder_attention=True)
     with pytest.raises(ValueError, match="no key was given, and none is cached"):
         attention(torch.randn(1, B, D), None, None)

@@ -78,7 +78,7 @@ def test_a_task_is_asked_for_batches_of_several_sizes() -> None:
 @pytest.mark.parametrize("reduction", [1, 4])
 def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     """Forward, gradients with a causal mask, and decoding with reorders, in double precision."""
-    ours = CollaborativeAttention(16, 4, 16 // reduction, self_attention=True)
+    ours = CollaborativeAttention(16, 4, 16 // reduction, mixing_init="xavier", self_attention=True)
     torch.nn.init.normal_(ours.q_proj.bias)
     theirs = core.AuthorsAttention(16, 4, 16 // reduction, self_attention=True)
     theirs.load_state_dict(ours.state_dict())

@@ -140,7 +140,6 @@ def test_refusals_of_language_models(options: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mixing_init": "block", "key_dim": 2}, "block mixing deals 2 key dimensions out to 4"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
     ],
 )

@@ -34,7 +34,6 @@ def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, su
         ({"encoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
         ({"collaborative_sites": "encoder,self"}, "--collaborative-sites is 'encoder,self'"),
         ({"collaborative_sites": ""}, "--collaborative-sites is ''; it must name some of encoder"),
-        ({"mixing_init": "block", "key_dim": 2}, "block mixing deals 2 key dimensions out to 4"),
         ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
         ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
