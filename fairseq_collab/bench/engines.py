@@ -36,7 +36,7 @@ from fairseq_collab.bench.models import (
     opened_pair,
     random_pair,
 )
-from fairseq_collab.bench.settings import BEAM, Record, Settings
+from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import random_task
 from fairseq_collab.checkpoints.export.translation import Vocabulary
@@ -79,18 +79,19 @@ def subjects(settings: Settings) -> Iterator[tuple[Pair, list[Case]]]:
         yield opened_pair(file, settings), [*cases(settings, natural=True)]
     for preset in settings.presets:
         for variant in RANDOM:
-            task = random_task(preset, max(BATCHES), settings.seed)
-            yield random_pair(variant, preset, task, settings.seed), [*cases(settings)]
+            most = PRESETS[preset].batch
+            task = random_task(preset, most, settings.seed)
+            yield random_pair(variant, preset, task, settings.seed), [*cases(settings, most)]
 
 
-def cases(settings: Settings, natural: bool = False) -> Iterator[Case]:
-    """Each beam and batch size; a few sentences only where one is translated at a time."""
+def cases(settings: Settings, most: int = max(BATCHES), natural: bool = False) -> Iterator[Case]:
+    """Each beam and batch size up to ``most``; a few sentences only where one is translated."""
     if settings.quick:
         yield Case(BEAM, 16, 16, None if natural else 10, (0.5, 2))
         return
     for beam in BEAMS:
-        for batch in BATCHES:
-            number = min(8 * batch, 512) if batch > 1 else 40
+        for batch in [size for size in BATCHES if size <= most]:
+            number = 4 * batch if batch > 1 else 40
             length = None if natural else 30
             yield Case(beam, batch, number if natural else batch, length, (8, 7))
 
