@@ -12,6 +12,9 @@ BEFORE = json.loads((REPOSITORY / "tests" / "stored" / "interface.json").read_te
 CHANGED = {
     f"criterions {criterion}_with_head_groups group_normalisation: was 'paper', is 'released'"
     for criterion in ("label_smoothed_cross_entropy", "adaptive_loss")
+} | {
+    f"models {family}collab mixing_init: was 'xavier', is 'block'"
+    for family in ("transformer_", "transformer_lm_", "roberta_")
 }
 
 

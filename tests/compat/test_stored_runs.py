@@ -56,7 +56,11 @@ def sweep(tmp_path: Path) -> Path:
     shutil.copytree(STORED / "sweep", out)
     shutil.copytree(STORED / "copy", tmp_path / "copy")
     shutil.copytree(REPOSITORY / "configs", tmp_path / "configs")
-    shutil.move(out / "tiny.yaml", tmp_path / "configs")
+    # It says what was the configurations' default then, which has changed (CHANGELOG.md).
+    experiment = (out / "tiny.yaml").read_text()
+    then = experiment.replace("\nmodel:\n", "\nmodel:\n  attention_scale: key\n")
+    (tmp_path / "configs" / "tiny.yaml").write_text(then)
+    (out / "tiny.yaml").unlink()
     for config in out.glob("*/config.yaml"):
         text = config.read_text().replace(f"{ORIGINAL}/fairseq_collab", str(USER_DIR[1]))
         config.write_text(text.replace(ORIGINAL, str(tmp_path)))

@@ -87,7 +87,7 @@ def test_wmt14_has_the_published_settings(composed: Compose) -> None:
 
 
 def test_experiment_says_what_translating_and_averaging_need(composed: Compose) -> None:
-    cfg = composed("experiment/key_dim_multi30k", "checkpoint.save_dir=here")
+    cfg = composed("experiment/head_size_multi30k", "checkpoint.save_dir=here")
     assert (cfg.task.data, cfg.common.seed) == ("data/multi30k", 1)
     assert (cfg.dataset.gen_subset, cfg.common_eval.post_process) == ("test", "sentencepiece")
     assert (cfg.generation.beam, cfg.generation.lenpen) == (5, 1)
@@ -97,8 +97,8 @@ def test_experiment_says_what_translating_and_averaging_need(composed: Compose) 
 
 def test_both_methods_start_as_the_same_model(data: Path, tmp_path: Path) -> None:
     overrides = [*TWO_UPDATES, "common.log_format=json", "common.log_interval=1", "model.key_dim=8"]
-    methods = "model=collab,concatenated"
-    succeed(*tiny("multi30k", data, *overrides, methods, sweep=True), cwd=tmp_path)
+    methods = ("model=collab,concatenated", "model.attention_scale=embed")
+    succeed(*tiny("multi30k", data, *overrides, *methods, sweep=True), cwd=tmp_path)
     first = [logged(tmp_path / job / "hydra_train.log", "train_inner")[0] for job in ("0", "1")]
     assert first[0]["loss"] == first[1]["loss"]
 

@@ -23,7 +23,7 @@ VALIDATED = (
     "common.log_format=json",
     "common.log_interval=1",
 )
-KEY_DIMS = (8, 2)
+KEY_DIMS = (2, 8)
 
 
 @pytest.fixture(scope="module")
