@@ -13,7 +13,16 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.bench import core, engines, fairseq_generate, generate, memory, run, train
+from fairseq_collab.bench import (
+    core,
+    engines,
+    fairseq_generate,
+    generate,
+    memory,
+    report,
+    run,
+    train,
+)
 from fairseq_collab.bench.memory import CopyCounter
 from fairseq_collab.bench.models import (
     COLLAB,
@@ -331,3 +340,22 @@ def test_a_file_that_is_no_benchmark(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(UserError, match=rf"other\.json: {message}; give what fairseq-collab bench"):
         command.main(["--report", str(tmp_path / "other.json")])
+
+
+def test_engines_with_a_model_share_a_row_of_the_figure() -> None:
+    """And runs of the other parts a mark each."""
+    times = {"ratio": 2.0, "low": 1.5, "high": 2.5, "preset": "tiny", "case": "beam 5"}
+    of_all = {**times, "against": STOCK, "column": "default"}
+    in_engines = [
+        {**of_all, "part": "engines", "pair": pair, "model": model, "engine": engine}
+        for pair in (HEADSIZE, COLLAB)
+        for model, engine in ((STOCK, STOCK), (pair, "ours"), ("CTranslate2", "CTranslate2"))
+    ]
+    libraries = {"default": "oneDNN"}
+    trained = {"libraries": libraries, "records": [{**of_all, "part": "train", "model": HEADSIZE}]}
+    figure = report.draw([trained, trained, {"libraries": libraries, "records": in_engines}])
+    assert figure is not None
+    updates, translation = figure.axes
+    assert [len(axes.get_yticks()) for axes in (updates, translation)] == [1, 2]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["run 1, oneDNN", "run 2, oneDNN", "ours", "CTranslate2"]
