@@ -2,6 +2,8 @@
 # BLEU against key dimension, concatenated and collaborative heads: Cordonnier et al. 2020, table 1.
 #
 #   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, mixed, tatoeba, iwslt14 or wmt14
+#   bash recipes/key_dim_table.sh --data DIR --source-lang S --target-lang T [--size Z] [--train X]
+#               instead of DATASET: any prepared folder, with a size and a training of configs/
 #   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
 #               or not), mixed (see common.sh) and wmt14 (Google's archive); the others are
 #               downloaded without it
@@ -16,16 +18,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
 source recipes/common.sh
 
-DATASET=${1:-}
-data=data/$DATASET
+choose_dataset "embedded multi30k mixed tatoeba iwslt14 wmt14" "$@"
+data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/key_dim_$DATASET}
+make_data=()
 
 fail() {
     echo "key_dim_table: $*" >&2
     exit 2
 }
 
-case $DATASET in
+case ${DATA:-$DATASET} in
     embedded) make_data=(prepare embedded 2000 "$data") ;;
     multi30k) make_data=(prepare multi30k 4000 "$data") ;;
     mixed)
@@ -54,16 +57,16 @@ case $DATASET in
             --from "$FROM"
         )
         ;;
-    *) fail "DATASET is '$DATASET'; it must be embedded, multi30k, mixed, tatoeba, iwslt14 or wmt14" ;;
 esac
 
-activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
+describe_dataset
 
 find_device
 
 "${make_data[@]}"
 
-sweep "key_dim_$DATASET" .
-tables "$DATASET" "$OUT"
+sweep "key_dim_$experiments" .
+tables "$experiments" "$OUT"
 exit "$failed"

@@ -78,6 +78,19 @@ def test_gates_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
         assert config.model.encoder_embed_dim == 128
 
 
+def test_key_dimensions_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
+    chosen = ("--data", str(folder), *LANGUAGES, "--size", "multi30k")
+    done = recorded(tmp_path, "key_dim_table.sh", *chosen)
+    assert done.status == 0, done.errors
+    found = runs(done, tmp_path, ".")
+    assert len(found) == 2 * 3 * 4, "methods, seeds, key dimensions"
+    for config in found.values():
+        assert Path(config.task.data) == folder
+        assert config.task.source_lang == "de"
+        assert config.model.encoder_embed_dim == 256
+    assert [command[0] for command in done.commands] == ["sweep", "table"]
+
+
 def test_two_dictionaries_and_no_subwords(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder, data)
@@ -120,7 +133,7 @@ def test_settings_that_are_not_there(folder: Path, size: str, training: str, mes
     assert str(refused.value).startswith(message)
 
 
-@pytest.mark.parametrize("recipe", ["grouped_heads.sh", "head_pruning.sh"])
+@pytest.mark.parametrize("recipe", ["grouped_heads.sh", "head_pruning.sh", "key_dim_table.sh"])
 def test_recipes_refuse_a_wrong_folder_in_one_line(recipe: str, tmp_path: Path) -> None:
     done = recorded(tmp_path, recipe, "--data", str(tmp_path / "no"), *LANGUAGES)
     assert (done.status, done.commands) == (2, [])
