@@ -12,7 +12,7 @@ from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.evaluate import manifest_hash
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.sweep import plan
+from fairseq_collab.runs.sweep import folder_of, plan
 from fairseq_collab.runs.worker import work_off
 
 
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         parser.error(f"argument --jobs: must be at least 1, not {args.jobs}")
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
-    runs = {Run(out.resolve() / job.name): job for job in jobs}
+    runs = {Run(folder_of(job, out.resolve())): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
     if args.dry_run:

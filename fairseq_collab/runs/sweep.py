@@ -112,6 +112,13 @@ def run_name(varied: dict[str, str]) -> str:
     return re.sub(r"[^\w.-]", "-", "_".join(parts)) or "run"
 
 
+def folder_of(job: Job, out: Path) -> Path:
+    """Where a run is, or will be: named by its overrides in the order in which it was begun."""
+    orders = itertools.permutations(job.overrides.items())
+    there = (folder for order in orders if (folder := out / run_name(dict(order))).exists())
+    return next(there, out / job.name)
+
+
 def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):

@@ -19,7 +19,7 @@ from collab_common.folder import build_folder
 from fairseq_collab.runs.evaluate import manifest_hash, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
-from fairseq_collab.runs.sweep import combinations, plan, run_name
+from fairseq_collab.runs.sweep import Job, combinations, folder_of, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
 from fairseq_collab.runs.worker import train_command, why
@@ -178,6 +178,13 @@ def test_names_of_runs() -> None:
     assert run_name({"model": "collab", "model.key_dim": "16"}) == "model-collab_key_dim-16"
     assert run_name({"optimization.lr": "[0.1]"}) == "lr--0.1-"
     assert run_name({}) == "run"
+
+
+def test_a_run_begun_with_its_overrides_in_another_order(tmp_path: Path) -> None:
+    job = Job("seed-1_key_dim-8", {"common.seed": "1", "model.key_dim": "8"}, OmegaConf.create())
+    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
+    (tmp_path / "key_dim-8_seed-1").mkdir()
+    assert folder_of(job, tmp_path) == tmp_path / "key_dim-8_seed-1"
 
 
 @pytest.mark.parametrize(
