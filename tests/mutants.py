@@ -51,6 +51,7 @@ BEAMS = "fairseq_collab/attention/beams.py"
 CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/init.py"
 LINEAR = "fairseq_collab/kernels/onednn.py"
 INT8, INT8_TESTS = "fairseq_collab/kernels/int8.py", "tests/parity/test_int8.py"
+DROPOUT, DROPOUT_TESTS = "fairseq_collab/kernels/dropout.py", "tests/parity/test_dropout.py"
 REPARAMETRIZE = "fairseq_collab/checkpoints/reparametrize"
 SHARED_VALUES = "tests/parity/test_reparametrize_shared_values.py"
 HEADSIZE = "fairseq_collab/models/concatenated.py"
@@ -305,6 +306,34 @@ MUTANTS = [
         "if module.weight.numel() >= SMALLEST:",
         "if True:",
         (INT8_TESTS, "-k", "small_maps"),
+    ),
+    Mutant(
+        "dropout keeps numbers at the rate",
+        DROPOUT,
+        "kept - LEVELS // 2",
+        "kept - LEVELS // 4",
+        (DROPOUT_TESTS,),
+    ),
+    Mutant(
+        "what dropout keeps has the gradient of its scale",
+        DROPOUT,
+        "return (grad * keep).mul_(ctx.scale), None",
+        "return grad * keep, None",
+        (DROPOUT_TESTS,),
+    ),
+    Mutant(
+        "all dropout of a model is ours",
+        DROPOUT,
+        "if type(module) is FairseqDropout:",
+        "if False:",
+        (DROPOUT_TESTS,),
+    ),
+    Mutant(
+        "a sweep goes on whatever the order of its overrides",
+        "fairseq_collab/runs/sweep.py",
+        "return next(there, out / job.name)",
+        "return out / job.name",
+        ("tests/unit/test_run.py", "-k", "another_order"),
     ),
     Mutant(
         "8 bits are refused where they are slower",
