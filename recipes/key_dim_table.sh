@@ -2,7 +2,7 @@
 # BLEU against key dimension, concatenated and collaborative heads: Cordonnier et al. 2020, table 1.
 #
 #   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, mixed, tatoeba, iwslt14 or wmt14
-#   bash recipes/key_dim_table.sh --data DIR --source-lang S --target-lang T [--size Z] [--train X]
+#   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
 #               instead of DATASET: any prepared folder, with a size and a training of configs/
 #   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
 #               or not), mixed (see common.sh) and wmt14 (Google's archive); the others are
