@@ -78,7 +78,7 @@ def draw(runs: Sequence[dict[str, Any]]) -> Figure | None:
 
 def _series(
     runs: Sequence[dict[str, Any]], part: str
-) -> Iterator[tuple[str, dict[str, str], list[Record]]]:
+) -> Iterator[tuple[str, dict[str, Any], list[Record]]]:
     """What a panel's marks stand for, their colours and shapes, and the records of each."""
     for number, run in enumerate(runs):
         found = [record for record in run["records"] if record["part"] == part]
@@ -90,7 +90,7 @@ def _series(
 
 
 def _kind(record: Record) -> str:
-    return record.get("engine", record["column"])
+    return str(record.get("engine", record["column"]))
 
 
 def _is_compared(record: Record) -> bool:
@@ -104,10 +104,10 @@ def _label(record: Record) -> str:
 
 
 def _marks(
-    axes: Axes, records: list[Record], rows: list[str], place: float, **style: str
+    axes: Axes, records: list[Record], rows: list[str], place: float, **style: Any
 ) -> ErrorbarContainer:
     ratios = [r["ratio"] for r in records]
     ends = [[r["ratio"] - r["low"] for r in records], [r["high"] - r["ratio"] for r in records]]
     heights = [rows.index(_label(r)) + place for r in records]
-    lines: dict[str, Any] = {"linestyle": "none", "elinewidth": 0.8, "markersize": 4}
-    return axes.errorbar(ratios, heights, xerr=ends, **style, **lines)
+    style |= {"linestyle": "none", "elinewidth": 0.8, "markersize": 4}
+    return axes.errorbar(ratios, heights, xerr=ends, **style)
