@@ -7,6 +7,7 @@
 #   FROM=DIR    where the raw text is: needed for tatoeba (train, valid and test, .en and .de, .gz
 #               or not), mixed (see common.sh) and wmt14 (Google's archive); the others are
 #               downloaded without it
+#   DATA=DIR    a data folder that is there already (default: data/DATASET, made if need be)
 #   JOBS=N      runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
 #   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
@@ -28,7 +29,7 @@ fail() {
     exit 2
 }
 
-case ${DATA:-$DATASET} in
+case ${DATA:+given }$DATASET in   # nothing is made where it is given
     embedded) make_data=(prepare embedded 2000 "$data") ;;
     multi30k) make_data=(prepare multi30k 4000 "$data") ;;
     mixed)

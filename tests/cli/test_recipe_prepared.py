@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
-from recipe_recorder import Recorded, jobs, options
+from recipe_recorder import Recorded, jobs, options, record
 
 from collab_common.errors import UserError
 from fairseq_collab.runs import prepared
@@ -89,6 +89,11 @@ def test_key_dimensions_on_a_prepared_folder(folder: Path, tmp_path: Path) -> No
         assert config.task.source_lang == "de"
         assert config.model.encoder_embed_dim == 256
     assert [command[0] for command in done.commands] == ["sweep", "table"]
+
+
+def test_key_dimensions_on_a_corpus_that_is_there(tmp_path: Path) -> None:
+    commands = record(tmp_path, "key_dim_table.sh", "multi30k")
+    assert [command[0] for command in commands] == ["sweep", "table"], "no data is made"
 
 
 def test_two_dictionaries_and_no_subwords(folder: Path, tmp_path: Path) -> None:
