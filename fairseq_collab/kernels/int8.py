@@ -31,6 +31,7 @@ from fairseq_collab.kernels.onednn import (
     INT8_LINEAR,
     VARIABLE,
     OneDnnLinear,
+    PackedLinear,
     in_float32_on_cpu,
     matrix_library,
 )
@@ -42,25 +43,25 @@ SMALLEST = 2**18
 _LARGEST = 127  # of the integers; -128 is not used, so that both signs are alike
 
 
-class Int8Linear(nn.Linear):
+class Int8Linear(PackedLinear):
     """``nn.Linear``, parameter for parameter, in 8 bits once it is made fast."""
 
     #: The rounded weight in oneDNN's layout, its scales, and the version of the weight it is of.
-    rounded: tuple[Tensor, Tensor, int] | None = None
+    packed: tuple[Tensor, Tensor, int] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in) -> (..., out)``."""
         here = not torch.is_grad_enabled() and in_float32_on_cpu(x, self.weight)
-        if self.rounded is None or not here:
+        if self.packed is None or not here:
             return F.linear(x, self.weight, self.bias)
-        if self.rounded[2] != self.weight._version:  # loaded anew
+        if self.packed[2] != self.weight._version:  # loaded anew
             self.make_generation_fast_()
-        weight, scales, _ = self.rounded
+        weight, scales, _ = self.packed
         return int8_linear(x, weight, scales, self.bias)
 
     def make_generation_fast_(self, **_options: Any) -> None:
         """Called by fairseq before it translates, after which it forbids training."""
-        self.rounded = (*pack(self.weight), self.weight._version)
+        self.packed = (*pack(self.weight), self.weight._version)
 
 
 def int8_wanted() -> bool:

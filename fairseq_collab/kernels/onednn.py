@@ -34,7 +34,17 @@ ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 INT8_LINEAR = getattr(torch.ops.onednn, "qlinear_pointwise", None)
 
 
-class OneDnnLinear(nn.Linear):
+class PackedLinear(nn.Linear):
+    """``nn.Linear`` that may keep its weight in another layout, which copies do not take along."""
+
+    packed: tuple[Any, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # torch cannot copy what is in a layout of oneDNN's own.
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
+
+
+class OneDnnLinear(PackedLinear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
     #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
@@ -70,6 +80,9 @@ def swap_linear(model: nn.Module) -> None:
 
 def restore_linear(model: nn.Module) -> None:
     """Undo :func:`swap_linear`."""
+    for module in model.modules():
+        if type(module) is OneDnnLinear:
+            module.packed = None
     _change_class(model, OneDnnLinear, nn.Linear)
 
 

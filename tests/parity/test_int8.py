@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,8 @@ def test_a_model_changes_only_as_it_is_made_fast(name: str) -> None:
     assert [m for m in model.modules() if isinstance(m, Int8Linear)]
     assert model.state_dict().keys() == state.keys()
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    copied = copy.deepcopy(model).state_dict()  # without what is packed, which torch cannot copy
+    assert all(torch.equal(value, state[key]) for key, value in copied.items())
     with pytest.raises(RuntimeError, match="cannot train after"):
         model.train()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -92,6 +93,16 @@ def test_packed_weights_give_the_same(onednn: list[int]) -> None:
         layer.weight.mul_(2)  # the packed copy is of before
         layer.bias.mul_(2)
         torch.testing.assert_close(layer(x), 2 * expected, rtol=0, atol=TOLERANCE)
+
+
+def test_a_packed_layer_can_be_copied_and_restored(onednn: list[int]) -> None:
+    """torch cannot copy oneDNN's layout: a copy is packed anew where it is wanted."""
+    layer, x = nn.Sequential(OneDnnLinear(7, 6)), torch.randn(4, 7)
+    layer[0].make_generation_fast_()
+    with torch.no_grad():
+        assert torch.equal(copy.deepcopy(layer)(x), linear(x, layer[0].weight, layer[0].bias))
+    restore_linear(layer)
+    assert type(copy.deepcopy(layer)[0]) is nn.Linear
 
 
 def test_the_variable_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
