@@ -16,6 +16,10 @@ released code mean (as printed it would do the opposite):
     <f_i, z_c> = (G W^T)_ic        <z_c, z_c'> = (W G W^T)_cc'
     |f_i - z_c|^2 = G_ii - 2 (G W^T)_ic + (W G W^T)_cc
 
+A feature that is the same at every position says nothing of the text, yet can meet the constraint:
+equal within a group (cosine 1), opposite between two (cosine -1).  *Centred* features, ours and not
+the paper's, are without each head's mean over the batch's positions, so that a constant is nothing.
+
 So k-means, centres and cosines work on ``H x H`` numbers a layer, and are exact.  The gradient goes
 through ``G`` to the features of all heads, hence through the centres, too: the second term has no
 other gradient.  Only the assignment ``g`` is constant, as always in k-means.
@@ -44,17 +48,22 @@ TIE = 1e-6
 SEED = 1
 
 
-def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
+def gram_matrix(features: Tensor, padding: Tensor | None = None, centred: bool = False) -> Tensor:
     """Inner products of the heads' flattened features: ``(B, H, N, e) -> (H, H)``.
 
     Args:
         padding: ``(B, N)``, true at positions that count for nothing.
+        centred: of features without each head's mean over positions.
     """
     # Sums over a whole batch leave the range of half precision.
     with torch.autocast(features.device.type, enabled=False):
         features = features.to(torch.promote_types(features.dtype, torch.float32))
-        if padding is not None:  # a product, since masked_fill takes several times as long
-            features = features * (~padding).to(features.dtype)[:, None, :, None]
+        if padding is None:
+            padding = torch.zeros_like(features[:, 0, :, 0], dtype=torch.bool)
+        kept = (~padding).to(features.dtype)[:, None, :, None]  # (B, 1, N, 1)
+        features = features * kept  # a product: masked_fill takes several times as long
+        if centred:  # here, and not of the products, where rounding would be all that is left
+            features = features - features.sum(dim=(0, 2), keepdim=True) / kept.sum() * kept
         flat = features.transpose(0, 1).flatten(1)  # (H, B * N * e)
         return flat @ flat.T
 

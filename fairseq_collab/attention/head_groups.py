@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from fairseq_collab.attention.checks import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.projections import split_heads
-from fairseq_collab.attention.signature import chosen, labelled
+from fairseq_collab.attention.signature import chosen, labelled, later
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
 FEATURES = ("value", "attention", "output")
@@ -30,6 +30,7 @@ class HeadGroupSignature(ConcatenatedSignature):
 
     groups: int = labelled("groups")
     feature: str = chosen("group feature", FEATURES)
+    centred: int = later("centred group features", before=0)
 
 
 class HeadGroupAttention(ConcatenatedAttention):
@@ -42,6 +43,7 @@ class HeadGroupAttention(ConcatenatedAttention):
     Args:
         groups: ``C``, at most ``H``.
         feature: one of :data:`FEATURES`.
+        centred: compare features without their mean over positions.
         site: where the attention stands in its model; only its users need it.
 
     Raises:
@@ -57,13 +59,14 @@ class HeadGroupAttention(ConcatenatedAttention):
         *,
         groups: int,
         feature: str = "value",
+        centred: bool = False,
         site: str = "",
         **options: Any,
     ):
         check_positive(head_groups=groups)
         if groups > num_heads:
             raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
-        self.groups, self.site = groups, site
+        self.groups, self.centred, self.site = groups, centred, site
         self.compare(feature)
         super().__init__(embed_dim, num_heads, **options)
         self.register_buffer("membership", torch.zeros(num_heads, groups))
@@ -72,7 +75,9 @@ class HeadGroupAttention(ConcatenatedAttention):
 
     def describe(self) -> HeadGroupSignature:
         heads = asdict(super().describe())
-        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
+        return HeadGroupSignature(
+            **heads, groups=self.groups, feature=self.feature, centred=int(self.centred)
+        )
 
     def compare(self, feature: str) -> None:
         """Compare the heads by one of :data:`FEATURES` from now on."""

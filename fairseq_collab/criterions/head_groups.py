@@ -98,7 +98,8 @@ def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) ->
                 "a layer was left out, and its heads have no features to be grouped by",
                 todo="train head groups without --encoder-layerdrop and --decoder-layerdrop",
             )
-        found.append(groups.gram_matrix(attention.features, padding.of(attention)))
+        padded = padding.of(attention)
+        found.append(groups.gram_matrix(attention.features, padded, attention.centred))
         attention.features = None
     return found
 

@@ -45,6 +45,13 @@ class HeadGroupOptions(ConcatenatedOptions):
             "each head, before they are combined)"
         },
     )
+    group_centred: bool = field(
+        default=False,
+        metadata={
+            "help": "compare features without their mean over the positions of a batch: as they "
+            "are, what is the same at every position meets the constraint, too"
+        },
+    )
 
 
 def attention(
@@ -55,8 +62,9 @@ def attention(
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
         groups = per_site("--head-groups", cfg.head_groups)[site]
+    compared = {"feature": cfg.group_feature, "centred": cfg.group_centred}
     return HeadGroupAttention(
-        embed_dim, heads, groups=groups, feature=cfg.group_feature, site=site, **sizes, **options
+        embed_dim, heads, groups=groups, site=site, **compared, **sizes, **options
     )
 
 

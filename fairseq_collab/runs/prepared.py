@@ -6,9 +6,8 @@
 prints shell variables for the recipes that share ``recipes/common.sh``:
 
     of_data   overrides of all trainings: languages, vocabulary, subwords, size, training
-    tuning    of the fine-tuning of 8 heads: their size d/8, half of the epochs
-    staying   of what goes on from a trained model: a third of its learning rate, which stays
-    epochs    of a training from scratch that is as long as training, gates and fine-tuning
+    tuning    of the fine-tuning of 8 heads: their size d/8
+    third     of what goes on from a trained model: a third of its learning rate
     width, units    of smaller models: three quarters of d, half of the feed-forward units
 """
 
@@ -64,12 +63,10 @@ def variables(
     """
     check(data, source, target)
     model, settings = _configuration("size", size), _configuration("train", training)
-    optimization = settings["optimization"]
-    if "max_epoch" not in optimization:
-        what = f"{training} counts updates; a share of its epochs is needed"
-        raise UserError(what, "--train", f"give one of {', '.join(names_of('train', 'max_epoch'))}")
+    if "warmup_init_lr" in settings["lr_scheduler"]:  # of the scheduler that these trainings lack
+        what = f"{training} is for an inverse square root, not for a rate that falls to 0"
+        raise UserError(what, "--train", "give another of configs/train")
     dim, units = model["encoder_embed_dim"], model["encoder_ffn_embed_dim"]
-    most, half = optimization["max_epoch"], -(-optimization["max_epoch"] // 2)
     joined = filecmp.cmp(data / f"dict.{source}.txt", data / f"dict.{target}.txt", shallow=False)
     shared = "share_all_embeddings"
     return {
@@ -80,19 +77,11 @@ def variables(
             *([] if joined else ["model.share_decoder_input_output_embed=true"]),
             f"common_eval.post_process={subwords_of(data) or 'null'}",
         ],
-        "tuning": [f"model.head_size={dim // HEADS}", f"optimization.max_epoch={half}"],
-        "staying": [f"optimization.lr=[{optimization['lr'][0] / 3:.2g}]"],
-        "epochs": [str(2 * most + half)],
+        "tuning": [f"model.head_size={dim // HEADS}"],
+        "third": [f"optimization.lr=[{settings['optimization']['lr'][0] / 3:.2g}]"],
         "width": [str(3 * dim // 4)],
         "units": [str(units // 2)],
     }
-
-
-def names_of(group: str, option: str) -> list[str]:
-    """The choices of a group of ``configs/`` whose text has an option."""
-    return sorted(
-        p.stem for p in (configs() / group).glob("*.yaml") if f"{option}:" in p.read_text()
-    )
 
 
 def _configuration(group: str, name: str) -> Any:

@@ -58,8 +58,10 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     checkpoint, most = config.checkpoint, config.optimization.max_epoch
     if checkpoint.keep_last_epochs > 0:
         kept = checkpoint.keep_last_epochs
-        chosen = last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
         last = run.checkpoints / "checkpoint_last.pt"  # else a copy of the newest epoch's
+        if kept == 1 and last.exists():  # which may lie within the first epoch
+            return [str(last)]
+        chosen = last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
         ended_within = last.exists() and not filecmp.cmp(last, chosen[-1], shallow=False)
         return [*chosen[1:], str(last)] if ended_within else chosen
     if checkpoint.keep_interval_updates > 0:

@@ -40,7 +40,7 @@ def test_presets_are_those_of_ordinary_heads(ending: str) -> None:
         for arch in (GROUPED, HEADSIZE)
     )
     added = {name: ours[name] for name in ours.keys() - others.keys()}
-    assert added == {"head_groups": None, "group_feature": "value"}
+    assert added == {"head_groups": None, "group_feature": "value", "group_centred": False}
     assert {name: ours[name] for name in others} == others
 
 

@@ -141,6 +141,32 @@ def test_padding_counts_for_nothing_whatever_it_holds() -> None:
     torch.testing.assert_close(groups.gram_matrix(spoilt, padding), kept @ kept.T)
 
 
+def test_centred_features_are_without_their_mean_over_positions() -> None:
+    maps = torch.randn(2, 3, 4, 5)
+    padding = torch.tensor([[False, False, True, True], [True, False, False, False]])
+    kept = maps.transpose(1, 2)[~padding]  # (positions, H, e)
+    flat = (kept - kept.mean(dim=0)).transpose(0, 1).flatten(1)
+    spoilt = maps.masked_fill(padding[:, None, :, None], 1e4)
+    torch.testing.assert_close(groups.gram_matrix(spoilt, padding, centred=True), flat @ flat.T)
+    flat = (maps - maps.mean(dim=(0, 2), keepdim=True)).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(groups.gram_matrix(maps, centred=True), flat @ flat.T)
+
+
+def test_constants_meet_the_constraint_unless_features_are_centred() -> None:
+    """A large constant, +1 for two heads and -1 for two, beside numbers that are unlike."""
+    sign = torch.tensor([1.0, 1.0, -1.0, -1.0])[:, None, None]
+    maps = torch.randn(4, 4, 10, 5) + 1e3 * sign  # (B, H, N, e)
+    membership = one_hot([[0, 0, 1, 1]], 2)
+    (within, between), (centred_within, centred_between) = (
+        groups.similarity(groups.gram_matrix(maps, centred=centred)[None], membership)
+        for centred in (False, True)
+    )
+    assert (within.item(), between.item()) == pytest.approx((1, -1), abs=1e-4)
+    # Of two unlike heads and their mean: cos = 1 / sqrt(2); of two such means: 0.
+    assert centred_within.item() == pytest.approx(0.5**0.5, abs=0.1)
+    assert centred_between.item() == pytest.approx(0, abs=0.2)
+
+
 def test_half_precision_does_not_overflow() -> None:
     maps = torch.full((2, 2, 100, 64), 30.0, dtype=torch.float16)
     with torch.autocast("cpu", dtype=torch.bfloat16):

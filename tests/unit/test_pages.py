@@ -34,9 +34,6 @@ def test_rendering_again_changes_nothing() -> None:
     ("file", "content", "name"),
     [
         ("key_dim_multi30k.csv", "key_dim_multi30k.json", "main"),
-        ("key_dim_mixed.csv", "key_dim_mixed.json", "main"),
-        ("key_dim_mixed_newstest2013.csv", "key_dim_mixed.json", "newstest"),
-        ("grouped_heads_mixed.csv", "grouped_heads_mixed.json", "tuned"),
         ("grouped_heads_multi30k.csv", "grouped_heads_multi30k.json", "tuned"),
         ("grouped_heads_multi30k_trained.csv", "grouped_heads_multi30k.json", "trained"),
     ],

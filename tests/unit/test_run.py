@@ -129,6 +129,14 @@ def test_an_epoch_cut_short_is_averaged(run: Run, last: str, chosen: list[str]) 
     assert found == [f"checkpoint{name}.pt" for name in chosen]
 
 
+def test_the_last_checkpoint_may_lie_within_the_first_epoch(run: Run) -> None:
+    run.checkpoints.mkdir()
+    (run.checkpoints / "checkpoint_last.pt").touch()
+    checkpoint = {"keep_last_epochs": 1}
+    config = OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
+    assert choose_checkpoints(run, config) == [str(run.checkpoints / "checkpoint_last.pt")]
+
+
 def test_runs_under(run: Run, tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     assert [found.name for found in runs_under(tmp_path)] == ["run"]

@@ -150,6 +150,14 @@ def test_an_average_of_groups_votes_by_majority() -> None:
         assert attention.membership.tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("centred", [False, True])
+def test_heads_are_compared_as_they_were_trained(centred: bool) -> None:
+    source = known("transformer_grouped_heads", group_centred=centred)
+    for groups in (None, "2"):
+        model = grouped_model(source, groups)
+        assert {one.centred for one in head_group_attentions(model)} == {centred}
+
+
 def test_the_model_stays_as_it_is() -> None:
     """Voting trains nothing: the same votes, however often."""
     source = known()
