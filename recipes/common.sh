@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # Of a prepared folder, see choose_dataset and fairseq_collab/runs/prepared.py.
-prepared=() of_data=() tuning=() staying=()
+prepared=() of_data=() tuning=() third=()
 
 # choose_dataset NAMES ARGUMENTS...: `DATASET`, one of NAMES, whose data folder is DATA or is made; or any
 # prepared folder, on which the experiments of multi30k are run:
@@ -57,6 +57,19 @@ set_variables() {
     export MALLOC_TOP_PAD_=268435456
     # Of recipes with heads in groups.
     constraint=criterion.group_normalisation=${NORMALISATION:-released}
+}
+
+# count_updates: of recipes that train and fine-tune on Multi30k or a prepared folder: the overrides
+# `updates` and `tuned_updates`. Other experiments count epochs.
+count_updates() {
+    UPDATES=${UPDATES:-3400} updates=() tuned_updates=()
+    if ! [[ $UPDATES =~ ^[1-9][0-9]*$ && ${TUNE:-1} =~ ^[1-9][0-9]*$ ]]; then
+        echo "$(basename "$0" .sh): UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers" >&2
+        exit 2
+    fi
+    TUNE=${TUNE:-$((UPDATES / 2))}
+    [ "$experiments" = multi30k ] || return 0
+    updates=(optimization.max_update="$UPDATES") tuned_updates=(optimization.max_update="$TUNE")
 }
 
 # prepare DATASET VOCABULARY DIR [OPTIONS...]: the data folder of embedded (generated, with OPTIONS),
@@ -124,19 +137,24 @@ tables() {
     fairseq-collab table "$2" "${@:3}" --gen-subset test1 --out "$2/table_test1"
 }
 
-# vote_and_prune NAME GROUPED ORDINARY SEED COUNT: in the folder `pruned`, the heads that the groups of
-# the model GROUPED elect (votes-NAME.json, voted-NAME.pt), and COUNT heads of ORDINARY by chance
-# (random-NAME.pt). What is there is not made again.
+# take_out FILE MODEL OPTIONS...: what `prune` leaves of a model, as FILE.pt in the folder `pruned`.
+# What is there is not made again; so with the next two.
+take_out() {
+    [ -e "$pruned/$1.pt" ] ||
+        fairseq-collab prune "$2" "${@:3}" --output "$pruned/$1.pt" || note $?
+}
+
+# elect FILE VOTES MODEL [OPTIONS...]: the heads that the groups of a model elect, by VOTES.json.
+elect() {
+    local votes=$pruned/$2.json
+    [ -e "$votes" ] || fairseq-collab vote "$3" "$data" "${cpu[@]}" "${@:4}" \
+        --election "${ELECTION:-cosine}" --output "$votes" || note $?
+    take_out "$1" "$3" --votes "$votes"
+}
+
+# vote_and_prune NAME GROUPED ORDINARY SEED COUNT: the heads that the groups of the model GROUPED elect
+# (votes-NAME.json, voted-NAME.pt), and COUNT heads of ORDINARY by chance (random-NAME.pt).
 vote_and_prune() {
-    local votes=$pruned/votes-$1.json
-    if [ ! -e "$votes" ]; then
-        fairseq-collab vote "$2" "$data" "${cpu[@]}" --election "${ELECTION:-cosine}" \
-            --output "$votes" || note $?
-    fi
-    if [ ! -e "$pruned/voted-$1.pt" ]; then
-        fairseq-collab prune "$2" --votes "$votes" --output "$pruned/voted-$1.pt" || note $?
-    fi
-    if [ ! -e "$pruned/random-$1.pt" ]; then
-        fairseq-collab prune "$3" --random "$4" --keep "$5" --output "$pruned/random-$1.pt" || note $?
-    fi
+    elect "voted-$1" "votes-$1" "$2"
+    take_out "random-$1" "$3" --random "$4" --keep "$5"
 }

@@ -4,26 +4,30 @@
 #
 #   bash recipes/grouped_heads.sh DATASET    embedded, multi30k or mixed
 #   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
-#                 instead of DATASET: any prepared folder, with a size and a training of configs/
+#                 instead of DATASET: any prepared folder, with a size and a training of configs/,
+#                 which gives rate, dropout and batches
 #   FROM=DIR      where the raw text is: Multi30k's (downloaded without it), or the mixed corpus'
 #                 (see common.sh)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
-#   SEEDS=1,2     of all trainings
-#   CORE=yes      only ordinary heads and heads in 4 and 2 groups: 8 trainings a seed, not 14
+#   SEEDS=1,2,3   of all trainings
+#   CORE=yes      without smaller models and heads in 8 groups: 14 trainings a seed, not 20
 #   STAGES=1,1+2,2    in which of training (1) and fine-tuning (2) the constraint is, several to compare
 #                 (default: 1, as in the paper, whose table 3 has the others)
 #   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
-#                 election by distance: so the pages of results were made (default: the weight of the
-#                 paper's released code, and election by cosine)
+#                 election by distance (default: the weight of the paper's released code, and cosine)
+#   UPDATES=N, TUNE=N    of the trainings and the fine-tunings of multi30k and --data (default: 3400;
+#                 half of UPDATES)
+#   COUNTS=4,2    how many of the 8 heads of each attention stay, and groups there are; fewest last
 #   SWEEP='...'   further overrides of all trainings
 #
-# Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups; in 8, which is the
-# disagreement regularisation of Li et al. 2018; ordinary heads in smaller models. 2 vote and prune
-# (OUT/pruned): the heads of the groups that were elected, and as many by chance, of ordinary heads;
-# of the fewest elected heads also a model with half of the feed-forward units, the paper's LITE.
-# 3 fine-tune (OUT/tuned): those, and the ordinary models for as long. 4 tables of 1 and 3.
+# Stages: 1 train (OUT/trained): ordinary heads; heads in 4 and in 2 groups, by the paper's constraint
+# and by that of centred features; in 8, which is the disagreement regularisation of Li et al. 2018;
+# ordinary heads in smaller models. 2 vote and prune (OUT/pruned): the heads of the groups that were
+# elected; as many of ordinary heads by chance, and the most important ones; of the fewest elected heads
+# also a model with half of the feed-forward units, the paper's LITE. 3 fine-tune (OUT/tuned): those,
+# and the ordinary models for as long. 4 tables of 1 and 3.
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -32,21 +36,28 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source recipes/common.sh
 
 choose_dataset "embedded multi30k mixed" "$@"
+count_updates
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
-SEEDS=${SEEDS:-1,2}
+SEEDS=${SEEDS:-1,2,3}
 CORE=${CORE:-no}
 STAGES=${STAGES:-1}
 heads=8
-kept=(4 2)   # a half and a quarter
-fewest=2     # what LITE models keep, with half of the feed-forward units
+IFS=, read -ra kept <<< "${COUNTS:-4,2}"   # a half and a quarter
+fewest=${kept[-1]}   # what LITE models keep, with half of the feed-forward units
 
 vocabulary=4000 width=96 units=128
-[ "$DATASET" != embedded ] || vocabulary=2000 width=48 units=64
+[ "$experiments" != embedded ] || vocabulary=2000 width=48 units=64
 if [ "$CORE" != yes ] && [ "$CORE" != no ]; then
     echo "grouped_heads: CORE is '$CORE'; it must be yes or no" >&2
     exit 2
 fi
+for count in "${kept[@]}"; do
+    if ! [[ $count =~ ^[1-7]$ ]]; then
+        echo "grouped_heads: COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas" >&2
+        exit 2
+    fi
+done
 for stages in ${STAGES//,/ }; do
     if [ "$stages" != 1 ] && [ "$stages" != 2 ] && [ "$stages" != 1+2 ]; then
         echo "grouped_heads: STAGES is '$STAGES'; it must be some of 1, 2 and 1+2, joined by" \
@@ -76,19 +87,21 @@ find_device
 train=grouped_heads_$experiments tune=grouped_finetune_$experiments   # experiments of configs/
 ordinary=model="choice(concatenated)"
 grouped=(model="choice(grouped)" "$constraint")
+centred=(model="choice(grouped_centred)" "$constraint")
 lite=model="choice(grouped_lite)"
 seeds=common.seed="choice($SEEDS)"
 counts=$(IFS=,; echo "${kept[*]}")
 few=model.heads_in_encoder="choice($counts)"
 
 echo "== 1 train"
-sweep "$train" trained "$ordinary" "$seeds"
-if [ "$CORE" = yes ]; then
-    sweep "$train" trained "${grouped[@]}" model.head_groups="choice($counts)" "$seeds"
-else
-    sweep "$train" trained "${grouped[@]}" model.head_groups="choice($counts,$heads)" "$seeds"
-    sweep "$train" trained "$lite" "${shallow[@]}" "$seeds"
-    sweep "$train" trained "$lite" "${narrow[@]}" "$seeds"
+train() { sweep "$train" trained "${updates[@]}" "$@"; }
+train "$ordinary" "$seeds"
+train "${grouped[@]}" model.head_groups="choice($counts)" "$seeds"
+train "${centred[@]}" model.head_groups="choice($counts)" "$seeds"
+if [ "$CORE" = no ]; then
+    train "${grouped[@]}" model.head_groups="choice($heads)" "$seeds"
+    train "$lite" "${shallow[@]}" "$seeds"
+    train "$lite" "${narrow[@]}" "$seeds"
 fi
 
 echo "== 2 vote and prune"
@@ -96,43 +109,32 @@ pruned=$(realpath -m "$OUT/pruned")
 trained=$(realpath -m "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
+    ordinary_model=$trained/model-concatenated_seed-$seed/average.pt analysis=$pruned/heads-$seed
+    # For the importance; of the rules of relevance, which are measured with it, the cheapest.
+    [ -e "$analysis/heads.json" ] ||
+        fairseq-collab heads "$ordinary_model" "$data" "${cpu[@]}" --out "$analysis" --examples 0 \
+            --relevance-rule ours || note $?
     for count in "${kept[@]}"; do
-        vote_and_prune "$count-$seed" \
-            "$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt" \
-            "$trained/model-concatenated_seed-$seed/average.pt" "$seed" "$count"
+        name=$count-$seed of=head_groups-${count}_seed-$seed/average.pt
+        vote_and_prune "$name" "$trained/model-grouped_$of" "$ordinary_model" "$seed" "$count"
+        if [[ ,$STAGES, = *,2,* ]]; then
+            elect "ordinary-$name" "votes-ordinary-$name" "$ordinary_model" --groups "$count"
+        fi
+        elect "centred-$name" "votes-centred-$name" "$trained/model-grouped_centred_$of"
+        take_out "important-$name" "$ordinary_model" --importance "$analysis/heads.json" --keep "$count"
     done
     name=$fewest-$seed
-    if [ "$CORE" = no ] && [ ! -e "$pruned/lite-$name.pt" ]; then
-        fairseq-collab prune "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
-            --votes "$pruned/votes-$name.json" --ffn-dim "$units" --output "$pruned/lite-$name.pt" ||
-            note $?
-    fi
+    [ "$CORE" = yes ] || take_out "lite-$name" \
+        "$trained/model-grouped_head_groups-${fewest}_seed-$seed/average.pt" \
+        --votes "$pruned/votes-$name.json" --ffn-dim "$units"
 done
-
-vote_of_ordinary() {   # NAME COUNT SEED: of ordinary heads, which know no groups; as vote_and_prune
-    local votes=$pruned/votes-ordinary-$1.json model=$trained/model-concatenated_seed-$3/average.pt
-    if [ ! -e "$votes" ]; then
-        fairseq-collab vote "$model" "$data" "${cpu[@]}" --groups "$2" \
-            --election "${ELECTION:-cosine}" --output "$votes" || note $?
-    fi
-    if [ ! -e "$pruned/ordinary-$1.pt" ]; then
-        fairseq-collab prune "$model" --votes "$votes" --output "$pruned/ordinary-$1.pt" || note $?
-    fi
-}
-if [[ ,$STAGES, = *,2,* ]]; then
-    for seed in ${SEEDS//,/ }; do
-        for count in "${kept[@]}"; do
-            vote_of_ordinary "$count-$seed" "$count" "$seed"
-        done
-    done
-fi
 
 echo "== 3 fine-tune"
 # Each run takes the checkpoint of its own seed and number of heads.
 from=checkpoint.finetune_from_model
 # shellcheck disable=SC2016  # Hydra expands these
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
-tune() { sweep "$tune" tuned "${tuning[@]}" "${staying[@]}" "$@"; }
+tune() { sweep "$tune" tuned "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}" "$@"; }
 tune model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
 # With the constraint: each group is one head then, and all that is left of it pushes heads apart.
 if [[ ,$STAGES, = *,1+2,* ]]; then
@@ -142,6 +144,8 @@ if [[ ,$STAGES, = *,2,* ]]; then
     tune model="choice(grouped_stage_2)" "$constraint" "$few" "$seeds" "$from=$pruned/ordinary-$name.pt"
 fi
 tune model="choice(grouped_random)" "$few" "$seeds" "$from=$pruned/random-$name.pt"
+tune model="choice(grouped_important)" "$few" "$seeds" "$from=$pruned/important-$name.pt"
+tune model="choice(grouped_centred_pruned)" "$few" "$seeds" "$from=$pruned/centred-$name.pt"
 if [ "$CORE" = no ]; then
     tune model="choice(grouped_lite_pruned)" model.encoder_ffn_embed_dim="$units" \
         model.heads_in_encoder="choice($fewest)" "$seeds" "$from=$pruned/lite-$name.pt"

@@ -5,7 +5,8 @@
 #
 #   bash recipes/head_pruning.sh DATASET    embedded or multi30k
 #   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
-#                 instead of DATASET: any prepared folder, with a size and a training of configs/
+#                 instead of DATASET: any prepared folder, with a size and a training of configs/,
+#                 which gives rate, dropout and batches
 #   BASELINE=DIR  with finished runs model-concatenated_seed-N to start from, such as those of
 #                 recipes/grouped_heads.sh in runs/grouped_heads_multi30k/trained (default:
 #                 OUT/trained, where they are trained)
@@ -18,11 +19,14 @@
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings (default: 1)
 #   CONLLU=FILE   trees of sentences in the source language; without them no role is syntactic
+#   UPDATES=N, TUNE=N    of training and gates, and of fine-tuning, of multi30k and --data (default: 3400;
+#                 half of UPDATES)
 #   SWEEP='...'   further overrides of all trainings
 #
 # Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
-# alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed. 4 fine-
-# tune (OUT/tuned). 5 the same shapes from scratch, for as many epochs as all of that (OUT/scratch).
+# alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune
+# (OUT/pruned): gates below one half count as closed. 4 fine-tune (OUT/tuned). 5 the same shapes from
+# scratch, for as long as all of that (OUT/scratch).
 # 6 heads kept against BLEU: a table of each of these folders (OUT/tables). 7 what the heads kept do:
 # roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED/all, encoder).
 #
@@ -33,13 +37,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source recipes/common.sh
 
 choose_dataset "embedded multi30k" "$@"
+count_updates
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/head_pruning_$DATASET}
 SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
 
-vocabulary=4000 epochs=15   # 6 of training, 6 with gates, 3 of fine-tuning
-[ "$DATASET" != embedded ] || vocabulary=2000 epochs=20   # 8, 8 and 4
+# From scratch: as long as training, gates and fine-tuning.
+vocabulary=4000 as_long=optimization.max_update=$((2 * UPDATES + TUNE))
+[ "$experiments" != embedded ] || vocabulary=2000 as_long=optimization.max_epoch=20   # 8, 8 and 4
 
 command -v fairseq-collab > /dev/null || activate
 set_variables
@@ -53,7 +59,8 @@ seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 ordinary heads"
 baseline=$(realpath -m "${BASELINE:-$OUT/trained}")
-[ -n "${BASELINE:-}" ] || sweep "grouped_heads_$experiments" trained model="choice(concatenated)" "$seeds"
+[ -n "${BASELINE:-}" ] || sweep "grouped_heads_$experiments" trained \
+    model="choice(concatenated)" "$seeds" "${updates[@]}"
 for seed in ${SEEDS//,/ }; do
     if [ ! -e "$baseline/model-concatenated_seed-$seed/score.json" ]; then
         echo "head_pruning: no finished run $baseline/model-concatenated_seed-$seed" >&2
@@ -65,8 +72,8 @@ echo "== 2 gates"
 # shellcheck disable=SC2016  # Hydra expands it
 from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
 gates() {   # FOLDER PENALTIES OVERRIDES...
-    sweep "gated_heads_$experiments" "gated/$1" "${staying[@]}" "$from" \
-        criterion.gate_penalty="choice($2)" "$seeds" "${@:3}"
+    sweep "gated_heads_$experiments" "gated/$1" "${third[@]}" "$from" \
+        criterion.gate_penalty="choice($2)" "$seeds" "${updates[@]}" "${@:3}"
     local run
     for run in "$OUT/gated/$1"/*; do   # scored once more, with gates that are not rounded
         [ -e "$run/score.json" ] || continue
@@ -113,10 +120,10 @@ shaped() {
 }
 
 echo "== 4 fine-tune"
-shaped grouped_finetune tuned "${tuning[@]}" "${staying[@]}"
+shaped grouped_finetune tuned "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}"
 
 echo "== 5 from scratch"
-shaped grouped_heads scratch optimization.max_epoch="$epochs"
+shaped grouped_heads scratch "$as_long"
 
 echo "== 6 heads kept against BLEU"
 for folder in "$baseline" "$OUT"/{gated/{all,encoder}{,-mean},tuned,scratch}; do

@@ -2,8 +2,6 @@
 
     python tests/results_from_runs.py tables results/key_dim_multi30k.json \\
         --x key_dim main=runs/key_dim_multi30k
-    python tests/results_from_runs.py tables results/key_dim_mixed.json --add \\
-        --x key_dim --gen-subset test1 newstest=runs/key_dim_mixed
     python tests/results_from_runs.py gains results/key_dim_multi30k.json --add \\
         plain=runs/key_dim/RUN,runs/key_dim/OTHER
     python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
@@ -143,8 +141,6 @@ def main() -> None:
     named = dict(text.split("=", 1) for text in args.named)
     if args.what == "tables":
         content = tables(named, args.x, args.against, args.gen_subset)
-        if args.add:
-            content["tables"] = {**json.loads(args.out.read_text())["tables"], **content["tables"]}
     elif args.what == "gains":
         content = gains(named, args.gen_subset)
     elif args.what == "promises":
@@ -152,7 +148,11 @@ def main() -> None:
     else:
         content = rank(named) if args.what == "rank" else scores(named, args.reference)
     if args.add:
-        content = {**json.loads(args.out.read_text()), **content}
+        old = json.loads(args.out.read_text())
+        parts = {
+            key: old.get(key, {}) | content[key] for key in ("tables", "gains") if key in content
+        }
+        content = old | content | parts
     args.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

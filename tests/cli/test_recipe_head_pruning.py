@@ -162,8 +162,9 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
             assert each.model._name == "transformer_headsize_n"
             options = shapes.options_of(start)
             assert {name: each.model[name] for name in options} == options
-        epochs = [each.optimization.max_epoch for each in (ordinary, gated, config)]
-        assert other.optimization.max_epoch == sum(epochs)
+        for length in ("max_epoch", "max_update"):  # one of them is 0 in all
+            parts = [each.optimization[length] for each in (ordinary, gated, config)]
+            assert other.optimization[length] == sum(parts)
 
 
 def test_it_ends_with_tables(recorded: Pruning) -> None:

@@ -26,8 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def recorded(tmp_path: Path, recipe: str, *arguments: str) -> Recorded:
-    return Recorded(tmp_path, recipe, *arguments, told_as=str(tmp_path), DATA="", CORE="no")
+def recorded(tmp_path: Path, recipe: str, *arguments: str, **variables: str) -> Recorded:
+    told = str(tmp_path)
+    return Recorded(tmp_path, recipe, *arguments, told_as=told, DATA="", CORE="no", **variables)
 
 
 def runs(done: Recorded, tmp_path: Path, kind: str) -> dict[str, DictConfig]:
@@ -37,20 +38,22 @@ def runs(done: Recorded, tmp_path: Path, kind: str) -> dict[str, DictConfig]:
 def test_groups_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
     done = recorded(
         tmp_path, "grouped_heads.sh", "--data", str(folder), *LANGUAGES, "--size", "multi30k",
-        "--train", "tatoeba",
+        "--train", "tatoeba", UPDATES="9000",
     )  # fmt: skip
     assert done.status == 0, done.errors
     for kind in ("trained", "tuned"):
         found = runs(done, tmp_path, kind)
-        assert len(found) == (6 if kind == "trained" else 8)
+        assert len(found) == (8 if kind == "trained" else 12)
         for name, config in found.items():
             assert Path(config.task.data) == folder
             assert (config.task.source_lang, config.task.target_lang) == ("de", "en")
             assert config.model.share_all_embeddings
             assert config.common_eval.post_process == "sentencepiece"
-            # as in configs/train/tatoeba.yaml; fine-tuned half as long, at a third of the rate
-            wanted = ([0.002], 12) if kind == "trained" else ([0.00067], 6)
-            assert (config.optimization.lr, config.optimization.max_epoch) == wanted
+            # the rate of configs/train/tatoeba.yaml; fine-tuned half as long, at a third of it
+            wanted = ([0.002], 9000) if kind == "trained" else ([0.00067], 4500)
+            assert (config.optimization.lr, config.optimization.max_update) == wanted
+            assert config.optimization.max_epoch == 0
+            assert config.lr_scheduler.total_num_update == wanted[1]
             assert config.dataset.max_tokens == 4096
             narrow = "embed_dim" in name
             assert config.model.encoder_embed_dim == (192 if narrow else 256)
@@ -67,14 +70,16 @@ def test_gates_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "out" / "trained" / "model-concatenated_seed-7"
     run.mkdir(parents=True)
     (run / "score.json").touch()
-    done = recorded(tmp_path, "head_pruning.sh", "--data", str(folder), *LANGUAGES)
+    chosen = ("--data", str(folder), *LANGUAGES)
+    done = recorded(tmp_path, "head_pruning.sh", *chosen, UPDATES="9000")
     (trained,) = runs(done, tmp_path, "trained").values()
-    assert (trained.optimization.lr, trained.optimization.max_epoch) == ([0.003], 6)
+    assert (trained.optimization.lr, trained.optimization.max_update) == ([0.003], 9000)
     gated = [*runs(done, tmp_path, "gated/all").values()]
     assert gated
     for config in gated:
         assert Path(config.task.data) == folder
-        assert (config.optimization.lr, config.optimization.max_epoch) == ([0.001], 6)
+        assert (config.optimization.lr, config.optimization.max_update) == ([0.001], 9000)
+        assert config.optimization.max_epoch == 0
         assert config.model.encoder_embed_dim == 128
 
 
@@ -107,9 +112,7 @@ def test_two_dictionaries_and_no_subwords(folder: Path, tmp_path: Path) -> None:
         "model.share_decoder_input_output_embed=true",
         "common_eval.post_process=null",
     ]
-    assert (found["tuning"], found["epochs"]) == (
-        ["model.head_size=16", "optimization.max_epoch=3"], ["15"],
-    )  # fmt: skip
+    assert found["tuning"] == ["model.head_size=16"]
     assert (found["width"], found["units"]) == (["96"], ["128"])  # as of multi30k
 
 
@@ -129,7 +132,7 @@ def test_a_file_that_is_missing(folder: Path, tmp_path: Path, name: str) -> None
     [
         ("huge", "multi30k", "--size: there is no 'huge'; give one of base, multi30k, small, tiny"),
         ("small", "no", "--train: there is no 'no'; give one of dialogsum, embedded"),
-        ("small", "wmt14", "--train: wmt14 counts updates; a share of its epochs is needed; give"),
+        ("small", "wmt14", "--train: wmt14 is for an inverse square root, not for a rate that"),
     ],
 )
 def test_settings_that_are_not_there(folder: Path, size: str, training: str, message: str) -> None:

@@ -60,7 +60,9 @@ def test_grouped_heads_trains(trained_runs: dict[str, DictConfig]) -> None:
     """The names of folders, by which an experiment that was begun goes on."""
     assert list(trained_runs) == [
         "model-concatenated_seed-7",
-        *(f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2, 8)),
+        *(f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2)),
+        *(f"model-grouped_centred_head_groups-{groups}_seed-7" for groups in (4, 2)),
+        "model-grouped_head_groups-8_seed-7",
         "model-grouped_lite_encoder_layers-1_seed-7",
         "model-grouped_lite_encoder_embed_dim-96_seed-7",
     ]
@@ -70,7 +72,8 @@ def test_grouped_heads_fine_tunes(
     trained_runs: dict[str, DictConfig], tuned_runs: dict[str, DictConfig]
 ) -> None:
     """What was pruned, and the ordinary models, whole, each from its own checkpoint."""
-    kinds = [("pruned", 4), ("pruned", 2), ("random", 4), ("random", 2), ("lite_pruned", 2)]
+    kinds = [(k, n) for k in ("pruned", "random", "important", "centred_pruned") for n in (4, 2)]
+    kinds.append(("lite_pruned", 2))
     pruned = [f"model-grouped_{kind}_heads_in_encoder-{count}_seed-7" for kind, count in kinds]
     whole = [name for name in trained_runs if "_head_groups" not in name]
     assert list(tuned_runs) == [*pruned, *whole]
@@ -119,6 +122,34 @@ def test_grouped_heads_knows_its_stages(tmp_path: Path) -> None:
     assert "STAGES is '3'; it must be some of 1, 2 and 1+2, joined by commas" in refused.errors
 
 
+def test_grouped_heads_keeps_as_many_as_are_asked_for(tmp_path: Path) -> None:
+    """One count; fine-tuning takes half of the updates, unless ``TUNE`` says otherwise."""
+    found = record(tmp_path, "grouped_heads.sh", "multi30k", COUNTS="3", CORE="yes", UPDATES="800")
+    assert [name for name, _ in jobs(found, "trained")] == [
+        "model-concatenated_seed-7",
+        "model-grouped_head_groups-3_seed-7",
+        "model-grouped_centred_head_groups-3_seed-7",
+    ]
+    for kind, updates in (("trained", 800), ("tuned", 400)):
+        assert {config.optimization.max_update for _, config in jobs(found, kind)} == {updates}
+
+
+@pytest.mark.parametrize("recipe", ["grouped_heads.sh", "head_pruning.sh"])
+@pytest.mark.parametrize(("updates", "tune"), [("many", ""), ("08", ""), ("800", "0")])
+def test_updates_are_numbers(tmp_path: Path, recipe: str, updates: str, tune: str) -> None:
+    refused = Recorded(tmp_path, recipe, "multi30k", UPDATES=updates, TUNE=tune)
+    assert (refused.status, refused.commands) == (2, [])
+    assert f"UPDATES is '{updates}', TUNE '{tune}'; they must be numbers\n" in refused.errors
+
+
+@pytest.mark.parametrize("counts", ["4 2", "8", "0", "two"])
+def test_grouped_heads_wants_counts(tmp_path: Path, counts: str) -> None:
+    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", COUNTS=counts)
+    assert (refused.status, refused.commands) == (2, [])
+    told = f"COUNTS is '{counts}'; it must be numbers from 1 to 7, joined by commas\n"
+    assert refused.errors == f"grouped_heads: {told}"
+
+
 def test_grouped_heads_wants_yes_or_no(tmp_path: Path) -> None:
     refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", CORE="1")
     assert (refused.status, refused.commands) == (2, [])
@@ -132,11 +163,15 @@ def test_pruned_checkpoints_have_the_sizes_of_their_runs(
 ) -> None:
     tuned = {run.checkpoint.finetune_from_model: run.model for run in tuned_runs.values()}
     prunings = [command for command in commands if command[0] == "prune"]
-    assert len(prunings) == 5
+    assert len(prunings) == 9
     for command in prunings:
         path = options(command)["--output"]
         source = trained_runs[Path(command[1]).parent.name].model
         count = int(options(command).get("--keep", source.get("head_groups", "")))
+        if "--importance" in command:
+            (heads,) = (c for c in commands if c[0] == "heads")
+            assert (heads[1], options(heads)["--out"]) == (command[1], "/out/pruned/heads-7")
+            assert options(command)["--importance"] == "/out/pruned/heads-7/heads.json"
         for site in ("encoder", "decoder", "cross"):
             assert int(tuned[path][f"heads_in_{site}"]) == count
         size = source.encoder_embed_dim // source.encoder_attention_heads

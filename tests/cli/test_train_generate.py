@@ -20,7 +20,8 @@ def copier(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     folder = tmp_path_factory.mktemp("copier")
     log = succeed(
         "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--lr=0.01",
-        "--max-tokens=500", "--max-epoch=18", "--log-interval=100", "--keep-last-epochs=3",
+        "--lr-scheduler=polynomial_decay", "--total-num-update=522", "--max-tokens=500",
+        "--max-epoch=18", "--log-interval=100", "--keep-last-epochs=3",
         "--save-dir", folder,
     )  # fmt: skip
     return folder, log
