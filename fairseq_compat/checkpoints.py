@@ -27,7 +27,6 @@ __all__ = ["apply", "copy", "damage", "first_names", "read", "save", "without_tr
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-UNDEFINED = "._float_tensor"  # how the names of buffers end that are never initialised
 PAUSE = 1.0  # seconds before a failed save is tried again
 # Errors that neither waiting nor more room on the disk would mend.
 LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -48,24 +47,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         if problem is not None:
             raise OSError(problem)
 
-    content = _defined(obj)
-    _persist(path, lambda: atomic.write(path, lambda file: torch.save(content, file), check))
-
-
-def _defined(obj: Any) -> Any:
-    """Writes zeros for buffers of uninitialised memory.
-
-    fairseq's sinusoidal positions and adaptive softmax have one each, when they are made and
-    again when they are loaded. Nothing reads its value, but equal trainings would write
-    unequal files, and it can be NaN.
-    """
-    if not isinstance(obj, dict) or not isinstance(obj.get("model"), dict):
-        return obj
-    model = obj["model"].copy()
-    for name in model:
-        if name.endswith(UNDEFINED):
-            model[name] = torch.zeros_like(model[name])
-    return {**obj, "model": model}
+    _persist(path, lambda: atomic.write(path, lambda file: torch.save(obj, file), check))
 
 
 def copy(source: str, target: str) -> None:

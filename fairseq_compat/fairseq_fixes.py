@@ -16,6 +16,7 @@ from typing import Any
 
 from .patching import wrap
 
+UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never initialises
 _PATIENCE = 10.0  # seconds that batches in the making are waited for
 
 
@@ -50,6 +51,35 @@ def return_weights_per_head() -> None:
         if kwargs.get("need_head_weights") and kwargs.get("incremental_state") is None:
             kwargs["static_kv"] = True
         return original(self, *args, **kwargs)
+
+
+def define_buffers() -> None:
+    """Let `_float_tensor`, of positions and adaptive inputs and outputs, be 0.
+
+    fairseq leaves it as memory happens to be, when it is made and again when a checkpoint is read.
+    Nothing reads its value, but equal trainings write unequal files, and a model whose value is
+    NaN is not equal to itself.
+    """
+    from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+    from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
+    from fairseq.modules.adaptive_softmax import TiedHeadModule
+
+    for owner in (SinusoidalPositionalEmbedding, AdaptiveInput, TiedHeadModule):
+
+        @wrap(owner, "__init__")
+        def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            self._float_tensor.zero_()
+
+    for owner in (TransformerEncoderBase, TransformerDecoderBase):
+
+        @wrap(owner, "upgrade_state_dict_named")
+        def upgrade_state_dict_named(original: Any, self: Any, state_dict: Any, name: str) -> Any:
+            result = original(self, state_dict, name)
+            for key in state_dict:
+                if key.endswith(UNDEFINED):
+                    state_dict[key] = state_dict[key].new_zeros(1)
+            return result
 
 
 def copy_integers() -> None:

@@ -106,6 +106,11 @@ FIXES = (
         fairseq_fixes.call_self_attention_in_evaluation,
     ),
     Fix(
+        "all of a model is defined",
+        "positions and adaptive outputs hold a number of uninitialised memory, which may be NaN",
+        fairseq_fixes.define_buffers,
+    ),
+    Fix(
         "head weights are per head",
         "MultiheadAttention(need_head_weights=True) returns their average over the heads",
         fairseq_fixes.return_weights_per_head,

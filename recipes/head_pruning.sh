@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a converged model loses heads, the more
-# of them the more an open gate costs; what is left is fine-tuned, and beside it the same shape is
-# trained from scratch.
+# of them the more an open gate costs; what is left is fine-tuned. Beside it, with as many updates and
+# as many heads: those that importance chooses (Michel et al. 2019, arXiv 1905.10650); heads that go
+# early in training, as in Behnke and Heafield 2020; and the shape that gates found, from scratch.
 #
 #   bash recipes/head_pruning.sh DATASET    embedded or multi30k
 #   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
@@ -13,22 +14,25 @@
 #   PENALTIES=... what an open gate costs, written as Python does (0.1, 1e-05); 0, which comes
 #                 first, is the control, as long a training that keeps all heads
 #                 (default: 0,0.003,0.01,0.03,0.1)
+#   SITES=all,encoder    gates in all attentions of a model that is trained whole; in the encoder alone
+#                 with the decoder frozen, as in the paper's figures (default: all)
 #   FROM=DIR      where Multi30k's raw text is (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings (default: 1)
 #   CONLLU=FILE   trees of sentences in the source language; without them no role is syntactic
-#   UPDATES=N, TUNE=N    of training and gates, and of fine-tuning, of multi30k and --data (default: 3400;
-#                 half of UPDATES)
+#   UPDATES=N, TUNE=N    of training, and each of gates and of fine-tuning, of multi30k and --data
+#                 (default: 3400; half of UPDATES)
 #   SWEEP='...'   further overrides of all trainings
 #
-# Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated): in all attentions, and in the encoder
-# alone with the decoder frozen; scored with gates rounded, as in the paper, and as they are. 3 prune
-# (OUT/pruned): gates below one half count as closed. 4 fine-tune (OUT/tuned). 5 the same shapes from
-# scratch, for as long as all of that (OUT/scratch).
-# 6 heads kept against BLEU: a table of each of these folders (OUT/tables). 7 what the heads kept do:
-# roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED/all, encoder).
+# Stages: 1 ordinary heads (OUT/trained). 2 gates (OUT/gated); scored with gates rounded, as in the
+# paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed; and as many heads
+# of the ordinary models by importance. 4 fine-tune: the former (OUT/tuned); the latter for as long as
+# gates and fine-tuning (OUT/important). 5 the gates' shapes from scratch, for as long as all of that
+# (OUT/scratch). 6 as many heads go early, by importance after a tenth of that, and the rest is trained
+# on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables). 8 what the
+# heads kept do: roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED).
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -42,10 +46,19 @@ data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/head_pruning_$DATASET}
 SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
+SITES=${SITES:-all}
+for sites in ${SITES//,/ }; do
+    if [ "$sites" != all ] && [ "$sites" != encoder ]; then
+        echo "head_pruning: SITES is '$SITES'; it must be all, encoder or both, joined by a comma" >&2
+        exit 2
+    fi
+done
 
-# From scratch: as long as training, gates and fine-tuning.
-vocabulary=4000 as_long=optimization.max_update=$((2 * UPDATES + TUNE))
-[ "$experiments" != embedded ] || vocabulary=2000 as_long=optimization.max_epoch=20   # 8, 8 and 4
+# Lengths: of gates, of gates and fine-tuning, and of all of it with the training before.
+length=optimization.max_update vocabulary=4000
+gating=$TUNE after=$((2 * TUNE)) whole=$((UPDATES + 2 * TUNE))
+[ "$experiments" != embedded ] || length=optimization.max_epoch vocabulary=2000 gating=8 after=12 whole=20
+early=$((whole / 10))
 
 command -v fairseq-collab > /dev/null || activate
 set_variables
@@ -73,7 +86,7 @@ echo "== 2 gates"
 from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${common.seed}/average.pt'
 gates() {   # FOLDER PENALTIES OVERRIDES...
     sweep "gated_heads_$experiments" "gated/$1" "${third[@]}" "$from" \
-        criterion.gate_penalty="choice($2)" "$seeds" "${updates[@]}" "${@:3}"
+        criterion.gate_penalty="choice($2)" "$seeds" "$length=$gating" "${@:3}"
     local run
     for run in "$OUT/gated/$1"/*; do   # scored once more, with gates that are not rounded
         [ -e "$run/score.json" ] || continue
@@ -82,9 +95,13 @@ gates() {   # FOLDER PENALTIES OVERRIDES...
             --set "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\"" || note $?
     done
 }
-encoder_penalties=${PENALTIES#0,}
-gates all "$PENALTIES"
-gates encoder "$encoder_penalties" model.gated_sites=encoder model.freeze=decoder
+# penalties SITES: the control has gates in all attentions.
+penalties() { [ "$1" = all ] && echo "$PENALTIES" || echo "${PENALTIES#0,}"; }
+for sites in ${SITES//,/ }; do
+    alone=()
+    [ "$sites" = all ] || alone=(model.gated_sites=encoder model.freeze=decoder)
+    gates "$sites" "$(penalties "$sites")" "${alone[@]}"
+done
 
 echo "== 3 prune"
 pruned=$(realpath -m "$OUT/pruned")
@@ -99,50 +116,82 @@ prune() {   # SITES PENALTY SEED: what is left of a finished run
         note 1
     fi
 }
-declare -A shapes   # names of the pruned models, by seed
+# important SEED MODEL FOLDER: of a model with all heads, as many as the gates leave, by importance.
+important() {
+    local file of
+    for file in "$pruned/$1"/all-*.pt; do
+        of=$pruned/$1/$3/$(basename "$file")
+        [[ $file != */all-0.pt && -e $file && ! -e $of ]] || continue
+        mkdir -p "$pruned/$1/$3"
+        # For the importance; of the rules of relevance, which are measured with it, the cheapest.
+        [ -e "$pruned/$1/$3/heads/heads.json" ] || fairseq-collab heads "$2/average.pt" "$data" \
+            "${cpu[@]}" --out "$pruned/$1/$3/heads" --examples 0 --relevance-rule ours || note $?
+        fairseq-collab prune "$2/average.pt" --importance "$pruned/$1/$3/heads/heads.json" \
+            --as-many-as "$file" --output "$of" || note $?
+    done
+}
 for seed in ${SEEDS//,/ }; do
-    for penalty in ${PENALTIES//,/ }; do
-        prune all "$penalty" "$seed"
+    for sites in ${SITES//,/ }; do
+        for penalty in $(penalties "$sites" | tr , ' '); do
+            prune "$sites" "$penalty" "$seed"
+        done
     done
-    for penalty in ${encoder_penalties//,/ }; do
-        prune encoder "$penalty" "$seed"
-    done
-    shapes[$seed]=$(python -m fairseq_collab.checkpoints.prune.shapes "$pruned/$seed")
+    important "$seed" "$baseline/model-concatenated_seed-$seed" important
 done
 
-# shaped EXPERIMENT KIND OVERRIDES...: trains every shape of every seed, see shapes.py.
+# shaped EXPERIMENT FOLDER KIND WAY OVERRIDES...: trains every model that is left of a seed's after
+# the gates (WAY empty), or in another way; KIND: goes on (tuned) or anew (scratch), see shapes.py.
 shaped() {
-    local seed
+    local seed from names
     for seed in ${SEEDS//,/ }; do
-        sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$pruned/$seed/$2']" \
-            model="choice(${shapes[$seed]})" common.seed="choice($seed)" "${@:3}"
+        from=$pruned/$seed/$4
+        [ -d "$from" ] || continue   # gates in the encoder alone
+        names=$(python -m fairseq_collab.checkpoints.prune.shapes "$from")
+        sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$from/$3']" \
+            model="choice($names)" common.seed="choice($seed)" "${@:5}"
     done
 }
 
 echo "== 4 fine-tune"
-shaped grouped_finetune tuned "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}"
+shaped grouped_finetune tuned tuned "" "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}"
+shaped grouped_finetune important tuned important "${tuning[@]}" "${third[@]}" "$length=$after"
 
 echo "== 5 from scratch"
-shaped grouped_heads scratch "$as_long"
+shaped grouped_heads scratch scratch "" "$length=$whole"
 
-echo "== 6 heads kept against BLEU"
-for folder in "$baseline" "$OUT"/{gated/{all,encoder}{,-mean},tuned,scratch}; do
+echo "== 6 heads go early"
+falling=()   # by the rate of the whole training, which falls to 0
+[ "$experiments" = embedded ] || falling=(lr_scheduler.total_num_update="$whole")
+sweep "grouped_heads_$experiments" early/whole model="choice(concatenated)" "$seeds" \
+    "$length=$early" "${falling[@]}"
+for seed in ${SEEDS//,/ }; do
+    important "$seed" "$OUT/early/whole/model-concatenated_seed-$seed" early
+done
+shaped grouped_heads early/pruned tuned early "$length=$((whole - early))"
+
+echo "== 7 heads kept against BLEU"
+folders=("$baseline")
+for sites in ${SITES//,/ }; do
+    folders+=("$OUT/gated/$sites"{,-mean})
+done
+for folder in "${folders[@]}" "$OUT"/{tuned,important,scratch,early/pruned}; do
     fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
 done
 
-echo "== 7 roles of the heads kept"
+echo "== 8 roles of the heads kept"
 for seed in ${SEEDS//,/ }; do
     heads=$OUT/heads/$seed
     mkdir -p "$heads"
-    for name in ${shapes[$seed]//,/ }; do
+    for file in "$pruned/$seed"/*.pt; do
+        name=$(basename "$file" .pt)
         run=$OUT/tuned/model-${name}_seed-$seed
         [ -e "$run/score.json" ] && [ ! -e "$heads/$name/heads.json" ] || continue
         # A model with a layer that has lost all heads is refused, and stands as not analysed.
         fairseq-collab heads "$run/average.pt" "$data" --out "$heads/$name" --no-relevance \
             --examples 0 "${cpu[@]}" ${CONLLU:+--conllu "$CONLLU"} || [ $? -le 1 ] || exit 130
     done
-    for sites in all encoder; do
+    for sites in ${SITES//,/ }; do
         models=("$pruned/$seed/$sites"-*.pt)
         [ ! -e "${models[0]}" ] || fairseq-collab heads-kept "${models[@]}" --heads "$heads" \
             --out "$heads/$sites" || note $?

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from collab_common.command import check_folder_of
 from collab_common.errors import UserError
-from fairseq_compat import checkpoints
+from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
@@ -45,7 +45,7 @@ class Mean:
             if not value.is_floating_point():
                 self.integers.setdefault(name, []).append(value)
             elif self.tied[name] == name:
-                if name.endswith(checkpoints.UNDEFINED):
+                if name.endswith(fairseq_fixes.UNDEFINED):
                     value = torch.zeros_like(value)  # nothing reads it
                 if not torch.isfinite(value).all():
                     raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")

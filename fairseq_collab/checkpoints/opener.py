@@ -22,7 +22,8 @@ from fairseq_collab.checkpoints.attentions import Attention, by_site, head_count
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
 from fairseq_compat import checkpoints
-from fairseq_compat.checkpoints import UNDEFINED, without_training
+from fairseq_compat.checkpoints import without_training
+from fairseq_compat.fairseq_fixes import UNDEFINED
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
 

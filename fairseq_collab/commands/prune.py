@@ -11,7 +11,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import choices, votes
+from fairseq_collab.checkpoints.prune import choices, shapes, votes
 from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
 from fairseq_collab.checkpoints.prune.surgery import Kept, load, narrowed, pruned
 from fairseq_collab.commands import options
@@ -41,7 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument(
         "--importance", type=Path, metavar="FILE", help="the most important heads by the "
-        "heads.json of fairseq-collab heads: --keep of each attention, or all but --remove-share",
+        "heads.json of fairseq-collab heads: --keep of each attention, all but --remove-share, or "
+        "--as-many-as",
     )  # fmt: skip
     who.add_argument(
         "--keep-heads", nargs="+", metavar="SITE:HEADS",
@@ -61,6 +62,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--remove-share", type=float, metavar="X",
         help="with --importance: this share of the heads goes, the least important of all layers "
         "together, measures having length 1 in each; every layer keeps one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--as-many-as", type=Path, metavar="FILE",
+        help="with --importance: as many heads stay, of all layers together, as this checkpoint of "
+        "prune has; every layer keeps one",
     )  # fmt: skip
     parser.add_argument(
         "--by", metavar="MEASURE", help=f"with --importance: what counts (default: {MEASURE})"
@@ -101,8 +107,8 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         )
     if args.round and not args.gates:
         parser.error("--round is for --gates")
-    measured = {"--remove-share": args.remove_share, "--by": args.by, "--sites": args.sites}
-    for option, value in measured.items():
+    for option in ("--remove-share", "--as-many-as", "--by", "--sites"):
+        value = getattr(args, option.strip("-").replace("-", "_"))
         if value is not None and args.importance is None:
             parser.error(f"{option} is for --importance")
 
@@ -118,14 +124,18 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
     if args.votes is not None:
         return votes.read(args.votes).kept(heads, keep)
     if args.importance is not None:
-        if (keep is None) == (args.remove_share is None):
-            todo = "give either --keep or --remove-share"
+        if [keep, args.remove_share, args.as_many_as].count(None) != 2:
+            todo = "give one of --keep, --remove-share and --as-many-as"
             raise UserError("say how many heads stay", where="--importance", todo=todo)
         found = content.read(args.importance)
         measure = content.measure(found, args.by or MEASURE, heads, args.importance)
         sites = options.parsed(named_sites, "--sites", args.sites or ",".join(SITES))
         if keep is not None:
             return choices.most_important(measure, heads, keep, sites)
+        if args.as_many_as is not None:
+            like = shapes.heads_of(args.as_many_as)
+            count = sum(sum(like[site]) for site in sites)
+            return choices.as_many_kept(measure, heads, count, sites)
         return choices.importance_kept(measure, heads, args.remove_share, sites)
     if args.random is not None:
         if keep is None:

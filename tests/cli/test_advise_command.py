@@ -19,7 +19,7 @@ from fairseq_collab.advice.candidates import candidate, ways
 from fairseq_collab.advice.search import FINALISTS
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.commands import advise
-from fairseq_compat.checkpoints import UNDEFINED
+from fairseq_compat.fairseq_fixes import UNDEFINED
 
 FILES = {"advice.json", "advice.html", "advised.pt", "advised.ct2", "tuned"}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import sys
 import types
 from typing import Any
 
 import pytest
 import torch
+import toy
 
 from fairseq_compat import registry
 
@@ -217,6 +219,42 @@ def test_layers_can_still_be_compiled_by_torchscript():
 
 
 # Jobs of one sweep
+
+
+@pytest.fixture
+def undefined(monkeypatch):
+    """Memory as it may be, where fairseq does not say what is in it."""
+    monkeypatch.setattr(torch, "FloatTensor", lambda n: torch.full((n,), float("nan")))
+
+
+@pytest.mark.usefixtures("undefined")
+@pytest.mark.parametrize(
+    ("owner", "options"),
+    [
+        ("sinusoidal_positional_embedding.SinusoidalPositionalEmbedding", (8, 0)),
+        ("adaptive_input.AdaptiveInput", (20, 0, 8, 4, 8, [10])),
+        ("adaptive_softmax.TiedHeadModule", ((torch.ones(4, 8), None), 8, 2, 0, 8)),
+    ],
+)
+def test_what_nothing_reads_is_zero(owner, options):
+    module, name = owner.split(".")
+    made = getattr(importlib.import_module(f"fairseq.modules.{module}"), name)(*options)
+    assert made._float_tensor.tolist() == [0]
+    unfixed(type(made).__init__)(made, *options)
+    assert made._float_tensor.isnan().all()
+
+
+@pytest.mark.usefixtures("undefined")
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_what_nothing_reads_is_zero_in_a_checkpoint(side):
+    """fairseq writes it anew into every model that it loads."""
+    part = getattr(toy.model("transformer"), side)
+    key = f"{side}.embed_positions._float_tensor"
+    state = {f"{side}.{name}": value for name, value in part.state_dict().items()}
+    part.upgrade_state_dict_named(state, side)
+    assert state[key].tolist() == [0]
+    unfixed(type(part).upgrade_state_dict_named)(part, state, side)
+    assert state[key].isnan().all()
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ def analysis(tmp_path: Path) -> Path:
 
 
 def by_importance(analysis: Path, **options: Any) -> Any:
-    args = {"importance": analysis, "by": None, "sites": None, "remove_share": None, "keep": None}
+    args = dict.fromkeys(("by", "sites", "remove_share", "keep", "as_many_as", "votes"))
     source = trained("transformer")
-    args |= {"votes": None, **options}
+    args |= {"importance": analysis, **options}
     return command_prune.choose(Namespace(**args), source, gates_of(source))
 
 
@@ -121,11 +121,46 @@ def test_importances_of_a_file(analysis: Path) -> None:
     }  # fmt: skip
 
 
+def like(folder: Path, encoder: str, decoder: str, cross: str) -> Path:
+    """A checkpoint of ``prune`` with these heads."""
+    heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
+    path = folder / "like.pt"
+    options = {"_name": "transformer_headsize_n", **heads}
+    torch.save({"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path)
+    return path
+
+
+def test_as_many_as_another_model_has(analysis: Path, tmp_path: Path) -> None:
+    """Of all layers together, or of those of some sites, wherever they are there."""
+    other = like(tmp_path, "4,0", "1,1", "2,2")
+    kept = by_importance(analysis, as_many_as=other)
+    assert sum(len(layer) for layers in kept.values() for layer in layers) == 10
+    assert all(layer[0] == 0 for layers in kept.values() for layer in layers)  # the best of each
+    kept = by_importance(analysis, as_many_as=other, sites="encoder,cross")
+    assert kept["decoder"] == [[0, 1, 2, 3]] * 2
+    assert sum(len(layer) for site in ("encoder", "cross") for layer in kept[site]) == 8
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        (("1,1", "1,1", "1,0"), "19 of 24 heads cannot go: each of 6 layers keeps one"),
+        (("9,9", "1,1", "9,9"), "38 heads cannot stay of 24"),
+    ],
+)
+def test_as_many_as_cannot_be(
+    analysis: Path, tmp_path: Path, heads: tuple[str, str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=f"--as-many-as: {message}$"):
+        by_importance(analysis, as_many_as=like(tmp_path, *heads))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "--importance: say how many heads stay; give either --keep or --remove-share"),
-        ({"keep": "2", "remove_share": 0.5}, "give either --keep or --remove-share"),
+        ({}, "--importance: say how many heads stay; give one of --keep, --remove-share and --as"),
+        ({"keep": "2", "remove_share": 0.5}, "give one of --keep, --remove-share and --as-many-as"),
+        ({"keep": "2", "as_many_as": "x"}, "give one of --keep, --remove-share and --as-many-as"),
         ({"keep": "2", "by": "luck"}, "heads.json: has no measure 'luck'; it has confidence, impo"),
         ({"keep": "2", "sites": "self"}, "--sites is 'self'; it must name some of encoder, decod"),
     ],
@@ -193,6 +228,7 @@ def test_models_without_gates() -> None:
         ([], "one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim says what"),
         (["--random=1", "--round"], "--round is for --gates"),
         (["--gates", "--remove-share=0.5"], "--remove-share is for --importance"),
+        (["--gates", "--as-many-as=x.pt"], "--as-many-as is for --importance"),
         (["--random=1", "--by=confidence"], "--by is for --importance"),
         (["--gates", "--sites=cross"], "--sites is for --importance"),
         (["--gates", "--random=1"], "not allowed with argument"),

@@ -18,7 +18,8 @@ from collab_common import atomic
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.config import plain_options
-from fairseq_compat.checkpoints import UNDEFINED, first_names
+from fairseq_compat.checkpoints import first_names
+from fairseq_compat.fairseq_fixes import UNDEFINED
 
 #: Raised when the meaning of the header's entry changes.
 VERSION = 1

@@ -113,8 +113,6 @@ def importance_kept(
 ) -> Kept:
     """All but the least important ``remove_share`` of the heads of ``sites``, which compete.
 
-    Every layer keeps its best head: a layer without heads is none.
-
     Args:
         heads: how many heads the model has; those of other sites all stay.
         remove_share: of the heads of ``sites``, from 0 up and below 1; rounded to whole heads.
@@ -122,18 +120,40 @@ def importance_kept(
     Raises:
         UserError: the share is none, or so large that a layer would lose all of its heads.
     """
+    where = "--remove-share"
     if not 0 <= remove_share < 1:
-        raise UserError(
-            f"is {remove_share}; it must be from 0 up and below 1", where="--remove-share"
-        )
-    total, layers = sum(sum(heads[site]) for site in sites), sum(len(heads[site]) for site in sites)
+        raise UserError(f"is {remove_share}; it must be from 0 up and below 1", where=where)
+    total, layers = _sizes(heads, sites)
+    most = math.floor(100 * (total - layers) / total) / 100
     gone = round(remove_share * total)
+    return _without_least_important(measure, heads, gone, sites, where, f"give {most} at most")
+
+
+def as_many_kept(measure: Measure, heads: Heads, count: int, sites: Sequence[Site] = SITES) -> Kept:
+    """The ``count`` most important heads of ``sites``, which compete.
+
+    Raises:
+        UserError: there are fewer, or they are fewer than one a layer.
+    """
+    where, gone = "--as-many-as", _sizes(heads, sites)[0] - count
+    if gone < 0:
+        raise UserError(f"{count} heads cannot stay of {count + gone}", where=where)
+    return _without_least_important(measure, heads, gone, sites, where, "")
+
+
+def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
+    """How many heads and layers there are."""
+    return sum(sum(heads[site]) for site in sites), sum(len(heads[site]) for site in sites)
+
+
+def _without_least_important(
+    measure: Measure, heads: Heads, gone: int, sites: Sequence[Site], where: str, todo: str
+) -> Kept:
+    """Every layer keeps its best head: a layer without heads is none."""
+    total, layers = _sizes(heads, sites)
     if gone > total - layers:
-        raise UserError(
-            f"{gone} of {total} heads cannot go: each of {layers} layers keeps one",
-            where="--remove-share",
-            todo=f"give {math.floor(100 * (total - layers) / total) / 100} at most",
-        )
+        what = f"{gone} of {total} heads cannot go: each of {layers} layers keeps one"
+        raise UserError(what, where=where, todo=todo or None)
     return without_least(all_heads(heads), measure, sites, gone, least=1)
 
 
