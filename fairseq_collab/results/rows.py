@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ SAME_IN_TABLE = (
     "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
     "compound_split_signature", "multiply_adds_length",
 )  # fmt: skip
-#: What the runs of a row must share: else they are not seeds of one model.
+#: What the runs of a row must share: else they are not seeds of one model. Where each training has
+#: chosen its own heads, the first alone.
 SAME_IN_ROW = (
     "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
@@ -97,8 +99,9 @@ class Row:
         return [] if None in values else values
 
     def fact(self, field: str) -> Any:
-        """A field that all seeds share (``SAME_IN_ROW``); None for a row that was not run."""
-        return value_of(self.runs[0], field) if self.runs else None
+        """A field that all seeds share, or a mean of numbers; None for a row that was not run."""
+        values = [value_of(run, field) for run in self.runs]
+        return statistics.fmean(values) if len(set(values)) > 1 else next(iter(values), None)
 
 
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
@@ -237,11 +240,16 @@ def _grouped(
 def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
     """The runs of one model by seed, each seed once.
 
+    Where layers differ in their heads, a training has chosen them, and each seed may have its own:
+    they are one model's still.
+
     Raises:
         UserError: they are not seeds of one model, or two are the same.
     """
-    if runs:
-        check_same(runs, SAME_IN_ROW, todo="they are not seeds of one model: make a table of each")
+    shapes = [run.record.heads_by_site or {} for run in runs]
+    chosen = any(len({*chain(*shape.values())}) > 1 for shape in shapes)
+    same = SAME_IN_ROW[:1] if chosen and shapes.count(shapes[0]) < len(runs) else SAME_IN_ROW
+    check_same(runs, same, todo="they are not seeds of one model: make a table of each")
     ordered = sorted(runs, key=lambda run: run.record.seed)
     for run, twin in pairwise(ordered):
         if run.record.seed == twin.record.seed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,8 @@ PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.
 SHAPES = [*(f"all-{penalty}" for penalty in PENALTIES), "encoder-0.01", "encoder-0.1"]
 FAILED = "all-0.1"
+#: Those of which as many heads go otherwise.
+FEWER = "all-0.01"
 #: What comes after the tables.
 LAST = ("heads", "heads-kept")
 
@@ -34,6 +35,12 @@ def test_refusals(arguments: list[str], message: str) -> None:
     assert not done.stdout
 
 
+def test_sites_that_there_are_not(tmp_path: Path) -> None:
+    done = Recorded(tmp_path, "head_pruning.sh", "embedded", SITES="all,decoder")
+    assert (done.status, done.commands) == (2, [])
+    assert "SITES is 'all,decoder'; it must be all, encoder or both" in done.errors
+
+
 def test_a_baseline_that_is_not_finished(tmp_path: Path) -> None:
     done = Recorded(tmp_path, "head_pruning.sh", "embedded", BASELINE=str(tmp_path))
     assert done.status == 1
@@ -45,7 +52,7 @@ class Pruning(Recorded):
     """Everything that the recipe asks for, for one seed; all runs but one are finished."""
 
     def __init__(self, dataset: str, folder: Path):
-        self.out = folder / "out"
+        self.dataset, self.out = dataset, folder / "out"
         finished = [self.out / "trained" / "model-concatenated_seed-7"]
         for shape in SHAPES:
             sites, penalty = shape.split("-")
@@ -58,7 +65,7 @@ class Pruning(Recorded):
         write_pruned(folder / "pruned.pt")
         super().__init__(
             folder, "head_pruning.sh", dataset, told_as=str(folder),
-            MADE=str(folder / "pruned.pt"), PENALTIES=",".join(PENALTIES),
+            MADE=str(folder / "pruned.pt"), PENALTIES=",".join(PENALTIES), SITES="all,encoder",
         )  # fmt: skip
         assert self.status == 1, self.errors  # it tells of the one
         self._composed: dict[str, dict[str, DictConfig]] = {}
@@ -119,7 +126,7 @@ def test_every_finished_run_is_scored_with_gates_as_they_are_too(recorded: Pruni
 def test_every_finished_run_is_pruned(recorded: Pruning) -> None:
     pruned = {}
     for name, *rest in recorded.commands:
-        if name == "prune":
+        if name == "prune" and "--gates" in rest:
             checkpoint, *options, output = rest
             assert options == ["--gates", "--round", "--output"]
             run = Path(checkpoint).relative_to(recorded.out)
@@ -133,6 +140,22 @@ def test_every_finished_run_is_pruned(recorded: Pruning) -> None:
     }
 
 
+def test_as_many_heads_go_by_importance(recorded: Pruning) -> None:
+    """Of the ordinary model, and of one that has just begun; of the control none go."""
+    found = [(c[1], options(c)) for c in recorded.commands if "--importance" in c]
+    pruned = recorded.out / "pruned" / "7"
+    for (model, told), run, way in zip(
+        found, ("trained", "early/whole"), ("important", "early"), strict=True
+    ):
+        assert model == f"{recorded.out}/{run}/model-concatenated_seed-7/average.pt"
+        assert told["--as-many-as"] == f"{pruned}/{FEWER}.pt"
+        assert told["--output"] == f"{pruned}/{way}/{FEWER}.pt"
+        analysis = Path(told["--importance"])
+        assert ["heads", model, "--out", str(analysis.parent)] in [
+            [c[0], c[1], "--out", options(c).get("--out")] for c in recorded.commands
+        ]
+
+
 def test_a_run_that_is_not_finished_is_told(recorded: Pruning) -> None:
     """Its name is what Hydra makes of the penalty: one that is spelt otherwise is not found."""
     (line,) = (line for line in recorded.errors.splitlines() if line.startswith("head_pruning"))
@@ -143,35 +166,43 @@ def test_a_run_that_is_not_finished_is_told(recorded: Pruning) -> None:
 
 
 def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
-    """Each goes on from its own checkpoint, or from nothing for as many epochs as all before."""
+    """Each goes on from its own checkpoint, or from nothing; all are trained for as long in all."""
     ordinary, *_ = recorded.jobs("trained").values()
     gated, *_ = recorded.jobs("gated/all").values()
+    (begun,) = recorded.jobs("early/whole").values()
     tuned, scratch = recorded.jobs("tuned"), recorded.jobs("scratch")
+    important, early = recorded.jobs("important"), recorded.jobs("early/pruned")
+    name = f"model-{FEWER}_seed-7"
     assert set(tuned) == {f"model-{shape}_seed-7" for shape in SHAPES if shape != FAILED}
     assert set(scratch) == set(tuned)
-    for name, config in tuned.items():
-        shape = re.fullmatch(r"model-(.*)_seed-7", name)
-        assert shape is not None
-        start = recorded.out / "pruned" / "7" / f"{shape[1]}.pt"
-        assert config.checkpoint.finetune_from_model == str(start)
-        other = scratch[name]
-        assert other.checkpoint.finetune_from_model is None
-        for each in (config, other):
-            assert each.common.seed == 7
-            assert each.criterion._name == "label_smoothed_cross_entropy"
-            assert each.model._name == "transformer_headsize_n"
+    assert set(important) == set(early) == {name}
+    for folder, way in ((tuned, ""), (scratch, ""), (important, "important"), (early, "early")):
+        for run, config in folder.items():
+            start = (
+                recorded.out / "pruned" / "7" / way / f"{run[len('model-') : -len('_seed-7')]}.pt"
+            )
+            starts = None if folder is scratch else str(start)
+            assert config.checkpoint.finetune_from_model == starts
+            assert config.common.seed == 7
+            assert config.criterion._name == "label_smoothed_cross_entropy"
+            assert config.model._name == "transformer_headsize_n"
             options = shapes.options_of(start)
-            assert {name: each.model[name] for name in options} == options
-        for length in ("max_epoch", "max_update"):  # one of them is 0 in all
-            parts = [each.optimization[length] for each in (ordinary, gated, config)]
-            assert other.optimization[length] == sum(parts)
+            assert {name: config.model[name] for name in options} == options
+    for length in ("max_epoch", "max_update"):  # one of them is 0 in all
+        of = lambda config: config.optimization[length]  # noqa: B023, E731 (called right here)
+        for parts in (
+            (ordinary, gated, tuned[name]), (ordinary, important[name]), (begun, early[name]),
+        ):  # fmt: skip
+            assert sum(map(of, parts)) == of(scratch[name])
+    if recorded.dataset == "multi30k":  # by the rate of the whole training
+        assert begun.lr_scheduler.total_num_update == scratch[name].optimization.max_update
 
 
 def test_it_ends_with_tables(recorded: Pruning) -> None:
     tables = [command for command in recorded.commands if command[0] == "table"]
-    assert tables == [c for c in recorded.commands if c[0] not in LAST][-7:]
+    assert tables == [c for c in recorded.commands if c[0] not in LAST][-9:]
     gated = ["gated/all", "gated/all-mean", "gated/encoder", "gated/encoder-mean"]
-    folders = ["trained", *gated, "tuned", "scratch"]
+    folders = ["trained", *gated, "tuned", "important", "scratch", "early/pruned"]
     assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
     assert all("heads_by_site" in options(table)["--columns"] for table in tables)
 
@@ -179,6 +210,7 @@ def test_it_ends_with_tables(recorded: Pruning) -> None:
 def test_roles_of_the_heads_kept(recorded: Pruning) -> None:
     """Of every fine-tuned model; a figure for each choice of gates, of what was pruned."""
     analysed, shown = ([c for c in recorded.commands if c[0] == name] for name in LAST)
+    analysed = [c for c in analysed if "--no-relevance" in c]  # others are for the importance
     there = [shape for shape in SHAPES if shape != FAILED]
     out = recorded.out
     assert {(c[1], options(c)["--out"]) for c in analysed} == {

@@ -126,7 +126,9 @@ def like(folder: Path, encoder: str, decoder: str, cross: str) -> Path:
     heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
     path = folder / "like.pt"
     options = {"_name": "transformer_headsize_n", **heads}
-    torch.save({"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path)
+    torch.save(
+        {"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
+    )
     return path
 
 

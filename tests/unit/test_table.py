@@ -170,6 +170,26 @@ def test_models_that_are_no_seeds_of_each_other_are_refused(tmp_path: Path) -> N
         read(tmp_path)
 
 
+def test_seeds_with_the_heads_that_each_has_chosen_are_one_model(tmp_path: Path) -> None:
+    """Gates leave every seed a shape of its own; what it costs is a mean, then."""
+    own = {"encoder": [1, 2], "decoder": [4, 4], "cross": [4, 4]}
+    write_run(tmp_path, "collab", 64, 1, heads_by_site=own, parameters=100)
+    write_run(tmp_path, "collab", 64, 2, heads_by_site=own | {"cross": [4, 3]}, parameters=90)
+    (row,) = read(tmp_path).rows
+    assert (len(row.runs), row.fact("parameters")) == (2, 95)
+    write_run(tmp_path, "collab", 64, 3, heads_by_site=own, arch="other")
+    with pytest.raises(UserError, match="differ in arch: "):
+        read(tmp_path)
+
+
+def test_seeds_of_another_number_of_heads_are_refused(tmp_path: Path) -> None:
+    for seed, count in ((1, 4), (2, 8)):
+        heads = {site: [count, count] for site in ("encoder", "decoder", "cross")}
+        write_run(tmp_path, "collab", 64, seed, heads_by_site=heads, parameters=100 * count)
+    with pytest.raises(UserError, match="differ in parameters: 400 and 800; they are not seeds of"):
+        read(tmp_path)
+
+
 def test_seeds_of_before_all_multiply_adds_were_counted_are_seeds_of_one_model(
     tmp_path: Path,
 ) -> None:
