@@ -84,7 +84,6 @@ find_device
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 
-train=grouped_heads_$experiments tune=grouped_finetune_$experiments   # experiments of configs/
 ordinary=model="choice(concatenated)"
 grouped=(model="choice(grouped)" "$constraint")
 centred=(model="choice(grouped_centred)" "$constraint")
@@ -94,7 +93,7 @@ counts=$(IFS=,; echo "${kept[*]}")
 few=model.heads_in_encoder="choice($counts)"
 
 echo "== 1 train"
-train() { sweep "$train" trained "${updates[@]}" "$@"; }
+train() { sweep "grouped_heads_$experiments" trained "${updates[@]}" "$@"; }
 train "$ordinary" "$seeds"
 train "${grouped[@]}" model.head_groups="choice($counts)" "$seeds"
 train "${centred[@]}" model.head_groups="choice($counts)" "$seeds"
@@ -134,7 +133,7 @@ echo "== 3 fine-tune"
 from=checkpoint.finetune_from_model
 # shellcheck disable=SC2016  # Hydra expands these
 seed='${common.seed}' name='${model.heads_in_encoder}-${common.seed}'
-tune() { sweep "$tune" tuned "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}" "$@"; }
+tune() { sweep "grouped_finetune_$experiments" tuned "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}" "$@"; }
 tune model="choice(grouped_pruned)" "$few" "$seeds" "$from=$pruned/voted-$name.pt"
 # With the constraint: each group is one head then, and all that is left of it pushes heads apart.
 if [[ ,$STAGES, = *,1+2,* ]]; then

@@ -30,6 +30,8 @@ from fairseq_collab.results.tables import grid, mean, num
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
+#: Choices of a sweep that its method says, or that rows share.
+UNNAMED = ("model", "method", "common.seed")
 #: Templates that pages extend or include.
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -60,6 +62,18 @@ def distinct(rows: Iterable[Any], *keys: str) -> list[dict[str, Any]]:
 def main_table(content: Json) -> str:
     """A row a model, of a table of runs that is kept as JSON (``table_content.py``)."""
     return table.main_table(table_of(content))
+
+
+def table_rows(content: Json, *columns: str) -> list[list[str]]:
+    """The cells of its rows: the method with the sweep's choices, its seeds, and some columns."""
+    made = table_of(content)
+    found = []
+    for row in (row for row in made.rows if row.runs):
+        choices = row.runs[0].record.overrides.items()
+        named = [f"{key.split('.')[-1]}={it}" for key, it in choices if key not in UNNAMED]
+        cells = [table.cell(made, row, name) for name in columns]
+        found.append([", ".join([row.method, *sorted(named)]), str(len(row.runs)), *cells])
+    return found
 
 
 def differences_table(content: Json) -> str:
@@ -98,7 +112,8 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
     env.filters["num"] = num
     env.globals |= {"load": load, "grid": grid, "mean": mean}
     env.globals |= {"pick": pick, "where": where, "distinct": distinct}
-    env.globals |= {f.__name__: f for f in (main_table, differences_table, runs_table, difference)}
+    for function in (main_table, table_rows, differences_table, runs_table, difference):
+        env.globals[function.__name__] = function
     return env
 
 

@@ -44,6 +44,14 @@ def test_csv_is_what_the_json_says(file: str, content: str, name: str) -> None:
     assert (results / file).read_text() == as_csv(table_of(table))
 
 
+def test_rows_of_several_tables_are_named_by_what_was_chosen() -> None:
+    """One table may then hold those of several pages."""
+    content = json.loads((REPOSITORY / "results" / "equal_cache_multi30k.json").read_text())
+    found = pages.table_rows(content["tables"]["scratch"], "bleu", "cache_bytes_per_target_token")
+    assert ["latent, latent_dim=64", "2", "33.44 ± 0.25", "512"] in found
+    assert ["plain", "2", "33.93 ± 0.19", "2,048"] in found
+
+
 def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = project / "results" / "one.md"
     assert command.main([str(project), "--check"]) == 1  # not there yet
