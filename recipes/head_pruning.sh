@@ -87,11 +87,12 @@ from='checkpoint.finetune_from_model='$baseline'/model-concatenated_seed-${commo
 gates() {   # FOLDER PENALTIES OVERRIDES...
     sweep "gated_heads_$experiments" "gated/$1" "${third[@]}" "$from" \
         criterion.gate_penalty="choice($2)" "$seeds" "$length=$gating" "${@:3}"
-    local run
+    local run penalty
     for run in "$OUT/gated/$1"/*; do   # scored once more, with gates that are not rounded
         [ -e "$run/score.json" ] || continue
+        penalty=${run##*/gate_penalty-}
         fairseq-collab score "$run/average.pt" --data "$data" "${cpu[@]}" \
-            --run "$OUT/gated/$1-mean/$(basename "$run")" --set gate_evaluation=mean \
+            --run "$OUT/gated/$1-mean/$(basename "$run")" --set gate_penalty="${penalty%_seed-*}" \
             --set "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\"" || note $?
     done
 }

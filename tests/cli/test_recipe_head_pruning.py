@@ -121,6 +121,8 @@ def test_every_finished_run_is_scored_with_gates_as_they_are_too(recorded: Pruni
         checkpoint, run = Path(command[1]), Path(options(command)["--run"])
         assert run == Path(f"{checkpoint.parents[1]}-mean") / checkpoint.parent.name
         assert "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\"" in command
+        (penalty,) = (word for word in command if word.startswith("gate_penalty="))
+        assert f"{penalty.replace('=', '-')}_seed-7" == run.name
 
 
 def test_every_finished_run_is_pruned(recorded: Pruning) -> None:

@@ -78,7 +78,7 @@ def test_gates_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
     assert gated
     for config in gated:
         assert Path(config.task.data) == folder
-        assert (config.optimization.lr, config.optimization.max_update) == ([0.001], 9000)
+        assert (config.optimization.lr, config.optimization.max_update) == ([0.001], 4500)
         assert config.optimization.max_epoch == 0
         assert config.model.encoder_embed_dim == 128
 
