@@ -2,7 +2,8 @@
 
 Commands are modules named in a table and imported when they are called: importing `fairseq_collab`
 imports fairseq and torch, and `fairseq-collab doctor` has to say what is wrong where that very
-import fails. The commands on text and those that print a folder do without both and start at once.
+import fails. The commands on text, on finished runs alone and those that print a folder do without
+both and start at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import collab_common
 from collab_common.command import run
 
 PROG = "fairseq-collab"
@@ -73,6 +75,8 @@ COMMANDS = {
     "user-dir": Command("", "print the folder to pass to fairseq as --user-dir", False),
     "vote": Command("fairseq_collab.commands.vote", "which heads stand for their groups"),
 }
+#: Of these, what has no use for models and starts without fairseq and torch.
+WITHOUT_MODELS = ("compare", "pages", "report", "table")
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
     "demo-data": Command("data_prep.demo_data", "the corpus of recipes/demo.sh", False),
@@ -112,7 +116,8 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
         print(f"{prog}: error: no command {name!r}\n{usage(prog, commands)}", file=sys.stderr)
         return 2
     command = commands[name]
-    if command.plugin:
+    collab_common.MODELS = name not in WITHOUT_MODELS
+    if command.plugin and collab_common.MODELS:
         # How long dictionaries and data are, each time that one is opened; and one of fairseq's
         # tasks, on import, that tensorboardX is to be installed.
         for chatty in ("fairseq.tasks", "fairseq.data"):

@@ -25,13 +25,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
 from fairseq_collab.metrics.distance import binned, distance
-from fairseq_collab.metrics.forced import Scores, score
 from fairseq_collab.metrics.rouge import Interval
+
+if TYPE_CHECKING:
+    from fairseq_collab.metrics.forced import Scores
 
 Z = 1.959963984540054  # the normal distribution has 95 % within -z and z
 SIDES = ("src", "tgt.correct", "tgt.incorrect")
@@ -145,6 +147,8 @@ def contrast(
     Raises:
         UserError: a sentence is longer than the model's positions.
     """
+    from fairseq_collab.metrics.forced import score  # here: a table of accuracies needs no torch
+
     into_source, into_target = segment[task.cfg.source_lang], segment[task.cfg.target_lang]
     sides = []
     for pairs in phenomena:

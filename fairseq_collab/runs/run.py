@@ -30,7 +30,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -230,6 +229,8 @@ def default_options(config: dict[str, Any]) -> set[str]:
 
     A run of a version without such an option was trained as if it had that value.
     """
+    from fairseq.models import MODEL_DATACLASS_REGISTRY  # here: a table has no use for models
+
     kind = MODEL_DATACLASS_REGISTRY.get(config.get("model._name"))
     options = {} if kind is None else {f"model.{one.name}": one.default for one in fields(kind)}
     return {name for name, value in options.items() if name in config and config[name] == value}
