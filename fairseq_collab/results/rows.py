@@ -99,9 +99,9 @@ class Row:
         return [] if None in values else values
 
     def fact(self, field: str) -> Any:
-        """A field that all seeds share, or a mean of numbers; None for a row that was not run."""
-        values = [value_of(run, field) for run in self.runs]
-        return statistics.fmean(values) if len(set(values)) > 1 else next(iter(values), None)
+        """What a model is or costs: the same for all seeds, or the mean of whole numbers."""
+        known = [one for run in self.runs if (one := value_of(run, field)) is not None]
+        return round(statistics.fmean(known)) if len(set(known)) > 1 else next(iter(known), None)
 
 
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:

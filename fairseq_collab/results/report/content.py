@@ -52,7 +52,7 @@ from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System, read_system
 
 VERSION = 2
-#: The same for all seeds of a row; None where an old ``score.json`` lacks one.
+#: Of a row; None where an old ``score.json`` lacks one.
 SHARED = (
     "arch", "heads", "key_dim", "parameters", "attention_parameters", "multiply_adds",
     "key_bytes_per_target_token", "value_bytes_per_target_token",
@@ -147,8 +147,7 @@ def section(entries: Sequence[Entry]) -> Content:
 
 
 def _row(row: Row, seeds: Sequence[Entry]) -> Content:
-    first = seeds[0].facts
-    shared = {field: first.get(field) for field in SHARED}
+    shared = {field: row.fact(field) for field in SHARED}
     keys = shared["key_bytes_per_target_token"]
     speeds = [_decoding_speed(entry) for entry in seeds]
     return {
