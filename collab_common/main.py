@@ -27,7 +27,7 @@ class Command(NamedTuple):
     """A module with ``main(argv) -> exit status``, imported when the command is called.
 
     Attributes:
-        plugin: whether it needs fairseq and this plug-in to be importable.
+        plugin: whether it needs fairseq, and our models registered with it.
     """
 
     module: str
@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
     "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
-    "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs"),
+    "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs", False),
     "contrast": Command(
         "fairseq_collab.commands.contrast", "how often a model prefers the correct translation"
     ),
@@ -56,7 +56,7 @@ COMMANDS = {
     "heads-kept": Command(
         "fairseq_collab.commands.heads_kept", "roles and layers of the heads kept along pruning"
     ),
-    "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data"),
+    "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data", False),
     "measure": Command(
         "fairseq_collab.commands.measure", "time and memory of factorisations, beside TensorLy's"
     ),
@@ -68,15 +68,15 @@ COMMANDS = {
     "reparametrize": Command(
         "fairseq_collab.commands.reparametrize", "collaborative heads from a trained model's"
     ),
-    "report": Command("fairseq_collab.commands.report", "finished runs on one page, with tests"),
+    "report": Command(
+        "fairseq_collab.commands.report", "finished runs on one page, with tests", False
+    ),
     "score": Command("fairseq_collab.commands.score", "BLEU and chrF of a run or a translation"),
     "sweep": Command("fairseq_collab.commands.sweep", "all runs of a Hydra sweep; resumes"),
-    "table": Command("fairseq_collab.commands.table", "many runs in a table and a figure"),
+    "table": Command("fairseq_collab.commands.table", "many runs in a table and a figure", False),
     "user-dir": Command("", "print the folder to pass to fairseq as --user-dir", False),
     "vote": Command("fairseq_collab.commands.vote", "which heads stand for their groups"),
 }
-#: Of these, what has no use for models and starts without fairseq and torch.
-WITHOUT_MODELS = ("compare", "pages", "report", "table")
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
     "demo-data": Command("data_prep.demo_data", "the corpus of recipes/demo.sh", False),
@@ -116,8 +116,8 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
         print(f"{prog}: error: no command {name!r}\n{usage(prog, commands)}", file=sys.stderr)
         return 2
     command = commands[name]
-    collab_common.MODELS = name not in WITHOUT_MODELS
-    if command.plugin and collab_common.MODELS:
+    collab_common.MODELS = command.plugin
+    if command.plugin:
         # How long dictionaries and data are, each time that one is opened; and one of fairseq's
         # tasks, on import, that tensorboardX is to be installed.
         for chatty in ("fairseq.tasks", "fairseq.data"):

@@ -15,7 +15,8 @@
 #                 first, is the control, as long a training that keeps all heads
 #                 (default: 0,0.003,0.01,0.03,0.1)
 #   SITES=all,encoder    gates in all attentions of a model that is trained whole; in the encoder alone
-#                 with the decoder frozen, as in the paper's figures (default: all)
+#                 with the decoder frozen, as in the paper's figures (default: all; the control and
+#                 heads by importance are beside these only)
 #   FROM=DIR      where Multi30k's raw text is (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
@@ -30,8 +31,8 @@
 # paper, and as they are. 3 prune (OUT/pruned): gates below one half count as closed; and as many heads
 # of the ordinary models by importance. 4 fine-tune: the former (OUT/tuned); the latter for as long as
 # gates and fine-tuning (OUT/important). 5 the gates' shapes from scratch, for as long as all of that
-# (OUT/scratch). 6 as many heads go early, by importance after a tenth of that, and the rest is trained
-# on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables). 8 what the
+# (OUT/scratch). 6 as many heads go early, by importance after a tenth of that (OUT/begun), and the rest
+# is trained on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables). 8 what the
 # heads kept do: roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED).
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
@@ -58,7 +59,7 @@ done
 length=optimization.max_update vocabulary=4000
 gating=$TUNE after=$((2 * TUNE)) whole=$((UPDATES + 2 * TUNE))
 [ "$experiments" != embedded ] || length=optimization.max_epoch vocabulary=2000 gating=8 after=12 whole=20
-early=$((whole / 10))
+early=$(((whole + 9) / 10))
 
 command -v fairseq-collab > /dev/null || activate
 set_variables
@@ -117,18 +118,23 @@ prune() {   # SITES PENALTY SEED: what is left of a finished run
         note 1
     fi
 }
-# important SEED MODEL FOLDER: of a model with all heads, as many as the gates leave, by importance.
+# important SEED RUN FOLDER: of a model with all heads, as many as the gates leave, by importance.
 important() {
-    local file of
+    local file to=$pruned/$1/$3
+    if [ ! -e "$2/score.json" ]; then
+        echo "head_pruning: $2 is not finished: no heads by importance" >&2
+        note 1
+        return
+    fi
     for file in "$pruned/$1"/all-*.pt; do
-        of=$pruned/$1/$3/$(basename "$file")
-        [[ $file != */all-0.pt && -e $file && ! -e $of ]] || continue
-        mkdir -p "$pruned/$1/$3"
-        # For the importance; of the rules of relevance, which are measured with it, the cheapest.
-        [ -e "$pruned/$1/$3/heads/heads.json" ] || fairseq-collab heads "$2/average.pt" "$data" \
-            "${cpu[@]}" --out "$pruned/$1/$3/heads" --examples 0 --relevance-rule ours || note $?
-        fairseq-collab prune "$2/average.pt" --importance "$pruned/$1/$3/heads/heads.json" \
-            --as-many-as "$file" --output "$of" || note $?
+        [[ $file != */all-0.pt && -e $file && ! -e $to/$(basename "$file") ]] || continue
+        mkdir -p "$to"
+        # Of the rules of relevance, which are measured with the importance, the cheapest.
+        [ -e "$to/heads/heads.json" ] || fairseq-collab heads "$2/average.pt" "$data" "${cpu[@]}" \
+            --out "$to/heads" --examples 0 --relevance-rule ours || { note $?; return; }
+        # Fewer than one an attention are refused, and are not among the models then.
+        fairseq-collab prune "$2/average.pt" --importance "$to/heads/heads.json" \
+            --as-many-as "$file" --output "$to/$(basename "$file")" || [ $? -le 1 ] || exit 130
     done
 }
 for seed in ${SEEDS//,/ }; do
@@ -137,7 +143,7 @@ for seed in ${SEEDS//,/ }; do
             prune "$sites" "$penalty" "$seed"
         done
     done
-    important "$seed" "$baseline/model-concatenated_seed-$seed" important
+    [[ ,$SITES, != *,all,* ]] || important "$seed" "$baseline/model-concatenated_seed-$seed" important
 done
 
 # shaped EXPERIMENT FOLDER KIND WAY OVERRIDES...: trains every model that is left of a seed's after
@@ -146,7 +152,7 @@ shaped() {
     local seed from names
     for seed in ${SEEDS//,/ }; do
         from=$pruned/$seed/$4
-        [ -d "$from" ] || continue   # gates in the encoder alone
+        compgen -G "$from/*.pt" > /dev/null || continue
         names=$(python -m fairseq_collab.checkpoints.prune.shapes "$from")
         sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$from/$3']" \
             model="choice($names)" common.seed="choice($seed)" "${@:5}"
@@ -163,19 +169,22 @@ shaped grouped_heads scratch scratch "" "$length=$whole"
 echo "== 6 heads go early"
 falling=()   # by the rate of the whole training, which falls to 0
 [ "$experiments" = embedded ] || falling=(lr_scheduler.total_num_update="$whole")
-sweep "grouped_heads_$experiments" early/whole model="choice(concatenated)" "$seeds" \
-    "$length=$early" "${falling[@]}"
-for seed in ${SEEDS//,/ }; do
-    important "$seed" "$OUT/early/whole/model-concatenated_seed-$seed" early
-done
-shaped grouped_heads early/pruned tuned early "$length=$((whole - early))"
+if [[ ,$SITES, = *,all,* ]]; then
+    sweep "grouped_heads_$experiments" begun model="choice(concatenated)" "$seeds" \
+        "$length=$early" "${falling[@]}"
+    for seed in ${SEEDS//,/ }; do
+        important "$seed" "$OUT/begun/model-concatenated_seed-$seed" early
+    done
+    shaped grouped_heads early tuned early "$length=$((whole - early))"
+fi
 
 echo "== 7 heads kept against BLEU"
 folders=("$baseline")
 for sites in ${SITES//,/ }; do
     folders+=("$OUT/gated/$sites"{,-mean})
 done
-for folder in "${folders[@]}" "$OUT"/{tuned,important,scratch,early/pruned}; do
+for folder in "${folders[@]}" "$OUT"/{tuned,important,scratch,early}; do
+    [ -d "$folder" ] || continue
     fairseq-collab table "$folder" --x none --against none --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
 done

@@ -11,7 +11,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import choices, shapes, votes
+from fairseq_collab.checkpoints.prune import choices, votes
 from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
 from fairseq_collab.checkpoints.prune.surgery import Kept, load, narrowed, pruned
 from fairseq_collab.commands import options
@@ -64,9 +64,9 @@ def build_parser() -> argparse.ArgumentParser:
         "together, measures having length 1 in each; every layer keeps one",
     )  # fmt: skip
     parser.add_argument(
-        "--as-many-as", type=Path, metavar="FILE",
-        help="with --importance: as many heads stay, of all layers together, as this checkpoint of "
-        "prune has; every layer keeps one",
+        "--as-many-as", type=Path, metavar="CHECKPOINT",
+        help="with --importance: as many heads stay, of all layers of --sites together, as this "
+        "checkpoint has; every layer keeps one",
     )  # fmt: skip
     parser.add_argument(
         "--by", metavar="MEASURE", help=f"with --importance: what counts (default: {MEASURE})"
@@ -133,7 +133,7 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
         if keep is not None:
             return choices.most_important(measure, heads, keep, sites)
         if args.as_many_as is not None:
-            like = shapes.heads_of(args.as_many_as)
+            like = opener.load(args.as_many_as, args.data).heads
             count = sum(sum(like[site]) for site in sites)
             return choices.as_many_kept(measure, heads, count, sites)
         return choices.importance_kept(measure, heads, args.remove_share, sites)

@@ -30,7 +30,7 @@ from fairseq_collab.results.tables import grid, mean, num
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
-#: Choices of a sweep that its method says, or that rows share.
+#: Choices of a sweep that do not set a row apart from others of its method.
 UNNAMED = ("model", "method", "common.seed")
 #: Templates that pages extend or include.
 TEMPLATES = Path(__file__).with_name("templates")

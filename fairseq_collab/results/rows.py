@@ -99,9 +99,16 @@ class Row:
         return [] if None in values else values
 
     def fact(self, field: str) -> Any:
-        """What a model is or costs: the same for all seeds, or the mean of whole numbers."""
-        known = [one for run in self.runs if (one := value_of(run, field)) is not None]
-        return round(statistics.fmean(known)) if len(set(known)) > 1 else next(iter(known), None)
+        """What a model is or costs: the same for all seeds, or the mean of whole numbers.
+
+        None for a row that was not run, and where a seed has none.
+        """
+        values = [value_of(run, field) for run in self.runs]
+        if field in MAY_LACK:
+            values = [value for value in values if value is not None]
+        if len(set(values)) < 2:
+            return next(iter(values), None)
+        return None if None in values else round(statistics.fmean(values))
 
 
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
@@ -240,14 +247,15 @@ def _grouped(
 def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
     """The runs of one model by seed, each seed once.
 
-    Where layers differ in their heads, a training has chosen them, and each seed may have its own:
-    they are one model's still.
+    Where layers of a site differ in their heads, a training has chosen them, and each seed may have
+    its own: they are one model's still.
 
     Raises:
         UserError: they are not seeds of one model, or two are the same.
     """
     shapes = [run.record.heads_by_site or {} for run in runs]
-    chosen = any(len({*chain(*shape.values())}) > 1 for shape in shapes)
+    sites = chain.from_iterable(shape.values() for shape in shapes)
+    chosen = all(shapes) and any(len(set(layers)) > 1 for layers in sites)
     same = SAME_IN_ROW[:1] if chosen and shapes.count(shapes[0]) < len(runs) else SAME_IN_ROW
     check_same(runs, same, todo="they are not seeds of one model: make a table of each")
     ordered = sorted(runs, key=lambda run: run.record.seed)

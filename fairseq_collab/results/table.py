@@ -1,7 +1,8 @@
 """A table of runs as Markdown: one row a model, its differences from a baseline, one row a run.
 
 Columns are fields of the runs' records, ``rouge.R1`` inside one, or choices of a sweep.  Scores and
-speeds are means over seeds, with their standard deviation; what a model costs is the same for all.
+speeds are means over seeds, with their standard deviation; what a model costs is the same for all,
+or a rounded mean where each seed has chosen its own heads.
 The words around the tables stand in ``templates/table.md.j2``.
 """
 

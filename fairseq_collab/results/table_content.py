@@ -35,7 +35,7 @@ MEASURED = {
 }
 #: With a mean and a standard deviation over seeds each.
 SCORES = ("bleu", "chrf", "compound_split_bleu", "train_tokens_per_second")
-#: The same for all seeds.
+#: The same for all seeds, or a mean (:meth:`.Row.fact`).
 COSTS = (
     "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
@@ -203,7 +203,7 @@ def paper_bleu(table: Table, row: Row) -> float | None:
 
 
 def as_csv(table: Table) -> str:
-    """One line a row, unrounded; empty where there is nothing."""
+    """One line a row, scores unrounded; empty where there is nothing."""
     tested = {id(found.row): found for found in table.differences}
     lines = [_csv_row(table, row, tested.get(id(row))) for row in table.rows]
     text = io.StringIO()

@@ -41,6 +41,22 @@ def test_sites_that_there_are_not(tmp_path: Path) -> None:
     assert "SITES is 'all,decoder'; it must be all, encoder or both" in done.errors
 
 
+def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
+    """Without a control, and without heads by importance: there is nothing to tell of."""
+    for run in ("trained/model-concatenated_seed-7", "gated/encoder/gate_penalty-0.1_seed-7"):
+        (tmp_path / "out" / run).mkdir(parents=True)
+        (tmp_path / "out" / run / "score.json").touch()
+    write_pruned(tmp_path / "pruned.pt")
+    made = str(tmp_path / "pruned.pt")
+    done = Recorded(
+        tmp_path, "head_pruning.sh", "embedded", MADE=made, SITES="encoder", PENALTIES="0,0.1"
+    )
+    assert done.status == 0, done.errors
+    folders = [Path(options(c)["--out"]).name for c in done.commands if c[0] == "sweep"]
+    assert folders == ["trained", "encoder", "tuned", "scratch"]
+    assert [Path(c[1]).parts[-4:-2] for c in done.commands if c[0] == "prune"] == [("out", "gated")]
+
+
 def test_a_baseline_that_is_not_finished(tmp_path: Path) -> None:
     done = Recorded(tmp_path, "head_pruning.sh", "embedded", BASELINE=str(tmp_path))
     assert done.status == 1
@@ -53,12 +69,14 @@ class Pruning(Recorded):
 
     def __init__(self, dataset: str, folder: Path):
         self.dataset, self.out = dataset, folder / "out"
-        finished = [self.out / "trained" / "model-concatenated_seed-7"]
+        finished = [self.out / kind / "model-concatenated_seed-7" for kind in ("trained", "begun")]
         for shape in SHAPES:
             sites, penalty = shape.split("-")
             if shape != FAILED:
                 finished.append(self.out / "gated" / sites / f"gate_penalty-{penalty}_seed-7")
                 finished.append(self.out / "tuned" / f"model-{shape}_seed-7")
+        ways = ("important", "scratch", "early", "gated/all-mean", "gated/encoder-mean")
+        finished += [self.out / way / "a-run" for way in ways]
         for run in finished:
             run.mkdir(parents=True)
             (run / "score.json").touch()
@@ -147,7 +165,7 @@ def test_as_many_heads_go_by_importance(recorded: Pruning) -> None:
     found = [(c[1], options(c)) for c in recorded.commands if "--importance" in c]
     pruned = recorded.out / "pruned" / "7"
     for (model, told), run, way in zip(
-        found, ("trained", "early/whole"), ("important", "early"), strict=True
+        found, ("trained", "begun"), ("important", "early"), strict=True
     ):
         assert model == f"{recorded.out}/{run}/model-concatenated_seed-7/average.pt"
         assert told["--as-many-as"] == f"{pruned}/{FEWER}.pt"
@@ -171,9 +189,9 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
     """Each goes on from its own checkpoint, or from nothing; all are trained for as long in all."""
     ordinary, *_ = recorded.jobs("trained").values()
     gated, *_ = recorded.jobs("gated/all").values()
-    (begun,) = recorded.jobs("early/whole").values()
+    (begun,) = recorded.jobs("begun").values()
     tuned, scratch = recorded.jobs("tuned"), recorded.jobs("scratch")
-    important, early = recorded.jobs("important"), recorded.jobs("early/pruned")
+    important, early = recorded.jobs("important"), recorded.jobs("early")
     name = f"model-{FEWER}_seed-7"
     assert set(tuned) == {f"model-{shape}_seed-7" for shape in SHAPES if shape != FAILED}
     assert set(scratch) == set(tuned)
@@ -204,7 +222,7 @@ def test_it_ends_with_tables(recorded: Pruning) -> None:
     tables = [command for command in recorded.commands if command[0] == "table"]
     assert tables == [c for c in recorded.commands if c[0] not in LAST][-9:]
     gated = ["gated/all", "gated/all-mean", "gated/encoder", "gated/encoder-mean"]
-    folders = ["trained", *gated, "tuned", "important", "scratch", "early/pruned"]
+    folders = ["trained", *gated, "tuned", "important", "scratch", "early"]
     assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
     assert all("heads_by_site" in options(table)["--columns"] for table in tables)
 

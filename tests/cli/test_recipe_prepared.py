@@ -81,6 +81,7 @@ def test_gates_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:
         assert (config.optimization.lr, config.optimization.max_update) == ([0.001], 4500)
         assert config.optimization.max_epoch == 0
         assert config.model.encoder_embed_dim == 128
+    assert [command[0] for command in done.commands][-1] == "table", done.errors
 
 
 def test_key_dimensions_on_a_prepared_folder(folder: Path, tmp_path: Path) -> None:

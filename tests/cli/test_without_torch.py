@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_folders import write_run
-
-from collab_common import main
+from unit.test_report_page import trained
 
 #: fairseq and torch cannot be imported.
 WITHOUT = "import sys; sys.modules.update(fairseq=None, torch=None); "
@@ -21,18 +19,23 @@ def run_without(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", main.WITHOUT_MODELS)
+@pytest.mark.parametrize("name", ["compare", "pages", "report", "table"])
 def test_they_start(name: str) -> None:
-    assert name in main.COMMANDS
     done = run_without(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_table_is_made(tmp_path: Path) -> None:
-    write_run(tmp_path, "collab", 64)
-    done = run_without("table", tmp_path, "--out", tmp_path / "table")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "table" / "figure.png").exists()
+def test_tables_and_tests_are_made(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    one, other = (trained(runs, method, 64, 1, 3) for method in ("collab", "concatenated"))
+    for words in (
+        ("table", runs, "--out", out), ("report", runs, "--out", out / "report.html"),
+        ("compare", one, other), ("compare", "--seeds", one, other),
+    ):  # fmt: skip
+        done = run_without(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (out / "figure.png").exists()
+    assert (out / "report.html").exists()
 
 
 def test_others_need_them() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from commands import REPOSITORY
 from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
 from fairseq_collab.checkpoints.prune.choices import (
+    as_many_kept,
     decided_gates,
     gates_of,
     importance_kept,
@@ -77,6 +79,11 @@ def test_shares_that_cannot_go(share: float, message: str) -> None:
     assert message in str(refusal.value)
 
 
+def test_no_share_of_no_heads() -> None:
+    """A language model has no encoder."""
+    assert importance_kept({"encoder": []}, {"encoder": []}, 0.3, ["encoder"]) == {"encoder": []}
+
+
 def test_the_most_important_heads_of_each_attention() -> None:
     keep: Any = {"encoder": 2, "decoder": 1, "cross": 2}
     expected: Any = {"encoder": [[2, 3], [1, 2]], "decoder": [[0]], "cross": [[0, 1]]}
@@ -121,40 +128,28 @@ def test_importances_of_a_file(analysis: Path) -> None:
     }  # fmt: skip
 
 
-def like(folder: Path, encoder: str, decoder: str, cross: str) -> Path:
-    """A checkpoint of ``prune`` with these heads."""
-    heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
-    path = folder / "like.pt"
-    options = {"_name": "transformer_headsize_n", **heads}
-    torch.save(
-        {"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
-    )
-    return path
-
-
-def test_as_many_as_another_model_has(analysis: Path, tmp_path: Path) -> None:
+def test_as_many_as_another_model_has(analysis: Path) -> None:
     """Of all layers together, or of those of some sites, wherever they are there."""
-    other = like(tmp_path, "4,0", "1,1", "2,2")
-    kept = by_importance(analysis, as_many_as=other)
-    assert sum(len(layer) for layers in kept.values() for layer in layers) == 10
+    stored = REPOSITORY / "tests" / "stored"  # 6 heads, 3 and 6
+    other = {"as_many_as": stored / "checkpoints" / "transformer_headsize_n.pt"}
+    kept = by_importance(analysis, data=stored / "copy", **other)
+    assert sum(len(layer) for layers in kept.values() for layer in layers) == 15
     assert all(layer[0] == 0 for layers in kept.values() for layer in layers)  # the best of each
-    kept = by_importance(analysis, as_many_as=other, sites="encoder,cross")
-    assert kept["decoder"] == [[0, 1, 2, 3]] * 2
-    assert sum(len(layer) for site in ("encoder", "cross") for layer in kept[site]) == 8
+    kept = by_importance(analysis, data=stored / "copy", sites="encoder,decoder", **other)
+    assert kept["cross"] == [[0, 1, 2, 3]] * 2
+    assert sum(len(layer) for site in ("encoder", "decoder") for layer in kept[site]) == 9
 
 
 @pytest.mark.parametrize(
-    ("heads", "message"),
+    ("count", "message"),
     [
-        (("1,1", "1,1", "1,0"), "19 of 24 heads cannot go: each of 6 layers keeps one"),
-        (("9,9", "1,1", "9,9"), "38 heads cannot stay of 24"),
+        (3, "10 of 13 heads cannot go: each of 4 layers keeps one"),
+        (14, "14 heads cannot stay of 13"),
     ],
 )
-def test_as_many_as_cannot_be(
-    analysis: Path, tmp_path: Path, heads: tuple[str, str, str], message: str
-) -> None:
+def test_as_many_as_cannot_be(count: int, message: str) -> None:
     with pytest.raises(UserError, match=f"--as-many-as: {message}$"):
-        by_importance(analysis, as_many_as=like(tmp_path, *heads))
+        as_many_kept(MEASURE, HEADS, count)
 
 
 @pytest.mark.parametrize(

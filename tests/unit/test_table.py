@@ -182,9 +182,11 @@ def test_seeds_with_the_heads_that_each_has_chosen_are_one_model(tmp_path: Path)
         read(tmp_path)
 
 
-def test_seeds_of_another_number_of_heads_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [4, 8])
+def test_seeds_of_another_number_of_heads_are_refused(tmp_path: Path, others: int) -> None:
+    """Where it is the same in all layers of a site, somebody has configured it."""
     for seed, count in ((1, 4), (2, 8)):
-        heads = {site: [count, count] for site in ("encoder", "decoder", "cross")}
+        heads = {"encoder": [count, count], "decoder": [others] * 2, "cross": [others] * 2}
         write_run(tmp_path, "collab", 64, seed, heads_by_site=heads, parameters=100 * count)
     with pytest.raises(UserError, match="differ in parameters: 400 and 800; they are not seeds of"):
         read(tmp_path)

@@ -124,7 +124,7 @@ def importance_kept(
     if not 0 <= remove_share < 1:
         raise UserError(f"is {remove_share}; it must be from 0 up and below 1", where=where)
     total, layers = _sizes(heads, sites)
-    most = math.floor(100 * (total - layers) / total) / 100
+    most = math.floor(100 * (total - layers) / max(total, 1)) / 100
     gone = round(remove_share * total)
     return _without_least_important(measure, heads, gone, sites, where, f"give {most} at most")
 
@@ -138,7 +138,7 @@ def as_many_kept(measure: Measure, heads: Heads, count: int, sites: Sequence[Sit
     where, gone = "--as-many-as", _sizes(heads, sites)[0] - count
     if gone < 0:
         raise UserError(f"{count} heads cannot stay of {count + gone}", where=where)
-    return _without_least_important(measure, heads, gone, sites, where, "")
+    return _without_least_important(measure, heads, gone, sites, where)
 
 
 def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
@@ -147,13 +147,18 @@ def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
 
 
 def _without_least_important(
-    measure: Measure, heads: Heads, gone: int, sites: Sequence[Site], where: str, todo: str
+    measure: Measure,
+    heads: Heads,
+    gone: int,
+    sites: Sequence[Site],
+    where: str,
+    todo: str | None = None,
 ) -> Kept:
     """Every layer keeps its best head: a layer without heads is none."""
     total, layers = _sizes(heads, sites)
     if gone > total - layers:
         what = f"{gone} of {total} heads cannot go: each of {layers} layers keeps one"
-        raise UserError(what, where=where, todo=todo or None)
+        raise UserError(what, where=where, todo=todo)
     return without_least(all_heads(heads), measure, sites, gone, least=1)
 
 

@@ -53,7 +53,7 @@ from fairseq_collab.runs.translations import System, read_system
 
 VERSION = 2
 #: Of a row; None where an old ``score.json`` lacks one.
-SHARED = (
+FACTS = (
     "arch", "heads", "key_dim", "parameters", "attention_parameters", "multiply_adds",
     "key_bytes_per_target_token", "value_bytes_per_target_token",
     "key_bytes_per_source_token", "value_bytes_per_source_token",
@@ -147,8 +147,8 @@ def section(entries: Sequence[Entry]) -> Content:
 
 
 def _row(row: Row, seeds: Sequence[Entry]) -> Content:
-    shared = {field: row.fact(field) for field in SHARED}
-    keys = shared["key_bytes_per_target_token"]
+    facts = {field: row.fact(field) for field in FACTS}
+    keys = facts["key_bytes_per_target_token"]
     speeds = [_decoding_speed(entry) for entry in seeds]
     return {
         "method": row.method,
@@ -158,9 +158,9 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         **{
             name.lower(): _score([entry.facts[name.lower()] for entry in seeds]) for name in METRICS
         },
-        **shared,
+        **facts,
         # d/K: values are d wide in every method, so it is the ratio of value to key cache.
-        "reduction": round(shared["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
+        "reduction": round(facts["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
         "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
         "sentences_per_second": _mean(speeds),
