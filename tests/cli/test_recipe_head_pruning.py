@@ -54,7 +54,9 @@ def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
     assert done.status == 0, done.errors
     folders = [Path(options(c)["--out"]).name for c in done.commands if c[0] == "sweep"]
     assert folders == ["trained", "encoder", "tuned", "scratch"]
-    assert [Path(c[1]).parts[-4:-2] for c in done.commands if c[0] == "prune"] == [("out", "gated")]
+    assert [Path(c[1]).parts[-4:-2] for c in done.commands if c[0] == "prune"] == [
+        ("gated", "encoder")
+    ]
 
 
 def test_a_baseline_that_is_not_finished(tmp_path: Path) -> None:
