@@ -64,15 +64,15 @@ def main_table(content: Json) -> str:
     return table.main_table(table_of(content))
 
 
-def table_rows(content: Json, *columns: str) -> list[list[str]]:
-    """The cells of its rows: the method with the sweep's choices, its seeds, and some columns."""
+def table_rows(content: Json, *columns: str) -> list[tuple[str, float | None, list[str]]]:
+    """Of each row the method with the sweep's choices, its mean score, and seeds and columns."""
     made = table_of(content)
     found = []
     for row in (row for row in made.rows if row.runs):
         choices = row.runs[0].record.overrides.items()
         named = [f"{key.split('.')[-1]}={it}" for key, it in choices if key not in UNNAMED]
-        cells = [table.cell(made, row, name) for name in columns]
-        found.append([", ".join([row.method, *sorted(named)]), str(len(row.runs)), *cells])
+        cells = [str(len(row.runs)), *(table.cell(made, row, name) for name in columns)]
+        found.append((", ".join([row.method, *sorted(named)]), mean(row.values(made.score)), cells))
     return found
 
 
