@@ -137,6 +137,13 @@ tables() {
     fairseq-collab table "$2" "${@:3}" --gen-subset test1 --out "$2/table_test1"
 }
 
+# importance MODEL DIR: what each head is worth to the loss, as DIR/heads.json. Of the rules of relevance,
+# which are measured with it, the cheapest.
+importance() {
+    [ -e "$2/heads.json" ] || fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --examples 0 \
+        --relevance-rule ours
+}
+
 # take_out FILE MODEL OPTIONS...: what `prune` leaves of a model, as FILE.pt in the folder `pruned`.
 # What is there is not made again; so with the next two.
 take_out() {

@@ -109,10 +109,7 @@ trained=$(realpath -m "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
     ordinary_model=$trained/model-concatenated_seed-$seed/average.pt analysis=$pruned/heads-$seed
-    # For the importance; of the rules of relevance, which are measured with it, the cheapest.
-    [ -e "$analysis/heads.json" ] ||
-        fairseq-collab heads "$ordinary_model" "$data" "${cpu[@]}" --out "$analysis" --examples 0 \
-            --relevance-rule ours || note $?
+    importance "$ordinary_model" "$analysis" || note $?
     for count in "${kept[@]}"; do
         name=$count-$seed of=head_groups-${count}_seed-$seed/average.pt
         vote_and_prune "$name" "$trained/model-grouped_$of" "$ordinary_model" "$seed" "$count"

@@ -32,8 +32,9 @@
 # of the ordinary models by importance. 4 fine-tune: the former (OUT/tuned); the latter for as long as
 # gates and fine-tuning (OUT/important). 5 the gates' shapes from scratch, for as long as all of that
 # (OUT/scratch). 6 as many heads go early, by importance after a tenth of that (OUT/begun), and the rest
-# is trained on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables). 8 what the
-# heads kept do: roles of the fine-tuned models' heads, and heads by site and layer (OUT/heads/SEED).
+# is trained on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables).
+# 8 what the heads kept do: roles of the fine-tuned models' heads, and heads by site and layer
+# (OUT/heads/SEED). By importance every attention keeps a head: fewer heads than that are refused.
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -129,12 +130,9 @@ important() {
     for file in "$pruned/$1"/all-*.pt; do
         [[ $file != */all-0.pt && -e $file && ! -e $to/$(basename "$file") ]] || continue
         mkdir -p "$to"
-        # Of the rules of relevance, which are measured with the importance, the cheapest.
-        [ -e "$to/heads/heads.json" ] || fairseq-collab heads "$2/average.pt" "$data" "${cpu[@]}" \
-            --out "$to/heads" --examples 0 --relevance-rule ours || { note $?; return; }
-        # Fewer than one an attention are refused, and are not among the models then.
+        importance "$2/average.pt" "$to/heads" || { note $?; return; }
         fairseq-collab prune "$2/average.pt" --importance "$to/heads/heads.json" \
-            --as-many-as "$file" --output "$to/$(basename "$file")" || [ $? -le 1 ] || exit 130
+            --as-many-as "$file" --output "$to/$(basename "$file")" || note $?
     done
 }
 for seed in ${SEEDS//,/ }; do

@@ -200,9 +200,8 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
     assert set(important) == set(early) == {name}
     for folder, way in ((tuned, ""), (scratch, ""), (important, "important"), (early, "early")):
         for run, config in folder.items():
-            start = (
-                recorded.out / "pruned" / "7" / way / f"{run[len('model-') : -len('_seed-7')]}.pt"
-            )
+            shape = run.removeprefix("model-").removesuffix("_seed-7")
+            start = recorded.out / "pruned" / "7" / way / f"{shape}.pt"
             starts = None if folder is scratch else str(start)
             assert config.checkpoint.finetune_from_model == starts
             assert config.common.seed == 7
@@ -211,11 +210,10 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
             options = shapes.options_of(start)
             assert {name: config.model[name] for name in options} == options
     for length in ("max_epoch", "max_update"):  # one of them is 0 in all
-        of = lambda config: config.optimization[length]  # noqa: B023, E731 (called right here)
         for parts in (
             (ordinary, gated, tuned[name]), (ordinary, important[name]), (begun, early[name]),
         ):  # fmt: skip
-            assert sum(map(of, parts)) == of(scratch[name])
+            assert sum(c.optimization[length] for c in parts) == scratch[name].optimization[length]
     if recorded.dataset == "multi30k":  # by the rate of the whole training
         assert begun.lr_scheduler.total_num_update == scratch[name].optimization.max_update
 

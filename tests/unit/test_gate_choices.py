@@ -148,7 +148,9 @@ def test_as_many_as_another_model_has(analysis: Path) -> None:
     ],
 )
 def test_as_many_as_cannot_be(count: int, message: str) -> None:
-    with pytest.raises(UserError, match=f"--as-many-as: {message}$"):
+    with pytest.raises(
+        UserError, match=f"--as-many-as: {message}; give a checkpoint with 4 to 13 heads there$"
+    ):
         as_many_kept(MEASURE, HEADS, count)
 
 

@@ -135,10 +135,11 @@ def as_many_kept(measure: Measure, heads: Heads, count: int, sites: Sequence[Sit
     Raises:
         UserError: there are fewer, or they are fewer than one a layer.
     """
-    where, gone = "--as-many-as", _sizes(heads, sites)[0] - count
-    if gone < 0:
-        raise UserError(f"{count} heads cannot stay of {count + gone}", where=where)
-    return _without_least_important(measure, heads, gone, sites, where)
+    total, layers = _sizes(heads, sites)
+    where, todo = "--as-many-as", f"give a checkpoint with {layers} to {total} heads there"
+    if count > total:
+        raise UserError(f"{count} heads cannot stay of {total}", where=where, todo=todo)
+    return _without_least_important(measure, heads, total - count, sites, where, todo)
 
 
 def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
@@ -152,7 +153,7 @@ def _without_least_important(
     gone: int,
     sites: Sequence[Site],
     where: str,
-    todo: str | None = None,
+    todo: str,
 ) -> Kept:
     """Every layer keeps its best head: a layer without heads is none."""
     total, layers = _sizes(heads, sites)
