@@ -156,9 +156,30 @@ MUTANTS = [
     Mutant(
         "a tie is no correct pair",
         "fairseq_collab/metrics/contrast.py",
-        "right = [a.total > b.total for a, b in both]",
-        "right = [a.total >= b.total for a, b in both]",
+        "return [a.total > b.total for",
+        "return [a.total >= b.total for",
         (CONTRAST_TESTS, "-k", "ties"),
+    ),
+    Mutant(
+        "pairs are counted by sentence",
+        "fairseq_collab/metrics/contrast.py",
+        "counts.setdefault(source, [0, 0])",
+        "counts.setdefault(str(len(counts)), [0, 0])",
+        (CONTRAST_TESTS, "-k", "ties"),
+    ),
+    Mutant(
+        "accuracies on other pairs are not compared",
+        "fairseq_collab/results/seeds.py",
+        "if len(signatures) > 1:",
+        "if False:",
+        (SEED_TESTS, "-k", "all_have_them"),
+    ),
+    Mutant(
+        "accuracies of former scores are not compared",
+        "fairseq_collab/results/seeds.py",
+        "return found if found and found.signature == recorded else None",
+        "return found",
+        (SEED_TESTS, "-k", "all_have_them"),
     ),
     Mutant(
         "padding has no probability",

@@ -14,7 +14,8 @@
 
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
 baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
-``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them.
+``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them (of BLEU,
+or --metrics).
 ``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
 DIR/SET.EPOCH.out.  ``kept``: a figure beside such a JSON, BLEU against the heads that are left, a
 line a table (TABLE=NAME).  ``promises``: what ``fairseq-collab advise`` said in a folder, and what
@@ -50,18 +51,25 @@ def tables(
     return {"tables": found}
 
 
-def gains(named: dict[str, str], subset: str | None = None) -> dict[str, Any]:
-    """BLEU of each system and its gain over the baseline, the p corrected for all baselines."""
+def gains(
+    named: dict[str, str], subset: str | None = None, metrics: Sequence[str] = ("BLEU",)
+) -> dict[str, Any]:
+    """A score of each system and its gain over the baseline, p corrected for all of the call.
+
+    Of several metrics a part each, NAME.METRIC.
+    """
     from fairseq_collab.metrics.seeds import holm
     from fairseq_collab.results.seeds import compare
 
     found: dict[str, Any] = {}
     for name, folders in named.items():
         baseline, *systems = map(Path, folders.split(","))
-        found[name] = {
-            one.system.name: asdict(next(each for each in one.gains if each.metric == "BLEU"))
-            for one in compare(baseline, systems, subset)
-        }
+        compared = compare(baseline, systems, subset)
+        for metric in metrics:
+            found[name if len(metrics) == 1 else f"{name}.{metric}"] = {
+                one.system.name: asdict(next(each for each in one.gains if each.metric == metric))
+                for one in compared
+            }
     every = [one for systems in found.values() for one in systems.values()]
     for one, corrected in zip(every, holm([one["p"] for one in every]), strict=True):
         one["p_holm"] = corrected
@@ -156,6 +164,7 @@ def main() -> None:
     parser.add_argument("--x", default="none")
     parser.add_argument("--against", metavar="ROW")
     parser.add_argument("--gen-subset", metavar="SUBSET")
+    parser.add_argument("--metrics", default="BLEU", help="of gains")
     parser.add_argument("--add", action="store_true", help="to what is there already")
     parser.add_argument("--sets", default="test", metavar="SUBSETS")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
@@ -167,7 +176,7 @@ def main() -> None:
     if args.what == "tables":
         content = tables(named, args.x, args.against, args.gen_subset)
     elif args.what == "gains":
-        content = gains(named, args.gen_subset)
+        content = gains(named, args.gen_subset, args.metrics.split(","))
     elif args.what == "promises":
         content = promises(named, args.sets.split(","))
     else:

@@ -11,17 +11,18 @@ from pathlib import Path
 
 from collab_common.command import positive
 from collab_common.errors import UserError
+from collab_common.files import write_json
 from collab_common.progress import bar
 from data_prep.segment import segmenter
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.contrast import (
+    BySentence,
     Contrast,
     Pairs,
     contrast,
     read_pairs,
-    signature,
     summary,
 )
 from fairseq_collab.metrics.model_bleu import check_translation
@@ -35,7 +36,7 @@ def build_parser() -> ArgumentParser:
         "Forced scoring of contrastive pairs: the share of pairs of which the model finds the "
         "correct translation more probable than the one with an error, for each phenomenon and by "
         "distance, with Wilson's 95 % intervals. Of a finished run it is kept in its score.json, "
-        "for tables.",
+        "for tables, and by sentence in contrast.json, for compare --seeds.",
         "example: fairseq-collab contrast runs/collab --pairs contrastive",
     )
     parser.add_argument(
@@ -73,23 +74,22 @@ def main(argv: Sequence[str]) -> int:
     if args.model.is_dir():
         if args.data:
             parser.error("argument DATA: a run has its own; give it with a checkpoint")
-        found, how = score_run(Run(args.model.resolve()), args)
+        found, sentences = score_run(Run(args.model.resolve()), args)
     else:
         if not args.data:
             parser.error("argument DATA: needed with a checkpoint")
         trained = opener.load(args.model, args.data)
-        phenomena = pairs_for(trained, args)
-        found, how = measured(trained, args.data, phenomena, args), signature(phenomena)
+        found, sentences = measured(trained, args.data, pairs_for(trained, args), args)
     if args.json:
         content = {name: asdict(one) for name, one in found.items()}
-        print(json.dumps({"contrast": content, "contrast_signature": how}))
+        print(json.dumps({"contrast": content, "contrast_signature": sentences.signature}))
     else:
-        print(f"{summary(found)}\n{how}")
+        print(f"{summary(found)}\n{sentences.signature}")
     return 0
 
 
-def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], str]:
-    """Measure a finished run's model, and keep it in ``score.json``.
+def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], BySentence]:
+    """Measure a finished run's model; accuracies are kept in ``score.json``, counts beside it.
 
     Raises:
         UserError: the run is not finished, or its model does not translate.
@@ -101,10 +101,10 @@ def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], str]:
             raise UserError(what, run.folder, "score it first (fairseq-collab score)")
         data = Path(run.config().task.data)
         trained = opener.load(run.average, data)
-        phenomena = pairs_for(trained, args)
-        found, how = measured(trained, data, phenomena, args), signature(phenomena)
-        run.finish(replace(record, contrast=found, contrast_signature=how))
-    return found, how
+        found, sentences = measured(trained, data, pairs_for(trained, args), args)
+        write_json(run.contrast_file, asdict(sentences))
+        run.finish(replace(record, contrast=found, contrast_signature=sentences.signature))
+    return found, sentences
 
 
 def pairs_for(trained: Trained, args: Namespace) -> list[Pairs]:
@@ -121,8 +121,8 @@ def pairs_for(trained: Trained, args: Namespace) -> list[Pairs]:
 
 def measured(
     trained: Trained, data: Path, phenomena: Sequence[Pairs], args: Namespace
-) -> dict[str, Contrast]:
-    """The model's accuracies."""
+) -> tuple[dict[str, Contrast], BySentence]:
+    """The model's accuracies, and its right pairs by sentence."""
     cfg = trained.task.cfg
     segment = {lang: segmenter(data, lang) for lang in (cfg.source_lang, cfg.target_lang)}
     model = trained.model.to(options.device(args))

@@ -194,7 +194,7 @@ class Pruner:
         found = bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
         if not self.pairs:
             return found, None
-        judged = contrast.measured(smaller, self.args.data, self.pairs, self.args)
+        judged, _ = contrast.measured(smaller, self.args.data, self.pairs, self.args)
         return found, {name: one.accuracy.mean for name, one in judged.items()}
 
 

@@ -15,7 +15,8 @@ Intervals are Wilson's (1927) for a share of pairs: of k correct ones of n, with
 
     (p + z^2/2n -+ z sqrt(p(1 - p)/n + z^2/4n^2)) / (1 + z^2/n)
 
-They take pairs as independent, though several may be made of one sentence.
+They take pairs as independent, though several may be made of one sentence.  Two models are compared
+by sentence instead (``compare --seeds``), with what :class:`BySentence` keeps.
 """
 
 from __future__ import annotations
@@ -58,6 +59,20 @@ class Contrast:
     accuracy: Accuracy
     normalised: Accuracy
     by_distance: dict[str, Accuracy]
+
+
+@dataclass(frozen=True)
+class BySentence:
+    """What a model makes of the pairs of each sentence: ``contrast.json`` of a run.
+
+    Attributes:
+        signature: of the pairs (:func:`signature`).
+        counts: of each phenomenon, ``[right pairs, pairs]`` of every distinct source, in their
+            order.
+    """
+
+    signature: str
+    counts: dict[str, list[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -138,8 +153,8 @@ def contrast(
     phenomena: Sequence[Pairs],
     segment: Mapping[str, Callable[[list[str]], list[str]]],
     progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
-) -> dict[str, Contrast]:
-    """Score all pairs, each distinct source and target once.
+) -> tuple[dict[str, Contrast], BySentence]:
+    """Score all pairs, each distinct source and target once: accuracies, and what they are of.
 
     Args:
         segment: text into subwords, by language.
@@ -157,17 +172,18 @@ def contrast(
             sides.append(list(zip(sources, into_target(targets), strict=True)))
     distinct = list(dict.fromkeys(pair for side in sides for pair in side))
     scores = dict(zip(distinct, score(model, task, distinct, progress), strict=True))
-    found = {}
+    found, counts = {}, {}
     for pairs, correct, incorrect in zip(phenomena, sides[::2], sides[1::2], strict=True):
         ours, theirs = ([scores[pair] for pair in side] for side in (correct, incorrect))
         found[pairs.name] = judged(pairs, ours, theirs)
-    return found
+        counts[pairs.name] = by_sentence(pairs, ours, theirs)
+    return found, BySentence(signature(phenomena), counts)
 
 
 def judged(pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores]) -> Contrast:
     """Accuracies from the scores of a phenomenon's correct and incorrect targets."""
     both = list(zip(correct, incorrect, strict=True))
-    right = [a.total > b.total for a, b in both]
+    right = _right(correct, incorrect)
     bins: dict[str, list[bool]] = {}
     for one, good, bad in zip(right, pairs.correct, pairs.incorrect, strict=True):
         number = distance(pairs.name, good, bad)
@@ -178,6 +194,22 @@ def judged(pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores])
         normalised=accuracy([a.mean > b.mean for a, b in both]),
         by_distance={name: accuracy(bins[name]) for name in sorted(bins, key=_first_number)},
     )
+
+
+def by_sentence(
+    pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores]
+) -> list[list[int]]:
+    """Right pairs and all pairs of each distinct source, in their order."""
+    counts: dict[str, list[int]] = {}
+    for source, one in zip(pairs.sources, _right(correct, incorrect), strict=True):
+        count = counts.setdefault(source, [0, 0])
+        count[0] += one
+        count[1] += 1
+    return list(counts.values())
+
+
+def _right(correct: Sequence[Scores], incorrect: Sequence[Scores]) -> list[bool]:
+    return [a.total > b.total for a, b in zip(correct, incorrect, strict=True)]
 
 
 def _first_number(name: str) -> int:

@@ -11,6 +11,9 @@ both systems (Owen 2007, "The pigeonhole bootstrap").  With few seeds a bootstra
 narrow, by sqrt((S - 1)/S) at S: the t-interval is the one to be trusted for seeds, this one shows
 what the sentences add.
 
+Accuracies on contrastive pairs (:mod:`.contrast`) are compared likewise: T is the set of source
+sentences, each with its right pairs and all of its pairs.
+
 Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
 sequentially rejective multiple test procedure").
 """
@@ -19,8 +22,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +37,10 @@ SAMPLES = 1000
 Interval = tuple[float, float]
 #: Translations by seed.
 Texts = Mapping[int, list[str]]
+#: By seed, what is counted of each sentence: ``N x n``.
+Counts = Mapping[int, list[list[int]]]
+#: The score of such counts, summed over sentences: ``(n,)``.
+Score = Callable[[NDArray[Any]], float]
 
 
 @dataclass(frozen=True)
@@ -68,19 +76,34 @@ def gain(
     Args:
         metric: one of :data:`.significance.METRICS`.
     """
-    seeds = sorted(baseline.keys() & system.keys())
     scorer = METRICS[metric](references=[references])
-    stats = np.array(
-        [[statistics_of(scorer, texts[s]) for s in seeds] for texts in (baseline, system)]
-    )  # (2, S, N, n)
-    ours = [[total_score(scorer, one.sum(0)) for one in side] for side in stats]
+    counts = [
+        {number: statistics_of(scorer, texts) for number, texts in side.items()}
+        for side in (baseline, system)
+    ]
+    score = partial(total_score, scorer)
+    return gain_of_counts(counts, score, metric, str(scorer.get_signature()), samples)
+
+
+def gain_of_counts(
+    sides: Sequence[Counts], score: Score, metric: str, signature: str, samples: int = SAMPLES
+) -> Gain:
+    """Compare two systems by what is counted of each sentence.
+
+    Args:
+        sides: the baseline and the system, with seeds in common.
+    """
+    baseline, system = sides
+    seeds = sorted(baseline.keys() & system.keys())
+    stats = np.array([[side[s] for s in seeds] for side in sides])  # (2, S, N, n)
+    ours = [[score(one.sum(0)) for one in side] for side in stats]
     gains = [b - a for a, b in zip(*ours, strict=True)]
     chance = np.random.default_rng(seed())
-    drawn = resampled(scorer, stats, samples, chance)  # (samples, S)
+    drawn = resampled(score, stats, samples, chance)  # (samples, S)
     picks = chance.integers(len(seeds), size=drawn.shape)
     return Gain(
         metric=metric,
-        signature=str(scorer.get_signature()),
+        signature=signature,
         baseline=statistics.fmean(ours[0]),
         system=statistics.fmean(ours[1]),
         gains=dict(zip(seeds, gains, strict=True)),
@@ -98,11 +121,11 @@ def drawn_gains(
     """BLEU that one system has more than the baseline, on drawn sentences: ``(SAMPLES,)``."""
     scorer = METRICS["BLEU"](references=[references])
     stats = np.array([[statistics_of(scorer, one)] for one in (baseline, system)])  # (2, 1, N, n)
-    return resampled(scorer, stats, SAMPLES, chance)[:, 0]
+    return resampled(partial(total_score, scorer), stats, SAMPLES, chance)[:, 0]
 
 
 def resampled(
-    scorer: Any, stats: NDArray[Any], samples: int, chance: np.random.Generator
+    score: Score, stats: NDArray[Any], samples: int, chance: np.random.Generator
 ) -> NDArray[np.float64]:
     """Gains of each seed on drawn sentences: ``(samples, S)``.
 
@@ -114,7 +137,7 @@ def resampled(
     for row in found:
         weights = np.bincount(chance.integers(sentences, size=sentences), minlength=sentences)
         totals = np.einsum("n,bsnk->bsk", weights, stats)
-        scores = [[total_score(scorer, one) for one in side] for side in totals]
+        scores = [[score(one) for one in side] for side in totals]
         row[:] = np.subtract(scores[1], scores[0])
     return found
 
@@ -128,6 +151,11 @@ def statistics_of(scorer: Any, hypotheses: list[str]) -> list[list[int]]:
 def total_score(scorer: Any, totals: NDArray[Any]) -> float:
     """The corpus score of such counts, summed over sentences: ``(n,)``."""
     return float(scorer._compute_score_from_stats(totals.tolist()).score)
+
+
+def accuracy(totals: NDArray[Any]) -> float:
+    """Right pairs of 100, of such counts of contrastive pairs: ``[right pairs, pairs]``."""
+    return float(100 * totals[0] / totals[1])
 
 
 def percentiles(values: NDArray[np.float64]) -> Interval:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.seeds import SAMPLES, Gain, gain, holm
+from fairseq_collab.metrics.contrast import BySentence
+from fairseq_collab.metrics.seeds import SAMPLES, Gain, accuracy, gain, gain_of_counts, holm
 from fairseq_collab.metrics.significance import METRICS
 from fairseq_collab.results.compare import check_comparable
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Finished, finished_runs, seeds_of_one
+from fairseq_collab.runs.record import read
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.translations import System, read_system
 
@@ -61,7 +63,8 @@ def compare(
 ) -> list[Compared]:
     """Every system against the baseline, over the seeds of both, in every metric.
 
-    The p of all of them are corrected together.
+    Metrics are those of translations, and accuracies on contrastive pairs where all of the runs
+    have them.  The p of all of them are corrected together.
 
     Raises:
         UserError: two have no seed in common, or do not compare, or a run cannot be read.
@@ -86,11 +89,44 @@ def _gains(
         raise UserError(what, todo="give runs of the same seeds")
     for number in common:
         check_comparable(theirs[number], ours[number])
-    before, after = (
-        {number: side[number].hypotheses for number in common} for side in (theirs, ours)
-    )
+    sides = [{number: side[number] for number in common} for side in (theirs, ours)]
+    texts = [{number: one.hypotheses for number, one in side.items()} for side in sides]
     references = theirs[common[0]].references
-    return [gain(before, after, references, name, samples or SAMPLES) for name in METRICS]
+    samples = samples or SAMPLES
+    found = [gain(texts[0], texts[1], references, name, samples) for name in METRICS]
+    return found + _gains_in_accuracy(sides, samples)
+
+
+def _gains_in_accuracy(sides: Sequence[Mapping[int, System]], samples: int) -> list[Gain]:
+    """A gain a phenomenon, where all runs were measured on contrastive pairs; else none.
+
+    Raises:
+        UserError: they were measured on different pairs, or what they keep cannot be read.
+    """
+    measured = [
+        {number: one for number, system in side.items() if (one := _by_sentence(system))}
+        for side in sides
+    ]
+    if any(len(side) < len(sides[0]) for side in measured):
+        return []
+    signatures = sorted({one.signature for side in measured for one in side.values()})
+    if len(signatures) > 1:
+        what = f"different contrastive pairs: {' and '.join(signatures)}"
+        raise UserError(what, todo="score all on the same pairs (contrast)")
+    found = []
+    for phenomenon in next(iter(measured[0].values())).counts:
+        counts = [
+            {number: one.counts[phenomenon] for number, one in side.items()} for side in measured
+        ]
+        found.append(gain_of_counts(counts, accuracy, phenomenon, signatures[0], samples))
+    return found
+
+
+def _by_sentence(system: System) -> BySentence | None:
+    """Right contrastive pairs of a run; None where its scores do not speak of them."""
+    found = read(BySentence, Run(system.path).contrast_file)
+    recorded = system.record and system.record.contrast_signature
+    return found if found and found.signature == recorded else None
 
 
 def summary(baseline: Path, found: Sequence[Compared], samples: int = 0) -> str:

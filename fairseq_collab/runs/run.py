@@ -71,6 +71,7 @@ class Run:
         self.generation = folder / f"generation{of_subset}.txt"
         self.failed_file = folder / "failed.json"
         self.score_file = folder / f"score{of_subset}.json"
+        self.contrast_file = folder / "contrast.json"
 
     def for_subset(self, subset: str | None) -> Run:
         """The same run with the scores of another test set; those of its own, if that is given.

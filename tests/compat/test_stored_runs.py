@@ -133,6 +133,15 @@ def test_contrastive_pairs(sweep: Path, pairs: Path, capsys: pytest.CaptureFixtu
     assert after["contrast"]["swapped-copy"]["accuracy"]["pairs"] == 2
     assert after["contrast_signature"] == printed["contrast_signature"]
     assert all(after[name] == value for name, value in before.items() if name != "version")
+    right, pairs_ = map(
+        sum,
+        zip(
+            *json.loads((run / "contrast.json").read_text())["counts"]["swapped-copy"], strict=True
+        ),
+    )
+    assert (100 * right / 2, pairs_) == (after["contrast"]["swapped-copy"]["accuracy"]["mean"], 2)
+    command("compare", "--seeds", run, run, "--samples", 20)
+    assert "swapped-copy" in capsys.readouterr().out
     command("table", sweep)
     text = capsys.readouterr().out
     assert "swapped-copy, accuracy" in text

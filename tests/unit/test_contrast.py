@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from collab_common.errors import UserError
 from data_prep import apply_bpe, bpe, moses, segment, subword
 from data_prep.faults import Action
 from fairseq_collab.commands.contrast import pairs_for
-from fairseq_collab.metrics.contrast import Pairs, accuracy, contrast, judged, read_pairs, signature
+from fairseq_collab.metrics.contrast import (
+    Pairs,
+    accuracy,
+    by_sentence,
+    contrast,
+    judged,
+    read_pairs,
+    signature,
+)
 from fairseq_collab.metrics.distance import binned, distance
 from fairseq_collab.metrics.forced import Scores, score
 
@@ -72,12 +81,15 @@ def test_the_more_probable_one_counts(model: Any) -> None:
     turned = Pairs("polarity", TEXT, pairs.incorrect, pairs.correct)
     same = {"en": list, "de": list}
     task = translation_task()
-    found, other = (contrast(model, task, [one], same)["polarity"] for one in (pairs, turned))
+    (found, sentences), (other, _) = (contrast(model, task, [one], same) for one in (pairs, turned))
+    found, other = found["polarity"], other["polarity"]
     sums = [naive(model, s, a) > naive(model, s, b) for s, a, b in
             zip(TEXT, TARGETS, pairs.incorrect, strict=True)]  # fmt: skip
     assert found.accuracy.mean == 100 * sum(sums) / 4 == 100 - other.accuracy.mean
     assert found.accuracy.pairs == 4
     assert found.by_distance == {}
+    assert sentences.counts == {"polarity": [[int(one), 1] for one in sums]}
+    assert sentences.signature == signature([pairs])
 
 
 def test_ties_are_wrong_and_lengths_matter() -> None:
@@ -88,6 +100,8 @@ def test_ties_are_wrong_and_lengths_matter() -> None:
     assert found.accuracy.mean == pytest.approx(100 / 3)
     assert found.normalised.mean == pytest.approx(100 / 3)
     assert list(found.by_distance) == ["1"]
+    several = replace(pairs, sources=["a", "b", "a"])
+    assert by_sentence(several, correct, incorrect) == [[0, 2], [1, 1]]
 
 
 def test_wilsons_interval() -> None:

@@ -13,7 +13,14 @@ from scipy import stats
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
-from fairseq_collab.metrics.seeds import gain, holm, t_interval, t_test
+from fairseq_collab.metrics.seeds import (
+    accuracy,
+    gain,
+    gain_of_counts,
+    holm,
+    t_interval,
+    t_test,
+)
 from fairseq_collab.results.seeds import seeds_of
 
 WORDS = [f"Wort{i}" for i in range(15)]
@@ -89,6 +96,18 @@ def test_gains_are_of_common_seeds() -> None:
     assert (found.p, found.seeds_interval) == (None, None)
 
 
+def test_accuracies_of_contrastive_pairs() -> None:
+    """Sentences are drawn, not pairs: all nine of the first, or none of them."""
+    baseline = {1: [[0, 9], [1, 1]], 2: [[0, 9], [0, 1]]}
+    system = {1: [[9, 9], [1, 1]], 2: [[9, 9], [1, 1]]}
+    found = gain_of_counts((baseline, system), accuracy, "polarity", "pairs:1", 300)
+    assert (found.metric, found.signature) == ("polarity", "pairs:1")
+    assert (found.baseline, found.system) == (5, 100)
+    assert found.gains == {1: 90, 2: 100}
+    low, high = found.sentences_interval
+    assert (low, high) == (50, 100)  # the first not drawn: 0 of the first seed, 100 of the second
+
+
 # ---- runs ----------------------------------------------------------------------------------------
 
 
@@ -127,6 +146,42 @@ def test_the_command(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Holm corrects for all tests here" in text
     lines = [line for line in text.splitlines() if line.startswith("| BLEU")]
     assert [line.split("|")[3].strip() == "-" for line in lines] == [False, True]  # one seed
+
+
+def contrasted(run: Path, right: int, pairs: str = "1") -> None:
+    """A run as `contrast` leaves it."""
+    score = json.loads((run / "score.json").read_text())
+    (run / "score.json").write_text(json.dumps(score | {"contrast_signature": f"pairs:{pairs}"}))
+    kept = {"signature": f"pairs:{pairs}", "counts": {"polarity": [[right, 4], [1, 1]]}}
+    (run / "contrast.json").write_text(json.dumps(kept))
+
+
+def test_accuracies_are_compared_where_all_have_them(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = runs / "concatenated_64_1", runs / "collab_64_1"
+
+    def metrics() -> list[dict[str, Any]]:
+        (system,) = run_json(capsys, one, other, "--seeds", "--samples", 20)["systems"]
+        return system["results"]
+
+    for seed in (1, 2, 3):
+        contrasted(runs / f"concatenated_64_{seed}", 3)
+        assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
+        contrasted(runs / f"collab_64_{seed}", seed)
+    results = metrics()
+    assert [each["metric"] for each in results] == ["BLEU", "chrF", "polarity"]
+    assert results[2]["gains"] == pytest.approx({"1": -40, "2": -20, "3": 0})
+    assert [each["p_holm"] for each in results] == pytest.approx(holm([x["p"] for x in results]))
+    score = (other / "score.json").read_text()
+    (other / "score.json").write_text(score.replace("pairs:1", "pairs:0"))  # of other pairs
+    assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
+    contrasted(other, 1, "2")
+    with pytest.raises(UserError, match="different contrastive pairs: pairs:1 and pairs:2; score"):
+        metrics()
+    (other / "contrast.json").write_text('{"signature": "pairs:2"}')
+    with pytest.raises(UserError, match=r"contrast.json: lacks counts"):
+        metrics()
 
 
 def test_what_does_not_compare_over_seeds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
