@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collab_common.command import positive
 from collab_common.errors import UserError
-from collab_common.files import write_json
+from collab_common.files import write_atomic
 from collab_common.progress import bar
 from data_prep.segment import segmenter
 from fairseq_collab.checkpoints import opener
@@ -102,7 +102,7 @@ def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], BySentenc
         data = Path(run.config().task.data)
         trained = opener.load(run.average, data)
         found, sentences = measured(trained, data, pairs_for(trained, args), args)
-        write_json(run.contrast_file, asdict(sentences))
+        write_atomic(run.contrast_file, json.dumps(asdict(sentences)))  # thousands of short lists
         run.finish(replace(record, contrast=found, contrast_signature=sentences.signature))
     return found, sentences
 

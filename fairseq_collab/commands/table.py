@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from collab_common.errors import UserError
 from collab_common.files import make_folder, write_content
 from fairseq_collab.results import against, figure
 from fairseq_collab.results.rows import NO_X
@@ -53,26 +54,42 @@ def main(argv: list[str]) -> int:
         "each run's own, dataset.gen_subset)",
     )
     parser.add_argument(
+        "--figure",
+        metavar="FIELD",
+        help="what the figure shows: a number of score.json, such as valid_loss or "
+        "contrast.np_agreement-mt.accuracy (default: what the task is measured by, such as bleu)",
+    )
+    parser.add_argument(
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
     )
     args = parser.parse_args(argv)
     table = read_table(args.runs, args.x, args.against, args.gen_subset, args.columns)
     text = markdown(table)
     if args.out:
-        write(table, text, args.out)
+        write(table, text, args.out, args.figure)
+    elif args.figure:
+        parser.error("argument --figure: goes with --out")
     print(text, end="")
     return 0
 
 
-def write(table: Table, text: str, out: Path) -> None:
+def write(table: Table, text: str, out: Path, drawn: str | None) -> None:
     """Write the table and the figure, each file whole or not at all.
 
+    Args:
+        drawn: the field that the figure shows; None for what the task is measured by.
+
     Raises:
-        UserError: the folder cannot be made or written to.
+        UserError: a row has no such number, or the folder cannot be made or written to.
     """
     files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
-    score = table.score
-    files |= figure.draw(table.rows, table.noun, table.title, score, heading(table, score))
+    score = drawn or table.score
+    if not all(figure.numbers(row, score) for row in table.rows if row.runs):
+        todo = "give a number of score.json, such as valid_loss"
+        raise UserError(f"not every run has a number {score!r}", where="--figure", todo=todo)
+    name = heading(table, score)
+    title = f"{name} against {table.subject}" if drawn else table.title
+    files |= figure.draw(table.rows, table.noun, title, score, name)
     make_folder(out)
     for name, content in files.items():
         write_content(out / name, content)

@@ -96,12 +96,14 @@ def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: s
             (row for row in rows if row.label == label), key=lambda row: positions[row.x]
         )
         at = [positions[row.x] + shift for row in chosen]
-        scores = [_numbers(row, score) for row in chosen]
+        scores = [numbers(row, score) for row in chosen]
         _marks(axes, at, scores, number, label, dodge * SEED_DODGE)
 
 
-def _numbers(row: Row, score: str) -> list[float]:
-    return [one.mean if isinstance(one, Interval) else one for one in row.values(score)]
+def numbers(row: Row, score: str) -> list[float]:
+    """A field of every seed, as far as it is a number."""
+    values = (one.mean if isinstance(one, Interval) else one for one in row.values(score))
+    return [one for one in values if isinstance(one, (int, float))]
 
 
 def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
@@ -114,7 +116,7 @@ def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
     for number, (row, size) in enumerate(zip(rows, millions, strict=True)):
         equal = [other for other, there in enumerate(millions) if there == size]
         at = size + step * (equal.index(number) - (len(equal) - 1) / 2)
-        scores = _numbers(row, score)
+        scores = numbers(row, score)
         _marks(axes, [at], [scores], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
         top = statistics.fmean(scores) + (deviation(scores) or 0)
         axes.annotate(

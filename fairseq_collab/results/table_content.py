@@ -105,12 +105,14 @@ class Table:
 
     @property
     def title(self) -> str:
+        return f"{MEASURED[self.first.task][1]} against {self.subject}"
+
+    @property
+    def subject(self) -> str:
+        """What varies, and the data."""
         first = self.first
         sentences = "" if first.sentences is None else f" ({first.sentences:,} sentences)"
-        return (
-            f"{MEASURED[first.task][1]} against {self.noun or 'parameters'}: "
-            f"{first.data}, {first.subset}{sentences}"
-        )
+        return f"{self.noun or 'parameters'}: {first.data}, {first.subset}{sentences}"
 
 
 def read_table(

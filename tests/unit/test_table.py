@@ -13,7 +13,7 @@ from run_folders import MODEL_DIM, facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.table import main
-from fairseq_collab.results import against, published
+from fairseq_collab.results import against, figure, published
 from fairseq_collab.results.table import main_table, markdown
 from fairseq_collab.results.table_content import Table, as_csv, read_table
 from fairseq_collab.results.tables import num
@@ -100,6 +100,28 @@ def test_contrast_has_columns(tmp_path: Path) -> None:
     assert "np agreement-mt, accuracy" in markdown(table)
     assert "`pairs:1`" in markdown(table)
     assert csv_rows(table)[0]["contrast.np_agreement-mt.accuracy.mean_mean"] == "81.0"
+
+
+def test_the_figure_shows_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contrasted(tmp_path / "runs", "collab", 1, 80.0)
+    drawn: list[tuple[object, ...]] = []
+    monkeypatch.setattr(figure, "draw", lambda _, *about: drawn.append(about) or {})
+
+    def draw(field: str, *out: str) -> None:
+        main([str(tmp_path / "runs"), "--figure", field, *out])
+
+    out = f"--out={tmp_path / 'out'}"
+    draw("contrast.np_agreement-mt.accuracy", out)
+    name = "np agreement-mt, accuracy"
+    title = f"{name} against key dimension: toy, test (4 sentences)"
+    assert drawn == [("key dimension", title, "contrast.np_agreement-mt.accuracy", name)]
+    for field in ("comet", "hardware"):
+        with pytest.raises(UserError, match=f"--figure: not every run has a number '{field}'"):
+            draw(field, out)
+    with pytest.raises(SystemExit):
+        draw("chrf")
 
 
 def test_contrast_on_other_pairs_is_refused(tmp_path: Path) -> None:
