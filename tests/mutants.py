@@ -182,6 +182,27 @@ MUTANTS = [
         (SEED_TESTS, "-k", "all_have_them"),
     ),
     Mutant(
+        "seeds that are alike say nothing of others",
+        "fairseq_collab/metrics/seeds.py",
+        "return None if mean else 1.0",
+        "return 0.0 if mean else 1.0",
+        (SEED_TESTS, "-k", "alike"),
+    ),
+    Mutant(
+        "accuracies are a family of tests",
+        "fairseq_collab/results/seeds.py",
+        "(one.metric in METRICS) == of_translations",
+        "of_translations",
+        (SEED_TESTS, "-k", "all_have_them"),
+    ),
+    Mutant(
+        "all runs have what is drawn",
+        "fairseq_collab/commands/table.py",
+        "not all(figure.numbers",
+        "not any(figure.numbers",
+        ("tests/unit/test_table.py", "-k", "asked_for"),
+    ),
+    Mutant(
         "padding has no probability",
         "fairseq_collab/metrics/forced.py",
         ".double() * there",

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
         "--seeds",
         action="store_true",
         help="compare over all seeds of both, paired by seed: t-interval over seeds, bootstrap "
-        "over seeds and sentences, p corrected by Holm for all tests; also of the accuracies on "
+        "over seeds and sentences, p corrected by Holm for all tests; likewise the accuracies on "
         "contrastive pairs, where all runs have them (contrast)",
     )
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")

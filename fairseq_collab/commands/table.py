@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         "--x",
         default="key_dim",
         help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
-        f"{NO_X}: a row a method and its choices, and BLEU against parameters in the figure",
+        f"{NO_X}: a row a method and its choices, drawn against parameters",
     )
     parser.add_argument(
         "--columns",
@@ -63,32 +63,30 @@ def main(argv: list[str]) -> int:
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
     )
     args = parser.parse_args(argv)
-    table = read_table(args.runs, args.x, args.against, args.gen_subset, args.columns)
+    if args.figure and not args.out:
+        parser.error("argument --figure: goes with --out")
+    chosen = (args.gen_subset, args.columns, args.figure)
+    table = read_table(args.runs, args.x, args.against, *chosen)
     text = markdown(table)
     if args.out:
-        write(table, text, args.out, args.figure)
-    elif args.figure:
-        parser.error("argument --figure: goes with --out")
+        write(table, text, args.out)
     print(text, end="")
     return 0
 
 
-def write(table: Table, text: str, out: Path, drawn: str | None) -> None:
+def write(table: Table, text: str, out: Path) -> None:
     """Write the table and the figure, each file whole or not at all.
 
-    Args:
-        drawn: the field that the figure shows; None for what the task is measured by.
-
     Raises:
-        UserError: a row has no such number, or the folder cannot be made or written to.
+        UserError: a run has no number to be drawn, or the folder cannot be made or written to.
     """
     files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
-    score = drawn or table.score
-    if not all(figure.numbers(row, score) for row in table.rows if row.runs):
+    score = table.drawn or table.score
+    if table.drawn and not all(figure.numbers(row, score) for row in table.rows if row.runs):
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", where="--figure", todo=todo)
     name = heading(table, score)
-    title = f"{name} against {table.subject}" if drawn else table.title
+    title = f"{name} against {table.subject}" if table.drawn else table.title
     files |= figure.draw(table.rows, table.noun, title, score, name)
     make_folder(out)
     for name, content in files.items():

@@ -69,10 +69,18 @@ class BySentence:
         signature: of the pairs (:func:`signature`).
         counts: of each phenomenon, ``[right pairs, pairs]`` of every distinct source, in their
             order.
+
+    Raises:
+        UserError: a count is not of these two.
     """
 
     signature: str
     counts: dict[str, list[list[int]]]
+
+    def __post_init__(self) -> None:
+        for phenomenon, rows in self.counts.items():
+            if any(len(row) != 2 for row in rows):
+                raise UserError(f"counts of {phenomenon} are not all of right pairs and of pairs")
 
 
 @dataclass(frozen=True)
@@ -206,6 +214,11 @@ def by_sentence(
         count[0] += one
         count[1] += 1
     return list(counts.values())
+
+
+def share_right(totals: Any) -> float:
+    """Right pairs of 100, of an array ``[right pairs, pairs]``."""
+    return float(100 * totals[0] / totals[1])
 
 
 def _right(correct: Sequence[Scores], incorrect: Sequence[Scores]) -> list[bool]:

@@ -11,8 +11,8 @@ both systems (Owen 2007, "The pigeonhole bootstrap").  With few seeds a bootstra
 narrow, by sqrt((S - 1)/S) at S: the t-interval is the one to be trusted for seeds, this one shows
 what the sentences add.
 
-Accuracies on contrastive pairs (:mod:`.contrast`) are compared likewise: T is the set of source
-sentences, each with its right pairs and all of its pairs.
+Whatever is a function of counts summed over sentences is compared so: BLEU, chrF, or the share of
+right contrastive pairs (:mod:`.contrast`), where a sentence is drawn with all of its pairs.
 
 Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
 sequentially rejective multiple test procedure").
@@ -153,11 +153,6 @@ def total_score(scorer: Any, totals: NDArray[Any]) -> float:
     return float(scorer._compute_score_from_stats(totals.tolist()).score)
 
 
-def accuracy(totals: NDArray[Any]) -> float:
-    """Right pairs of 100, of such counts of contrastive pairs: ``[right pairs, pairs]``."""
-    return float(100 * totals[0] / totals[1])
-
-
 def percentiles(values: NDArray[np.float64]) -> Interval:
     """The middle 95 % of samples."""
     low, high = np.percentile(values, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
@@ -180,8 +175,8 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """95 % interval of the mean of normally distributed values; None for fewer than two."""
-    if len(values) < 2:
+    """95 % interval of the mean of normally distributed values; None where the t-test has none."""
+    if t_test(values) is None:
         return None
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     half = t_quantile(len(values) - 1) * deviation / math.sqrt(len(values))
@@ -189,12 +184,16 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def t_test(values: Sequence[float]) -> float | None:
-    """Two-sided p of the mean of normally distributed values against 0; None for fewer than two."""
+    """Two-sided p of the mean of normally distributed values against 0.
+
+    None for fewer than two, and where all are alike but not 0: shares of few pairs may be so by
+    chance, and then say nothing of other seeds.
+    """
     if len(values) < 2:
         return None
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    if not deviation:
-        return 0.0 if mean else 1.0
+    if math.isclose(deviation, 0, abs_tol=1e-9):
+        return None if mean else 1.0
     return 1 - _between(abs(mean) * math.sqrt(len(values)) / deviation, len(values) - 1)
 
 

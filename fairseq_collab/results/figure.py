@@ -1,4 +1,4 @@
-"""The figure of a table: BLEU against key dimension, one line a method; or against parameters."""
+"""The figure of a table: a score against key dimension, a line a method; or against parameters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def draw(
     Points are means over seeds, error bars their standard deviations, small marks the seeds.
 
     Args:
-        noun: what the rows' ``x`` is; None where they have none, for BLEU against parameters
+        noun: what the rows' ``x`` is; None where they have none, for the score against parameters
         title: a line above the figure; the number of seeds is added
         score, name: the field that is drawn, and what it is called
     """
@@ -103,7 +103,7 @@ def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: s
 def numbers(row: Row, score: str) -> list[float]:
     """A field of every seed, as far as it is a number."""
     values = (one.mean if isinstance(one, Interval) else one for one in row.values(score))
-    return [one for one in values if isinstance(one, (int, float))]
+    return [one for one in values if type(one) in (int, float)]
 
 
 def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.contrast import BySentence
-from fairseq_collab.metrics.seeds import SAMPLES, Gain, accuracy, gain, gain_of_counts, holm
+from fairseq_collab.metrics.contrast import BySentence, share_right
+from fairseq_collab.metrics.seeds import SAMPLES, Gain, gain, gain_of_counts, holm
 from fairseq_collab.metrics.significance import METRICS
 from fairseq_collab.results.compare import check_comparable
 from fairseq_collab.results.html import render
@@ -19,15 +19,22 @@ from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.translations import System, read_system
 
 SEED = "common.seed"
+#: The baseline and a system, by the seeds that both have.
+Sides = Sequence[Mapping[int, System]]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A system against the baseline, a gain a metric; ``holm`` are their corrected p."""
+    """A system against the baseline, a gain a metric; ``holm`` are their corrected p.
+
+    Attributes:
+        unmeasured: runs without counts of contrastive pairs, where others here have them.
+    """
 
     system: Path
     gains: list[Gain]
     holm: list[float | None]
+    unmeasured: list[str]
 
 
 def seeds_of(path: Path, subset: str | None = None) -> dict[int, System]:
@@ -64,24 +71,29 @@ def compare(
     """Every system against the baseline, over the seeds of both, in every metric.
 
     Metrics are those of translations, and accuracies on contrastive pairs where all of the runs
-    have them.  The p of all of them are corrected together.
+    have them.  The p of translations are corrected together, and those of accuracies are.
 
     Raises:
         UserError: two have no seed in common, or do not compare, or a run cannot be read.
     """
     theirs = seeds_of(baseline, subset)
-    found = [(path, _gains(baseline, theirs, path, subset, samples)) for path in systems]
-    corrected = iter(holm([one.p for _, gains in found for one in gains if one.p is not None]))
+    sides = [_in_common(baseline, theirs, path, seeds_of(path, subset)) for path in systems]
+    gains = [_gains(side, samples or SAMPLES) for side in sides]
+    tested = [one for some in gains for one in some if one.p is not None]
+    corrected: dict[int, float] = {}
+    for of_translations in (True, False):
+        family = [one for one in tested if (one.metric in METRICS) == of_translations]
+        values = holm([one.p for one in family if one.p is not None])
+        corrected |= zip(map(id, family), values, strict=True)
     return [
-        Compared(path, gains, [None if one.p is None else next(corrected) for one in gains])
-        for path, gains in found
+        Compared(path, some, [corrected.get(id(one)) for one in some], _unmeasured(side))
+        for path, some, side in zip(systems, gains, sides, strict=True)
     ]
 
 
-def _gains(
-    baseline: Path, theirs: dict[int, System], path: Path, subset: str | None, samples: int
-) -> list[Gain]:
-    ours = seeds_of(path, subset)
+def _in_common(
+    baseline: Path, theirs: dict[int, System], path: Path, ours: dict[int, System]
+) -> Sides:
     common = sorted(theirs.keys() & ours.keys())
     if not common:
         seeds = [", ".join(map(str, sorted(side))) for side in (theirs, ours)]
@@ -89,16 +101,18 @@ def _gains(
         raise UserError(what, todo="give runs of the same seeds")
     for number in common:
         check_comparable(theirs[number], ours[number])
-    sides = [{number: side[number] for number in common} for side in (theirs, ours)]
-    texts = [{number: one.hypotheses for number, one in side.items()} for side in sides]
-    references = theirs[common[0]].references
-    samples = samples or SAMPLES
-    found = [gain(texts[0], texts[1], references, name, samples) for name in METRICS]
+    return [{number: side[number] for number in common} for side in (theirs, ours)]
+
+
+def _gains(sides: Sides, samples: int) -> list[Gain]:
+    before, after = ({number: one.hypotheses for number, one in side.items()} for side in sides)
+    references = next(iter(sides[0].values())).references
+    found = [gain(before, after, references, name, samples) for name in METRICS]
     return found + _gains_in_accuracy(sides, samples)
 
 
-def _gains_in_accuracy(sides: Sequence[Mapping[int, System]], samples: int) -> list[Gain]:
-    """A gain a phenomenon, where all runs were measured on contrastive pairs; else none.
+def _gains_in_accuracy(sides: Sides, samples: int) -> list[Gain]:
+    """A gain a phenomenon, where all runs keep what is right of it; else none.
 
     Raises:
         UserError: they were measured on different pairs, or what they keep cannot be read.
@@ -113,20 +127,31 @@ def _gains_in_accuracy(sides: Sequence[Mapping[int, System]], samples: int) -> l
     if len(signatures) > 1:
         what = f"different contrastive pairs: {' and '.join(signatures)}"
         raise UserError(what, todo="score all on the same pairs (contrast)")
+    pairs = signatures[0].partition("|interval")[0]
     found = []
     for phenomenon in next(iter(measured[0].values())).counts:
         counts = [
             {number: one.counts[phenomenon] for number, one in side.items()} for side in measured
         ]
-        found.append(gain_of_counts(counts, accuracy, phenomenon, signatures[0], samples))
+        found.append(gain_of_counts(counts, share_right, phenomenon, pairs, samples))
     return found
 
 
 def _by_sentence(system: System) -> BySentence | None:
     """Right contrastive pairs of a run; None where its scores do not speak of them."""
-    found = read(BySentence, Run(system.path).contrast_file)
     recorded = system.record and system.record.contrast_signature
+    if not recorded:
+        return None
+    file = Run(system.path).contrast_file
+    found = read(BySentence, file, "score the pairs again (fairseq-collab contrast)")
     return found if found and found.signature == recorded else None
+
+
+def _unmeasured(sides: Sides) -> list[str]:
+    systems = [system for side in sides for system in side.values()]
+    if not any(system.record and system.record.contrast_signature for system in systems):
+        return []
+    return [system.path.name for system in systems if not _by_sentence(system)]
 
 
 def summary(baseline: Path, found: Sequence[Compared], samples: int = 0) -> str:
@@ -139,6 +164,7 @@ def as_json(baseline: Path, found: Sequence[Compared]) -> str:
     systems = [
         {
             "system": str(one.system),
+            "unmeasured": one.unmeasured,
             "results": [
                 {**asdict(each), "p_holm": p} for each, p in zip(one.gains, one.holm, strict=True)
             ],

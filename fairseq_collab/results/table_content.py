@@ -53,6 +53,7 @@ class Table:
         finished: the runs in ``rows``.
         without_x: finished runs in none; ``unfinished``: a line for each of the others.
         columns: those that were chosen; none for those of the task.
+        drawn: the field that the figure shows; None for what the task is measured by.
     """
 
     x: str
@@ -64,6 +65,7 @@ class Table:
     unfinished: Sequence[str] = ()
     command: str = ""
     columns: tuple[str, ...] = ()
+    drawn: str | None = None
 
     @property
     def first(self) -> Record:
@@ -121,6 +123,7 @@ def read_table(
     baseline: str | None = None,
     subset: str | None = None,
     columns: tuple[str, ...] = (),
+    drawn: str | None = None,
 ) -> Table:
     """Collect runs, group them by method and ``x``, and test them against the baseline.
 
@@ -130,6 +133,7 @@ def read_table(
         baseline: the method to test against, "none" for no tests; None for concatenated heads
         subset: the test set; None for each run's own
         columns: fields of the records; none for those of the task
+        drawn: the field that a figure shows; None for what the task is measured by
 
     Raises:
         UserError: there are no finished runs, or they cannot stand in one table.
@@ -142,8 +146,9 @@ def read_table(
     options = ["--x", x] + (["--against", baseline] if baseline else [])
     options += ["--gen-subset", subset] if subset else []
     options += ["--columns", ",".join(columns)] if columns else []
+    options += ["--figure", drawn] if drawn else []
     command = shlex.join(["fairseq-collab", "table", *arguments, *options])
-    kept = {"unfinished": unfinished, "command": command, "columns": columns}
+    kept = {"unfinished": unfinished, "command": command, "columns": columns, "drawn": drawn}
     return _table(finished, x, baseline, against.bootstrap, **kept)
 
 

@@ -7,6 +7,7 @@ missing or of another type is named.  Records of version 1 are read, too (:meth:
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -207,14 +208,14 @@ class Failure:
     reason: str
 
 
-def read(cls: type[T], path: Path) -> T | None:
+def read(cls: type[T], path: Path, todo: str | None = None) -> T | None:
     """A dataclass from a JSON file; None where there is none.
 
     Raises:
         UserError: it is not JSON, or a field is missing or of another type.
     """
     try:
-        return parse(cls, files.read_json(path), path)
+        return parse(cls, files.read_json(path), path, todo)
     except FileNotFoundError:
         return None
 
@@ -238,11 +239,13 @@ def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T
             found[name] = _typed(content[name], types_of[name])
         except TypeError:
             kind = next(field.type for field in fields if field.name == name)
-            raise UserError(f"{name} is {content[name]!r}, not {kind}", where, todo) from None
+            raise UserError(
+                f"{name} is {reprlib.repr(content[name])}, not {kind}", where, todo
+            ) from None
     try:
         return cls(**found)
     except UserError as error:
-        error.where = error.where or where
+        error.where, error.todo = error.where or where, error.todo or todo
         raise
 
 

@@ -12,6 +12,7 @@
     RUN/perplexity.SUBSET.txt    what fairseq-eval-lm says of a language model
     RUN/generation.txt      translations of dataset.gen_subset, as fairseq-generate prints them
     RUN/failed.json         verdict and reason, if the last attempt failed
+    RUN/contrast.json       right contrastive pairs by sentence, once `contrast` has scored them
     RUN/score.json          written last and as a whole: where it is, the run is finished
 
 So an interrupted run is never taken for a finished one.  The same model may be scored on other test

@@ -13,8 +13,8 @@ from scipy import stats
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
+from fairseq_collab.metrics.contrast import share_right
 from fairseq_collab.metrics.seeds import (
-    accuracy,
     gain,
     gain_of_counts,
     holm,
@@ -55,7 +55,11 @@ def test_student(values: list[float]) -> None:
 
 def test_one_seed_has_no_interval_over_seeds() -> None:
     assert (t_interval([1.0]), t_test([1.0])) == (None, None)
-    assert (t_test([1.0, 1.0]), t_test([0.0, 0.0])) == (0, 1)
+
+
+def test_seeds_that_are_alike_say_nothing_of_others() -> None:
+    assert (t_interval([0.1 + 0.2, 0.3]), t_test([0.1 + 0.2, 0.3])) == (None, None)
+    assert (t_interval([0.0, 0.0]), t_test([0.0, 0.0])) == ((0, 0), 1)
 
 
 def texts(*words: int) -> dict[int, list[str]]:
@@ -100,7 +104,7 @@ def test_accuracies_of_contrastive_pairs() -> None:
     """Sentences are drawn, not pairs: all nine of the first, or none of them."""
     baseline = {1: [[0, 9], [1, 1]], 2: [[0, 9], [0, 1]]}
     system = {1: [[9, 9], [1, 1]], 2: [[9, 9], [1, 1]]}
-    found = gain_of_counts((baseline, system), accuracy, "polarity", "pairs:1", 300)
+    found = gain_of_counts((baseline, system), share_right, "polarity", "pairs:1", 300)
     assert (found.metric, found.signature) == ("polarity", "pairs:1")
     assert (found.baseline, found.system) == (5, 100)
     assert found.gains == {1: 90, 2: 100}
@@ -163,25 +167,35 @@ def test_accuracies_are_compared_where_all_have_them(
 
     def metrics() -> list[dict[str, Any]]:
         (system,) = run_json(capsys, one, other, "--seeds", "--samples", 20)["systems"]
+        assert system["unmeasured"] == lacking
         return system["results"]
 
+    lacking: list[str] = []
+    assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
     for seed in (1, 2, 3):
         contrasted(runs / f"concatenated_64_{seed}", 3)
-        assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
         contrasted(runs / f"collab_64_{seed}", seed)
     results = metrics()
     assert [each["metric"] for each in results] == ["BLEU", "chrF", "polarity"]
     assert results[2]["gains"] == pytest.approx({"1": -40, "2": -20, "3": 0})
-    assert [each["p_holm"] for each in results] == pytest.approx(holm([x["p"] for x in results]))
+    bleu, chrf, polarity = results
+    expected = [*holm([bleu["p"], chrf["p"]]), polarity["p"]]
+    assert [each["p_holm"] for each in results] == pytest.approx(expected)
+    assert polarity["signature"] == "pairs:1"
     score = (other / "score.json").read_text()
     (other / "score.json").write_text(score.replace("pairs:1", "pairs:0"))  # of other pairs
+    lacking = ["collab_64_1"]
     assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
+    assert main([str(one), str(other), "--seeds", "--samples=20"]) == 0
+    assert "kept by sentence, those of collab_64_1." in capsys.readouterr().out
     contrasted(other, 1, "2")
     with pytest.raises(UserError, match="different contrastive pairs: pairs:1 and pairs:2; score"):
         metrics()
-    (other / "contrast.json").write_text('{"signature": "pairs:2"}')
-    with pytest.raises(UserError, match=r"contrast.json: lacks counts"):
-        metrics()
+    kept = {"signature": "pairs:2", "counts": {"polarity": [[1, 4], [1]]}}
+    for damaged, what in ((kept, "counts of polarity are not"), ({}, "lacks signature, counts")):
+        (other / "contrast.json").write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=rf"contrast.json: {what}.*; score the pairs again"):
+            metrics()
 
 
 def test_what_does_not_compare_over_seeds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def test_contrast_has_columns(tmp_path: Path) -> None:
 
 
 def test_the_figure_shows_what_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     contrasted(tmp_path / "runs", "collab", 1, 80.0)
     drawn: list[tuple[object, ...]] = []
@@ -117,11 +117,13 @@ def test_the_figure_shows_what_is_asked_for(
     name = "np agreement-mt, accuracy"
     title = f"{name} against key dimension: toy, test (4 sentences)"
     assert drawn == [("key dimension", title, "contrast.np_agreement-mt.accuracy", name)]
-    for field in ("comet", "hardware"):
+    write_run(tmp_path / "runs", "concatenated", 64, 1)  # without pairs
+    for field in ("contrast.np_agreement-mt.accuracy", "hardware"):
         with pytest.raises(UserError, match=f"--figure: not every run has a number '{field}'"):
             draw(field, out)
     with pytest.raises(SystemExit):
         draw("chrf")
+    assert "argument --figure: goes with --out" in capsys.readouterr().err
 
 
 def test_contrast_on_other_pairs_is_refused(tmp_path: Path) -> None:
