@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -246,3 +247,17 @@ def test_what_was_pruned_is_not_pruned_again(recipe: tuple[str, ...], tmp_path: 
     first, second = (record(tmp_path, *recipe) for _ in range(2))
     assert {"vote", "prune"} <= {command[0] for command in first}
     assert second == [command for command in first if command[0] not in ("vote", "prune")]
+
+
+def test_importance_is_not_measured_again(tmp_path: Path) -> None:
+    """Nor is it measured only in part: the folder alone, as an interruption leaves it, is none."""
+    script = (
+        "source recipes/common.sh; data=data cpu=(--cpu); "
+        'fairseq-collab() { echo "$*"; touch "$OUT/heads.json"; }; '
+        'for _ in 1 2; do importance a.pt "$OUT"; done'
+    )
+    environment = os.environ | {"OUT": str(tmp_path)}
+    said = subprocess.check_output(
+        ["bash", "-c", script], cwd=REPOSITORY, env=environment, text=True
+    )
+    assert said == f"heads a.pt data --cpu --out {tmp_path} --examples 0 --relevance-rule ours\n"
