@@ -52,7 +52,7 @@ def tables(
 
 
 def gains(
-    named: dict[str, str], subset: str | None = None, metrics: Sequence[str] = ("BLEU",)
+    named: dict[str, str], subset: str | None = None, metrics: tuple[str, ...] = ("BLEU",)
 ) -> dict[str, Any]:
     """A score of each system and its gain over the baseline, p corrected for all of the call.
 
@@ -65,6 +65,8 @@ def gains(
     for name, folders in named.items():
         baseline, *systems = map(Path, folders.split(","))
         compared = compare(baseline, systems, subset)
+        for one in compared:
+            assert metrics == ("BLEU",) or not one.unmeasured, one.unmeasured
         for metric in metrics:
             found[name if len(metrics) == 1 else f"{name}.{metric}"] = {
                 one.system.name: asdict(next(each for each in one.gains if each.metric == metric))
@@ -176,7 +178,7 @@ def main() -> None:
     if args.what == "tables":
         content = tables(named, args.x, args.against, args.gen_subset)
     elif args.what == "gains":
-        content = gains(named, args.gen_subset, args.metrics.split(","))
+        content = gains(named, args.gen_subset, tuple(args.metrics.split(",")))
     elif args.what == "promises":
         content = promises(named, args.sets.split(","))
     else:

@@ -86,7 +86,7 @@ def write(table: Table, text: str, out: Path) -> None:
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", where="--figure", todo=todo)
     name = heading(table, score)
-    title = f"{name} against {table.subject}" if table.drawn else table.title
+    title = table.subject if table.drawn else table.title  # the axis has the name
     files |= figure.draw(table.rows, table.noun, title, score, name)
     make_folder(out)
     for name, content in files.items():

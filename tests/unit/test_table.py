@@ -115,7 +115,7 @@ def test_the_figure_shows_what_is_asked_for(
     out = f"--out={tmp_path / 'out'}"
     draw("contrast.np_agreement-mt.accuracy", out)
     name = "np agreement-mt, accuracy"
-    title = f"{name} against key dimension: toy, test (4 sentences)"
+    title = "key dimension: toy, test (4 sentences)"
     assert drawn == [("key dimension", title, "contrast.np_agreement-mt.accuracy", name)]
     write_run(tmp_path / "runs", "concatenated", 64, 1)  # without pairs
     for field in ("contrast.np_agreement-mt.accuracy", "hardware"):
