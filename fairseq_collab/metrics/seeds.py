@@ -92,6 +92,8 @@ def gain_of_counts(
 
     Args:
         sides: the baseline and the system, with seeds in common.
+        score: 0 to 100, of counts that are summed over sentences.
+        metric, signature: what the score is called, and how it is counted.
     """
     baseline, system = sides
     seeds = sorted(baseline.keys() & system.keys())

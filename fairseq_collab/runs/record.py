@@ -211,6 +211,9 @@ class Failure:
 def read(cls: type[T], path: Path, todo: str | None = None) -> T | None:
     """A dataclass from a JSON file; None where there is none.
 
+    Args:
+        todo: what to do about a file that is none.
+
     Raises:
         UserError: it is not JSON, or a field is missing or of another type.
     """
