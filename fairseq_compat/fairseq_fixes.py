@@ -53,6 +53,25 @@ def return_weights_per_head() -> None:
         return original(self, *args, **kwargs)
 
 
+def train_in_bfloat16() -> None:
+    """Let `--bf16` be of the device that is there: a GPU, a CPU, or with `--tpu` a TPU.
+
+    fairseq takes it for `--tpu`, also on a GPU, and ends where torch_xla is not installed. Of
+    `fairseq-hydra-train`, where `common.bf16` means no more than it says, nothing is changed.
+    """
+    from fairseq import options
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Any, parser: Any, input_args: Sequence[str] | None = None, *args: Any, **kw: Any
+    ) -> Any:
+        result = original(parser, input_args, *args, **kw)
+        found = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        if getattr(found, "bf16", False):
+            found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        return result
+
+
 def define_buffers() -> None:
     """Let `_float_tensor`, of positions and adaptive inputs and outputs, be 0.
 

@@ -106,6 +106,11 @@ FIXES = (
         fairseq_fixes.call_self_attention_in_evaluation,
     ),
     Fix(
+        "--bf16 needs no TPU",
+        "fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla",
+        fairseq_fixes.train_in_bfloat16,
+    ),
+    Fix(
         "all of a model is defined",
         "positions and adaptive outputs hold a number of uninitialised memory, which may be NaN",
         fairseq_fixes.define_buffers,

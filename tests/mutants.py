@@ -266,6 +266,20 @@ MUTANTS = [
         ("tests/compat/test_fixes.py", "-k", "nothing_reads"),
     ),
     Mutant(
+        "a TPU is used where --tpu is given",
+        "fairseq_compat/fairseq_fixes.py",
+        'found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)',
+        "found.tpu = False",
+        ("tests/compat/test_fixes.py", "-k", "number_format"),
+    ),
+    Mutant(
+        "what is laid over a checkpoint's options is what was given",
+        "fairseq_compat/fairseq_fixes.py",
+        'if getattr(found, "bf16", False):',
+        "if True:",
+        ("tests/compat/test_fixes.py", "-k", "number_format"),
+    ),
+    Mutant(
         "a table is made without torch",
         "collab_common/main.py",
         "collab_common.MODELS = command.plugin",

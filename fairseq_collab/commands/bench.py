@@ -39,7 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="some minutes; says little")
     add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: on a GPU")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32",
+        help="of weights and activations")  # fmt: skip
     add("--seed", type=int, default=1, help="of weights and sentences")
     add("--data", metavar="DIR", help="real sentences: a folder for fairseq")
     add("--checkpoint", metavar="FILE",
@@ -82,12 +83,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
     if args.device == "cuda" and not torch.cuda.is_available():
         todo = "leave it out, or install a torch with CUDA on a machine with a GPU"
         raise UserError("torch finds no CUDA device", "--device cuda", todo)
-    if args.dtype != "float32" and args.device == "cpu":
-        what = "fairseq trains in float32 on a CPU"
-        raise UserError(what, f"--dtype {args.dtype}", "leave it out")
     if args.engines is not None:
-        if args.device != "cpu":
-            raise UserError("compares engines on a CPU", "--engines", "leave --device out")
+        if (args.device, args.dtype) != ("cpu", "float32"):
+            what = "compares engines on a CPU, in float32 and int8"
+            raise UserError(what, "--engines", "leave --device and --dtype out")
         check_packages("--engines", ("ctranslate2",))
     for file in args.engines or ():
         if not Path(file).is_file():

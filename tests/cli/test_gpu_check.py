@@ -46,6 +46,7 @@ def test_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert f"ok attention {kind.name} {dtype}: " in told
     for arch in architectures():
         assert f"ok training {arch} float32: " in told
+        assert f"ok training {arch} --bf16: " in told
     assert "ok two processes, gloo: " in told
 
 

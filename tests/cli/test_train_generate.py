@@ -89,8 +89,10 @@ def test_resuming_continues_where_training_stopped(data: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [
-        ["--fp16", "--fp16-no-flatten-grads"],  # flattening wants a GPU, and --bf16 a GPU or TPU
+        ["--fp16", "--fp16-no-flatten-grads"],  # flattening wants a GPU
         ["--memory-efficient-fp16"],
+        ["--bf16"],
+        ["--memory-efficient-bf16"],
         ["--share-decoder-input-output-embed", "--encoder-normalize-before"],
         ["--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"],
         ["--checkpoint-activations"],

@@ -342,3 +342,26 @@ def test_score_by_sentence(monkeypatch, capsys, translations):
 
 def test_score_without_options(monkeypatch, capsys, translations):
     assert "BLEU4 = 100.00" in score(monkeypatch, capsys, translations)
+
+
+# fairseq-train
+
+
+@pytest.mark.parametrize("given", [["--bf16"], ["--memory-efficient-bf16"], ["--bf16", "--tpu"]])
+def test_a_number_format_is_no_device(given, tmp_path):
+    from fairseq import options
+
+    words = [str(tmp_path), "--arch=transformer_tiny", *given]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    assert args.bf16
+    assert args.tpu is ("--tpu" in given)
+    assert unfixed(options.parse_args_and_arch)(options.get_training_parser(), words).tpu
+
+
+def test_a_number_format_overrides_nothing_else(tmp_path):
+    """Options that a command lays over a checkpoint's are those that were given."""
+    from fairseq import options
+
+    parser = options.get_validation_parser("translation")
+    given = options.parse_args_and_arch(parser, [str(tmp_path)], suppress_defaults=True)
+    assert "tpu" not in given

@@ -24,9 +24,9 @@ class Place:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Options of fairseq-train for number formats; it has none but float32 on a CPU."""
-        half = ("--fp16", "--amp", "--bf16", "--memory-efficient-fp16")
-        return ("", *half) if self.device == "cuda" else ("",)
+        """Options of fairseq-train for number formats."""
+        half = ("--bf16", "--fp16", "--amp", "--memory-efficient-fp16")
+        return ("", *half) if self.device == "cuda" else ("", "--bf16")
 
     @property
     def options(self) -> list[str]:

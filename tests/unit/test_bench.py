@@ -251,7 +251,7 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
     ("options", "message"),
     [
         (("--device", "cuda"), "--device cuda: torch finds no CUDA device"),
-        (("--dtype", "bfloat16"), "--dtype bfloat16: fairseq trains in float32 on a CPU"),
+        (("--engines", "--dtype", "bfloat16"), "--engines: compares engines on a CPU, in float32"),
         (("--checkpoint", "x.pt"), "--checkpoint: needs the --data"),
         (("--decoding", "x.pt"), "--decoding: needs the --data"),
         (("--length", "30"), "--length: is an option of --decoding; give both, or neither"),
