@@ -7,6 +7,9 @@ from typing import Any
 import torch
 import toy
 
+from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
+from fairseq_collab.checkpoints.export.attention import plain_weights, smallest_size
+
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
@@ -36,6 +39,21 @@ def build(kind: str, noise: float = 0.1, **options: Any) -> Any:
             parameter.add_(noise * torch.randn_like(parameter))
     model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
     return model
+
+
+def ordinary(ours: HeadAttention) -> ConcatenatedAttention:
+    """The same function with keys and values of its own for each head."""
+    size = smallest_size(ours)
+    theirs = ConcatenatedAttention(
+        ours.embed_dim,
+        ours.num_heads,
+        qk_head_size=size,
+        v_head_size=size,
+        self_attention=ours.self_attention,
+        encoder_decoder_attention=ours.encoder_decoder_attention,
+    ).to(ours.out_proj.weight)
+    theirs.load_state_dict({"signature": theirs.signature, **plain_weights(ours, size)})
+    return theirs
 
 
 def sample(sentence: int | None = None) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_collab.attention.checks import check_positive, check_shared_evenly, even_head_size
-from fairseq_collab.attention.concatenated import ConcatenatedAttention
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.init import init_output, init_projection
 from fairseq_collab.attention.memory import Maps
@@ -88,24 +87,6 @@ class GroupedQueryAttention(HeadAttention):
 
     def describe(self) -> GroupedQuerySignature:
         return GroupedQuerySignature(self.num_heads, self.key_value_heads)
-
-    def concatenated(self) -> ConcatenatedAttention:
-        """The same function with a copy of keys and values for each head."""
-        whole = ConcatenatedAttention(
-            self.embed_dim,
-            self.num_heads,
-            kdim=self.k_proj.in_features,
-            vdim=self.v_proj.in_features,
-            self_attention=self.self_attention,
-            encoder_decoder_attention=self.encoder_decoder_attention,
-        ).to(self.out_proj.weight)
-        groups, repeats = self.key_value_heads, self.num_heads // self.key_value_heads
-        state = self.state_dict() | {"signature": whole.signature}
-        for name in ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias"):
-            each = state[name].unflatten(0, (groups, 1, self.v_head_size))
-            state[name] = each.expand(groups, repeats, *each.shape[2:]).flatten(0, 2)
-        whole.load_state_dict(state)
-        return whole
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         cached = self.key_value_heads * self.v_head_size

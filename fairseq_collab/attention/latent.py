@@ -25,11 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fairseq_collab.attention.checks import check_positive, even_head_size
-from fairseq_collab.attention.concatenated import ConcatenatedAttention
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.init import init_output, init_projection
 from fairseq_collab.attention.memory import Maps
@@ -146,25 +144,3 @@ class LatentAttention(HeadAttention):
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.latent_dim, 0
-
-    @torch.no_grad()
-    def concatenated(self) -> ConcatenatedAttention:
-        """The same function with keys and values of its own for each head."""
-        whole = ConcatenatedAttention(
-            self.embed_dim,
-            self.num_heads,
-            qk_head_size=self.qk_head_size,
-            v_head_size=self.v_head_size,
-            kdim=self.kdim,
-            vdim=self.kdim,
-            scale=self.scale,
-            self_attention=self.self_attention,
-            encoder_decoder_attention=self.encoder_decoder_attention,
-        ).to(self.out_proj.weight)
-        state = self.state_dict() | {"signature": whole.signature}
-        latent, bias = state.pop("latent_proj.weight"), state.pop("latent_proj.bias")
-        for name in ("k_proj", "v_proj"):
-            up = state[f"{name}.weight"]
-            state |= {f"{name}.weight": up @ latent, f"{name}.bias": up @ bias}
-        whole.load_state_dict(state)
-        return whole

@@ -12,6 +12,7 @@ import torch
 import toy
 import toy_language_models
 from torch import Tensor
+from toy_heads import ordinary
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
@@ -89,7 +90,7 @@ def test_a_whole_pass_takes_the_cheaper_form() -> None:
         assert (maps is not None) == wanted, latent_dim
     x = torch.randn(T, B, D)
     narrow = attention(5, self_attention=True)
-    close(narrow(x, x, x)[0], narrow.concatenated()(x, x, x)[0])
+    close(narrow(x, x, x)[0], ordinary(narrow)(x, x, x)[0])
 
 
 def test_deepseeks_own_layer() -> None:
@@ -143,7 +144,7 @@ def test_with_two_numbers_a_dimension_it_is_concatenated_heads() -> None:
     close(*results)
     outputs = [one(x, x, x, attn_mask=future)[0] for one in (ours, theirs)]
     close(*outputs)
-    close(ours.concatenated()(x, x, x, attn_mask=future)[0], outputs[1])
+    close(ordinary(ours)(x, x, x, attn_mask=future)[0], outputs[1])
 
 
 def test_long_inputs_take_the_fused_kernel_to_the_same_result() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from toy_heads import ordinary
 from toy_reparametrize import inputs, shared, trained
 
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
@@ -316,7 +317,7 @@ def test_errors_are_those_of_scores_and_outputs(
     read = x - x.mean(0)
     model, (fit,) = shared(found, {place: size}, *options, "--weighting=scores", read=x)
     before, after = place.module, model.get_submodule(place.name)
-    after = after.concatenated()
+    after = ordinary(after)
     scores, outputs = [], []
     for module in (before, after):
         heads = Heads.of(module)

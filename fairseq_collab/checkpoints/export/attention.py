@@ -18,7 +18,12 @@ needs more than h dimensions:
   2305.13245), or what its maps make of a latent (arXiv 2405.04434).
 
 So at h = d/H collaborative heads qualify for K <= d/H.  An engine whose heads may have any size can
-take every attention: :func:`smallest_size`.
+take every attention (:func:`smallest_size`), and where its heads may share keys and values, too,
+each of those once (:func:`shared_weights`): then mixing and content scores are in the queries, as
+in decoding (:meth:`.HeadAttention.project_query`).
+
+Shapes: ``A (H, d + 1, e)``, ``B (G, d_y + 1, e)``, ``V (G, d_y + 1, h_v)``: the heads' maps of
+queries, scale included, keys and values; biases are their last rows.
 """
 
 from __future__ import annotations
@@ -29,11 +34,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_collab.analysis.scores import matrix_of
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.scores import for_each_head
 
+#: Attentions whose heads can be written so.
+KNOWN = (
+    CollaborativeAttention,
+    ConcatenatedAttention,
+    GroupedQueryAttention,
+    LatentAttention,
+)
 #: A content vector counts as a combination of keys if what is left of it is below this share: a few
 #: roundings of single precision, in which weights are stored.
 RESIDUAL = 1e-6
@@ -43,17 +56,29 @@ class NotExactError(ValueError):
     """These heads are no heads of the wanted size; the message says why."""
 
 
-class Head(NamedTuple):
-    """What one head scores by: ``(x q^T + q_bias)(y k^T + k_bias)^T + y content``, scale included.
+class Maps(NamedTuple):
+    """``A``, ``B`` and ``V`` of an attention in double precision."""
 
-    Shapes: ``q (n, d)``, ``q_bias (n)``, ``k (n, d_y)``, ``k_bias (n)``, ``content (d_y)``.
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
+    """The maps; gates are in the values, as in evaluation.
+
+    Raises:
+        NotExactError: it is of a kind that is not known here.
     """
-
-    q: Tensor
-    q_bias: Tensor
-    k: Tensor
-    k_bias: Tensor
-    content: Tensor
+    if not isinstance(attention, KNOWN):
+        raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
+    exact = copy.deepcopy(attention).double().eval()
+    like, d, d_y = exact.out_proj.weight, exact.embed_dim, exact.kdim
+    if not exact.num_heads:
+        return Maps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_y)))
+    queries = matrix_of(exact.project_query, d, like)
+    projections = (exact.project_key, exact.project_value)
+    return Maps(queries, *(matrix_of(project, d_y, like) for project in projections))
 
 
 @torch.no_grad()
@@ -72,136 +97,119 @@ def plain_weights(
     Raises:
         NotExactError: there are none.
     """
-    exact, dtype = in_double(attention), attention.out_proj.weight.dtype
-    if not attention.num_heads:
-        return _zeros(attention, heads_elsewhere * size)
-    heads = [fit(head, size) for head in scoring_heads(exact)]
-    scale = size**0.5  # fairseq multiplies by h^-0.5
-    weights = {
-        "q_proj.weight": scale * torch.cat([head.q for head in heads]),
-        "q_proj.bias": scale * torch.cat([head.q_bias for head in heads]),
-        "k_proj.weight": torch.cat([head.k for head in heads]),
-        "k_proj.bias": torch.cat([head.k_bias for head in heads]),
-        **values(exact, size),
-    }
-    return {name: weight.to(dtype) for name, weight in weights.items()}
+    maps = maps_of(attention, heads_elsewhere)
+    heads = [fit(*head, size) for head in scoring_heads(maps)]
+    if maps.values.size(2) > size:
+        what = f"values have size {maps.values.size(2)}; ordinary heads here have {size}"
+        raise NotExactError(what)
+    queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
+    return _state(attention, Maps(queries, keys, _each(maps.values, len(queries))), size)
 
 
-def _zeros(attention: HeadAttention, width: int) -> dict[str, Tensor]:
-    """Projections to ``width`` numbers, H h, that are all zero, and ``out_proj``'s own bias."""
-    bias = attention.out_proj.bias.detach()
-    weights = {"out_proj.weight": bias.new_zeros(len(bias), width), "out_proj.bias": bias}
-    for name in ("q_proj", "k_proj", "v_proj"):
-        inputs: int = getattr(attention, name).in_features
-        weights[f"{name}.weight"] = bias.new_zeros(width, inputs)
-        weights[f"{name}.bias"] = bias.new_zeros(width)
-    return weights
+@torch.no_grad()
+def shared_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
+    """Weights with which heads of ``size`` h, ``G`` of them for keys and values, do the same.
+
+    Returns:
+        As of :func:`plain_weights`, but for ``k_proj`` and ``v_proj`` ``.weight (G h, d_y)`` and
+        ``.bias (G h)``.
+    """
+    queries, keys, values = maps_of(attention)
+    groups = key_value_heads(attention)
+    return _state(attention, Maps(queries, _each(keys, groups), _each(values, groups)), size)
+
+
+def _state(attention: HeadAttention, maps: Maps, size: int) -> dict[str, Tensor]:
+    """The state dict of these maps, filled up to ``size``; scores are to be scaled by h^-0.5."""
+    out, bias = attention.out_proj.weight, attention.out_proj.bias
+    weights = {"out_proj.bias": bias.detach()}
+    scaled = (maps.queries * size**0.5, maps.keys, maps.values)
+    for name, one in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
+        rows = widened(one, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
+        weights |= {f"{name}.weight": rows[:, :-1], f"{name}.bias": rows[:, -1]}
+    columns = out.unflatten(1, (len(maps.queries), maps.values.size(2)))  # (d, H, h_v)
+    weights["out_proj.weight"] = widened(columns, size).flatten(1)
+    return {name: weight.to(out.dtype) for name, weight in weights.items()}
+
+
+# ---- heads that share ----------------------------------------------------------------------------
+
+
+def shares(attention: HeadAttention) -> bool:
+    """Whether there are fewer heads of keys and values than of queries."""
+    return bool(attention.num_heads) and key_value_heads(attention) < attention.num_heads
+
+
+@torch.no_grad()
+def key_value_heads(attention: HeadAttention) -> int:
+    """``G``."""
+    y = attention.out_proj.weight.new_zeros(1, 1, attention.kdim)
+    return max(attention.project_key(y).size(1), attention.project_value(y).size(1))
 
 
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` takes: of queries, keys and values alike."""
+    """The smallest ``size`` that :func:`plain_weights` takes, or :func:`shared_weights` of heads
+    that share: of queries, keys and values alike."""
+    maps = maps_of(attention)
+    if shares(attention):
+        return max(maps.keys.size(2), attention.v_head_size)
     if not attention.num_heads:
         return 1
-    heads = scoring_heads(in_double(attention))
-    needed = (len(head.q) + (content_as_bias(head) is None) for head in heads)
-    return max(attention.v_head_size, *needed)
+    return max(attention.v_head_size, *(needed(*head) for head in scoring_heads(maps)))
 
 
-def in_double(attention: HeadAttention) -> CollaborativeAttention | ConcatenatedAttention:
-    """A copy in double precision.
-
-    Gates are in ``out_proj`` as in evaluation; shared heads and latents are keys and values of each
-    head.
-    """
-    attention = copy.deepcopy(attention).double()
-    if isinstance(attention, GatedAttention):
-        attention = attention.ungated(attention.gates())
-    elif isinstance(attention, GroupedQueryAttention | LatentAttention):
-        attention = attention.concatenated()
-    if not isinstance(attention, CollaborativeAttention | ConcatenatedAttention):
-        raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
-    return attention
+# ---- single heads --------------------------------------------------------------------------------
 
 
-def scoring_heads(attention: CollaborativeAttention | ConcatenatedAttention) -> list[Head]:
-    """How each head scores: its rows of the projections, and what its queries are multiplied with.
-
-    A head without a content score has zeros for it.
-    """
-    q, k = attention.q_proj, attention.k_proj
-    content = k.weight.new_zeros(attention.num_heads, k.weight.size(1))  # (H, d_y)
-    if isinstance(attention, CollaborativeAttention):
-        rows = [mixing.nonzero().squeeze(1) for mixing in attention.mixing]  # (n) each
-        mixing = attention.scaled_mixing()  # (H, K)
-        factors = [mixing[i, own] for i, own in enumerate(rows)]
-        if attention.bias == "content":
-            content = attention.scales() * attention.content_bias
-    else:
-        rows = [*torch.arange(len(q.weight)).split(attention.qk_head_size)]
-        factors = [q.weight.new_full((len(own),), attention.scaling) for own in rows]
-    return [
-        Head(f[:, None] * q.weight[own], f * q.bias[own], k.weight[own], k.bias[own], c)
-        for own, f, c in zip(rows, factors, content, strict=True)
-    ]
+def scoring_heads(maps: Maps) -> list[tuple[Tensor, Tensor]]:
+    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
+    heads = zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
+    return [(a[:, used], b[:, used]) for a, b in heads for used in [a.any(0) & b.any(0)]]
 
 
-def fit(head: Head, size: int) -> Head:
-    """The same head with exactly ``size`` dimensions and no content score.
+def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The same head filled up to exactly ``size`` dimensions.
 
     Raises:
         NotExactError: it needs more.
     """
-    q, q_bias, k, k_bias, content = head
-    needs, here = f"a head scores by {len(q)} dimensions", f"ordinary heads here have {size}"
-    if len(q) > size:
+    scored = a[:-1].any(0)  # the others have a constant query: content
+    needs = f"a head scores by {int(scored.sum())} dimensions"
+    here = f"ordinary heads here have {size}"
+    if scored.sum() > size:
         raise NotExactError(f"{needs}; {here}")
-    if content.any() and len(q) < size:
-        # One more dimension, with the content vector as key and a query that is always one.
-        q, q_bias = filled(q, 1), torch.cat([q_bias, q_bias.new_ones(1)])
-        k, k_bias = torch.cat([k, content[None]]), filled(k_bias, 1)
-    elif content.any():
-        bias = content_as_bias(head)
+    if len(scored) > size:
+        bias = content_as_bias(a, b)
         if bias is None:
             raise NotExactError(f"{needs} and by content, which is one more; {here}")
-        q_bias = q_bias + bias
-    missing = size - len(q)
-    q, q_bias, k, k_bias = (filled(x, missing) for x in (q, q_bias, k, k_bias))
-    return Head(q, q_bias, k, k_bias, torch.zeros_like(content))
+        a, b = a[:, scored], b[:, scored]
+        a[-1] += bias
+    return widened(a, size), widened(b, size)
 
 
-def content_as_bias(head: Head) -> Tensor | None:
-    """Query bias ``b (n)`` that scores as the content does, ``b k = content``; None without one.
+def needed(a: Tensor, b: Tensor) -> int:
+    """The smallest size that :func:`fit` takes."""
+    return a.size(1) if content_as_bias(a, b) is None else int(a[:-1].any(0).sum())
+
+
+def content_as_bias(a: Tensor, b: Tensor) -> Tensor | None:
+    """Query bias ``(n)`` that scores as the content does, ``bias B = content``; None without one.
 
     (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
     """
-    size = torch.linalg.vector_norm(head.content)
-    bias = torch.linalg.lstsq(head.k.T, head.content[:, None]).solution.squeeze(1)  # (n)
-    rest = torch.linalg.vector_norm(bias @ head.k - head.content)
-    return bias if rest <= RESIDUAL * size else None
+    scored = a[:-1].any(0)
+    content = b[:-1, ~scored] @ a[-1, ~scored]  # (d_y)
+    bias = torch.linalg.lstsq(b[:-1, scored], content[:, None]).solution.squeeze(1)  # (n)
+    rest = torch.linalg.vector_norm(b[:-1, scored] @ bias - content)
+    return bias if rest <= RESIDUAL * torch.linalg.vector_norm(content) else None
 
 
-def values(
-    attention: CollaborativeAttention | ConcatenatedAttention, size: int
-) -> dict[str, Tensor]:
-    """Values and output projection, with heads filled up to ``size``."""
-    own, v, out = attention.v_head_size, attention.v_proj, attention.out_proj
-    if own > size:
-        raise NotExactError(f"values have size {own}; ordinary heads here have {size}")
-
-    def stacked(x: Tensor) -> Tensor:  # (G h_v, ...) -> (H h, ...)
-        heads = [filled(head, size - own) for head in x.split(own)]
-        each = attention.num_heads // len(heads)
-        return torch.cat([head for head in heads for _ in range(each)])
-
-    return {
-        "v_proj.weight": stacked(v.weight),
-        "v_proj.bias": stacked(v.bias),
-        "out_proj.weight": stacked(out.weight.T).T,
-        "out_proj.bias": out.bias,
-    }
+def _each(shared: Tensor, heads: int) -> Tensor:
+    """Maps, repeated for the heads that share them: ``(G, d_y + 1, e) -> (H, d_y + 1, e)``."""
+    return for_each_head(shared.unsqueeze(0), heads)[0]
 
 
-def filled(x: Tensor, missing: int) -> Tensor:
-    """``missing`` rows of zeros after the rows of ``x``."""
-    return torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+def widened(x: Tensor, size: int) -> Tensor:
+    """Filled up with zeros: ``(..., n) -> (..., size)``."""
+    return torch.nn.functional.pad(x, (0, size - x.size(-1)))

@@ -31,14 +31,14 @@ from torch import nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.export.attention import plain_weights, smallest_size
-from fairseq_collab.checkpoints.export.model import common_heads
-from fairseq_collab.checkpoints.export.shared import (
+from fairseq_collab.checkpoints.export.attention import (
     key_value_heads,
-    shared_size,
+    plain_weights,
     shared_weights,
     shares,
+    smallest_size,
 )
+from fairseq_collab.checkpoints.export.model import common_heads
 from fairseq_collab.checkpoints.export.translation import (
     Vocabulary,
     check,
@@ -136,7 +136,7 @@ def head_size(attention: Any) -> int:
     """The smallest size of heads, ours or fairseq's own, that computes the same."""
     if not isinstance(attention, HeadAttention):
         return attention.head_dim
-    return shared_size(attention) if shares(attention) else smallest_size(attention)
+    return smallest_size(attention)
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
