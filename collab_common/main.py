@@ -28,67 +28,54 @@ class Command(NamedTuple):
 
     Attributes:
         plugin: whether it needs fairseq, and our models registered with it.
+        module: of ``data_prep``; else that of ``fairseq_collab.commands`` with the command's name.
     """
 
-    module: str
     summary: str
     plugin: bool = True
+    module: str = ""
 
 
 COMMANDS = {
-    "advise": Command(
-        "fairseq_collab.commands.advise", "the smaller model that has what is wished for"
-    ),
-    "average": Command("fairseq_collab.commands.average", "average checkpoints of one training"),
-    "bench": Command("fairseq_collab.commands.bench", "speed beside stock fairseq"),
-    "compare": Command("fairseq_collab.commands.compare", "significance tests of two runs", False),
-    "contrast": Command(
-        "fairseq_collab.commands.contrast", "how often a model prefers the correct translation"
-    ),
-    "configs": Command("", "print the folder of Hydra configurations, for --config-dir", False),
-    "cost": Command("fairseq_collab.commands.cost", "parameters and cache bytes of a checkpoint"),
-    "data": Command("", "text to a data folder: prepare, validate, a corpus, ...", False),
-    "doctor": Command("", "what is installed, what is patched and why, and what is wrong", False),
-    "export": Command("fairseq_collab.commands.export", "a model for other engines, exactly"),
-    "glue": Command("fairseq_collab.commands.glue", "heads of BERT swapped, on a GLUE task"),
-    "glue-table": Command("fairseq_collab.commands.glue_table", "runs of glue beside the paper"),
-    "heads": Command("fairseq_collab.commands.heads", "what a model's heads do"),
-    "heads-kept": Command(
-        "fairseq_collab.commands.heads_kept", "roles and layers of the heads kept along pruning"
-    ),
-    "pages": Command("fairseq_collab.commands.pages", "README, docs and results from data", False),
-    "measure": Command(
-        "fairseq_collab.commands.measure", "time and memory of factorisations, beside TensorLy's"
-    ),
-    "prune": Command("fairseq_collab.commands.prune", "take heads out of a trained model"),
-    "prune-curve": Command(
-        "fairseq_collab.commands.prune_curve", "BLEU against the share of heads removed"
-    ),
-    "rank": Command("fairseq_collab.commands.rank", "spectra and ranks of a model's heads"),
-    "reparametrize": Command(
-        "fairseq_collab.commands.reparametrize", "collaborative heads from a trained model's"
-    ),
-    "report": Command(
-        "fairseq_collab.commands.report", "finished runs on one page, with tests", False
-    ),
-    "score": Command("fairseq_collab.commands.score", "BLEU and chrF of a run or a translation"),
-    "sweep": Command("fairseq_collab.commands.sweep", "all runs of a Hydra sweep; resumes"),
-    "table": Command("fairseq_collab.commands.table", "many runs in a table and a figure", False),
-    "user-dir": Command("", "print the folder to pass to fairseq as --user-dir", False),
-    "vote": Command("fairseq_collab.commands.vote", "which heads stand for their groups"),
+    "advise": Command("the smaller model that has what is wished for"),
+    "average": Command("average checkpoints of one training"),
+    "bench": Command("speed beside stock fairseq"),
+    "compare": Command("significance tests of two runs", False),
+    "contrast": Command("how often a model prefers the correct translation"),
+    "configs": Command("print the folder of Hydra configurations, for --config-dir", False),
+    "cost": Command("parameters and cache bytes of a checkpoint"),
+    "data": Command("text to a data folder: prepare, validate, a corpus, ...", False),
+    "doctor": Command("what is installed, what is patched and why, and what is wrong", False),
+    "export": Command("a model for other engines, exactly"),
+    "glue": Command("heads of BERT swapped, on a GLUE task"),
+    "glue-table": Command("runs of glue beside the paper"),
+    "heads": Command("what a model's heads do"),
+    "heads-kept": Command("roles and layers of the heads kept along pruning"),
+    "pages": Command("README, docs and results from data", False),
+    "measure": Command("time and memory of factorisations, beside TensorLy's"),
+    "prune": Command("take heads out of a trained model"),
+    "prune-curve": Command("BLEU against the share of heads removed"),
+    "rank": Command("spectra and ranks of a model's heads"),
+    "reparametrize": Command("collaborative heads from a trained model's"),
+    "report": Command("finished runs on one page, with tests", False),
+    "score": Command("BLEU and chrF of a run or a translation"),
+    "sweep": Command("all runs of a Hydra sweep; resumes"),
+    "table": Command("many runs in a table and a figure", False),
+    "user-dir": Command("print the folder to pass to fairseq as --user-dir", False),
+    "vote": Command("which heads stand for their groups"),
 }
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
-    "demo-data": Command("data_prep.demo_data", "the corpus of recipes/demo.sh", False),
-    "dialogsum": Command("data_prep.dialogsum", "DialogSum, from a folder", False),
-    "embedded": Command("data_prep.embedded.__main__", "generated pairs with trees", False),
-    "iwslt14": Command("data_prep.iwslt14", "a stage of recipes/iwslt14.sh", False),
-    "multi30k": Command("data_prep.multi30k", "Multi30k, from download to data folder", False),
-    "prepare": Command("data_prep.prepare", "text to a data folder", False),
-    "tatoeba": Command("data_prep.tatoeba", "a stage of recipes/tatoeba.sh", False),
-    "validate": Command("data_prep.validate", "what fairseq would silently shift or drop", False),
-    "wikitext2": Command("data_prep.wikitext2", "WikiText-2, from download to data folder", False),
-    "wmt14": Command("data_prep.wmt14", "a stage of recipes/wmt14_en_de.sh", False),
+    "demo-data": Command("the corpus of recipes/demo.sh", False, "data_prep.demo_data"),
+    "dialogsum": Command("DialogSum, from a folder", False, "data_prep.dialogsum"),
+    "embedded": Command("generated pairs with trees", False, "data_prep.embedded.__main__"),
+    "iwslt14": Command("a stage of recipes/iwslt14.sh", False, "data_prep.iwslt14"),
+    "multi30k": Command("Multi30k, from download to data folder", False, "data_prep.multi30k"),
+    "prepare": Command("text to a data folder", False, "data_prep.prepare"),
+    "tatoeba": Command("a stage of recipes/tatoeba.sh", False, "data_prep.tatoeba"),
+    "validate": Command("what fairseq would silently shift or drop", False, "data_prep.validate"),
+    "wikitext2": Command("WikiText-2, from download to data folder", False, "data_prep.wikitext2"),
+    "wmt14": Command("a stage of recipes/wmt14_en_de.sh", False, "data_prep.wmt14"),
 }
 
 
@@ -126,7 +113,13 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
             todo = "run `pip install --no-deps fairseq==0.12.2`"
             print(f"{prog}: error: fairseq is not installed; {todo}", file=sys.stderr)
             return 1
-    return run(f"{prog} {name}", lambda: importlib.import_module(command.module).main(rest))
+    module = module_of(name, command)
+    return run(f"{prog} {name}", lambda: importlib.import_module(module).main(rest))
+
+
+def module_of(name: str, command: Command) -> str:
+    """What is imported when it is called."""
+    return command.module or f"fairseq_collab.commands.{name.replace('-', '_')}"
 
 
 def usage(prog: str, commands: dict[str, Command]) -> str:

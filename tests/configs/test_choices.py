@@ -61,9 +61,9 @@ def test_method_and_size_are_chosen_apart(size: str, model: str, composed: Compo
 
 
 @pytest.mark.parametrize("name", ["collab", "fork_collab", "concatenated", "fork_concatenated"])
-def test_all_options_of_a_method_can_be_overridden(name: str) -> None:
-    """Without a plus sign, since the file lists them."""
-    listed = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
+def test_all_options_of_a_method_can_be_overridden(name: str, composed: Compose) -> None:
+    """Without a plus sign, since the file or the one that it builds on lists them."""
+    listed = composed(f"model/{name}").model
     options = CollabOptions if "collab" in name else ConcatenatedOptions
     added = {f.name for f in fields(options)} - {f.name for f in fields(TransformerOptions)}
     assert listed.keys() == added | {"_name"}
