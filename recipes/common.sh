@@ -2,6 +2,14 @@
 # root of the repository; does nothing alone.
 # shellcheck shell=bash
 
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# refuse WORDS...: what is wrong with what was asked for ends the recipe.
+refuse() {
+    echo "$(basename "$0" .sh): $*" >&2
+    exit 2
+}
+
 # Of a prepared folder, see choose_dataset and fairseq_collab/runs/prepared.py.
 prepared=() of_data=() tuning=() third=()
 
@@ -13,11 +21,13 @@ choose_dataset() {
     local names=$1 given words=()
     DATASET=${2:-} experiments=${2:-}
     if [[ $DATASET != --* ]]; then
-        [[ -z $DATASET || " $names " != *" $DATASET "* ]] || return 0
         given=${names% *}
-        echo "$(basename "$0" .sh): DATASET is '$DATASET'; it must be ${given// /, } or ${names##* }, or" \
-            "options: --data DIR --source-lang S --target-lang T" >&2
-        exit 2
+        [[ -n $DATASET && " $names " == *" $DATASET "* ]] ||
+            refuse "DATASET is '$DATASET'; it must be ${given// /, } or ${names##* }, or" \
+                "options: --data DIR --source-lang S --target-lang T"
+        [ "$DATASET" != mixed ] || [ -n "${DATA:-}${FROM:-}" ] ||   # nobody serves the mixture
+            refuse "where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh lists them)"
+        return
     fi
     shift
     while [ $# -gt 0 ]; do
@@ -27,10 +37,7 @@ choose_dataset() {
         esac
         shift
     done
-    if [ -z "${DATA:-}" ]; then
-        echo "$(basename "$0" .sh): which folder? Give --data DIR" >&2
-        exit 2
-    fi
+    [ -n "${DATA:-}" ] || refuse "which folder? Give --data DIR"
     DATASET=$(basename "$DATA") experiments=multi30k prepared=("$DATA" "${words[@]}")
 }
 
@@ -63,10 +70,8 @@ set_variables() {
 # `updates` and `tuned_updates`. Other experiments count epochs.
 count_updates() {
     UPDATES=${UPDATES:-3400} updates=() tuned_updates=()
-    if ! [[ $UPDATES =~ ^[1-9][0-9]*$ && ${TUNE:-1} =~ ^[1-9][0-9]*$ ]]; then
-        echo "$(basename "$0" .sh): UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers" >&2
-        exit 2
-    fi
+    [[ $UPDATES =~ ^[1-9][0-9]*$ && ${TUNE:-1} =~ ^[1-9][0-9]*$ ]] ||
+        refuse "UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers"
     TUNE=${TUNE:-$((UPDATES / 2))}
     [ "$experiments" = multi30k ] || return 0
     updates=(optimization.max_update="$UPDATES") tuned_updates=(optimization.max_update="$TUNE")
@@ -80,6 +85,7 @@ prepare() {
         embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" "${@:4}" ;;
         multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
         mixed) prepare_mixed "$2" "$3" ;;
+        dialogsum) python -m data_prep.dialogsum --out "$3" ${FROM:+--from "$FROM"} ;;
         wikitext2) python -m data_prep.wikitext2 --out "$3" ${FROM:+--from "$FROM"} ;;
     esac
 }
@@ -96,11 +102,6 @@ prepare_mixed() {   # VOCABULARY DIR
         --source-lang en --target-lang de --vocab-size "$1" --out "$2"
 }
 
-# needs_text DATASET: whether there is no telling where its text is: nobody serves the mixture.
-needs_text() {
-    [ "$1" = mixed ] && [ -z "${FROM:-}" ]
-}
-
 # find_device: `device` (overrides for Hydra), `cpu` (options of commands) and `jobs` (runs at a
 # time), as the machine has a GPU or none.
 find_device() {
@@ -109,6 +110,14 @@ find_device() {
     else
         device=(common.cpu=true) cpu=(--cpu) jobs=$(nproc)
     fi
+}
+
+# enter: the environment, made if there is none; what is known of the data; the device.
+enter() {
+    command -v fairseq-collab > /dev/null || activate
+    set_variables
+    describe_dataset
+    find_device
 }
 
 failed=0   # becomes 1 once a run of `sweep` or another command has failed: what a recipe exits with

@@ -8,9 +8,8 @@
 # Everything is kept in OUT (default: runs/demo-$DATA). A second start skips what is done; a
 # training that was interrupted goes on from its last epoch.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 DATA=${DATA:-embedded}
 OUT=${OUT:-runs/demo-$DATA}
@@ -47,10 +46,7 @@ case $DATA in
         )
         averaged=5
         ;;
-    *)
-        echo "demo: DATA is '$DATA'; it must be embedded or multi30k" >&2
-        exit 2
-        ;;
+    *) refuse "DATA is '$DATA'; it must be embedded or multi30k" ;;
 esac
 
 activate

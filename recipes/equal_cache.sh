@@ -31,42 +31,29 @@
 # Interrupt it whenever you like: given again, with more seeds or budgets, too, it goes on; what is
 # done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 DATASET=${1:-}
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/equal_cache_$DATASET}
 SEEDS=${SEEDS:-1,2}
 SIZE=${SIZE:-multi30k}
-if [ "$DATASET" != multi30k ]; then
-    echo "equal_cache: DATASET is '$DATASET'; it must be multi30k" >&2
-    exit 2
-fi
+[ "$DATASET" = multi30k ] || refuse "DATASET is '$DATASET'; it must be multi30k"
 # Of the models: configs/size and configs/experiment.
 case $SIZE in
     multi30k) width=256 of_size=() ;;
     small) width=128 of_size=(size=small train=multi30k_small) ;;
-    *)
-        echo "equal_cache: SIZE is '$SIZE'; it must be multi30k or small" >&2
-        exit 2
-        ;;
+    *) refuse "SIZE is '$SIZE'; it must be multi30k or small" ;;
 esac
 heads=8 units=$((2 * width)) size=$((width / 8))
 some="$((width * 3 / 2)) $((width * 5 / 4)) $width $((width / 2)) $((width / 4))"
 BUDGETS=${BUDGETS:-$some}
 for cache in $BUDGETS; do
-    if [[ " $some " != *" $cache "* ]]; then
-        echo "equal_cache: BUDGETS has '$cache'; it must be some of $some" >&2
-        exit 2
-    fi
+    [[ " $some " == *" $cache "* ]] || refuse "BUDGETS has '$cache'; it must be some of $some"
 done
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-
-find_device
+enter
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" 4000 "$data"
 

@@ -19,9 +19,8 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 OUT=${OUT:-runs/glue}
 TASKS=${TASKS:-cola sst2 mrpc stsb qqp mnli qnli rte}
@@ -29,17 +28,11 @@ DIMS=${DIMS:-768 384 256 128}
 SEEDS=${SEEDS:-1}
 
 for name in MODEL DATA; do
-    if [ ! -d "${!name:-}" ]; then
-        echo "glue: $name is '${!name:-}', which is no folder; nothing is downloaded (the head of" \
-            "recipes/glue.sh says what belongs there)" >&2
-        exit 2
-    fi
+    [ -d "${!name:-}" ] || refuse "$name is '${!name:-}', which is no folder; nothing is downloaded" \
+        "(the head of recipes/glue.sh says what belongs there)"
 done
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-
-find_device
+enter
 
 # row NAME FROM OPTIONS...: the run OUT/TASK-NAME-SEED, from the model FROM on
 row() {

@@ -7,9 +7,8 @@
 #   DEVICE=cpu bash recipes/gpu_check.sh    what a CPU can do of it
 #   QUICK=1 bash recipes/gpu_check.sh       at the smallest sizes
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # An environment that has torch and fairseq already will do, whoever made it.
 python=$(command -v python || command -v python3 || true)

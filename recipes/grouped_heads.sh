@@ -31,9 +31,8 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 choose_dataset "embedded multi30k mixed" "$@"
 count_updates
@@ -48,39 +47,22 @@ fewest=${kept[-1]}   # what LITE models keep, with half of the feed-forward unit
 
 vocabulary=4000 width=96 units=128
 [ "$experiments" != embedded ] || vocabulary=2000 width=48 units=64
-if [ "$CORE" != yes ] && [ "$CORE" != no ]; then
-    echo "grouped_heads: CORE is '$CORE'; it must be yes or no" >&2
-    exit 2
-fi
+[[ $CORE =~ ^(yes|no)$ ]] || refuse "CORE is '$CORE'; it must be yes or no"
 for count in "${kept[@]}"; do
-    if ! [[ $count =~ ^[1-7]$ ]]; then
-        echo "grouped_heads: COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas" >&2
-        exit 2
-    fi
+    [[ $count =~ ^[1-7]$ ]] ||
+        refuse "COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas"
 done
 for stages in ${STAGES//,/ }; do
-    if [ "$stages" != 1 ] && [ "$stages" != 2 ] && [ "$stages" != 1+2 ]; then
-        echo "grouped_heads: STAGES is '$STAGES'; it must be some of 1, 2 and 1+2, joined by" \
-            "commas" >&2
-        exit 2
-    fi
+    [[ $stages =~ ^(1|2|1\+2)$ ]] ||
+        refuse "STAGES is '$STAGES'; it must be some of 1, 2 and 1+2, joined by commas"
 done
-if [ -z "${DATA:-}" ] && needs_text "$DATASET"; then
-    echo "grouped_heads: where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh" \
-        "lists them)" >&2
-    exit 2
-fi
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-describe_dataset
+enter
 
 # Ordinary heads in smaller models, with about the parameters, outside the embeddings, that a quarter
 # of the heads leaves: fewer layers, or narrower ones.
 shallow=(model.encoder_layers="choice(1)")
 narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
-
-find_device
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 

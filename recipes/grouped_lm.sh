@@ -21,9 +21,8 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 data=${DATA:-data/wikitext2}
 OUT=${OUT:-runs/grouped_lm_wikitext2}
@@ -31,14 +30,9 @@ SEED=${SEED:-1}
 kept=(4 2)   # of 8 heads: a half and a quarter
 size=16      # of a head
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
+enter
 
-find_device
-
-if [ ! -e "$data/manifest.json" ]; then
-    python -m data_prep.wikitext2 --out "$data" ${FROM:+--from "$FROM"}
-fi
+[ -e "$data/manifest.json" ] || prepare wikitext2 "" "$data"
 
 train=grouped_lm_wikitext2 tune=grouped_lm_finetune_wikitext2   # experiments of configs/
 counts=$(IFS=,; echo "${kept[*]}")

@@ -18,23 +18,17 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 data=${DATA:-data/dialogsum}
 OUT=${OUT:-runs/grouped_summaries_dialogsum}
 SEEDS=${SEEDS:-1}
 kept=2   # of 8 heads: a quarter
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
+enter
 
-find_device
-
-if [ ! -e "$data/manifest.json" ]; then
-    python -m data_prep.dialogsum --out "$data" ${FROM:+--from "$FROM"}
-fi
+[ -e "$data/manifest.json" ] || prepare dialogsum "" "$data"
 
 train=grouped_heads_dialogsum tune=grouped_finetune_dialogsum   # experiments of configs/
 ordinary=model="choice(concatenated)"

@@ -38,9 +38,8 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 choose_dataset "embedded multi30k" "$@"
 count_updates
@@ -50,10 +49,8 @@ SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
 SITES=${SITES:-all}
 for sites in ${SITES//,/ }; do
-    if [ "$sites" != all ] && [ "$sites" != encoder ]; then
-        echo "head_pruning: SITES is '$SITES'; it must be all, encoder or both, joined by a comma" >&2
-        exit 2
-    fi
+    [[ $sites =~ ^(all|encoder)$ ]] ||
+        refuse "SITES is '$SITES'; it must be all, encoder or both, joined by a comma"
 done
 
 # Lengths: of gates, of gates and fine-tuning, and of all of it with the training before.
@@ -62,11 +59,7 @@ gating=$TUNE after=$((2 * TUNE)) whole=$((UPDATES + 2 * TUNE))
 [ "$experiments" != embedded ] || length=optimization.max_epoch vocabulary=2000 gating=8 after=12 whole=20
 early=$(((whole + 9) / 10))
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-describe_dataset
-
-find_device
+enter
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 

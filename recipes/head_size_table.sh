@@ -16,9 +16,8 @@
 # Interrupt it whenever you like: given again, it goes on. OUT/table has a row a model and the scores
 # against parameters; OUT/by_heads has them against H (and tests size-32 against size-d/H-wide).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 DATASET=${1:-}
 data=${DATA:-data/$DATASET}
@@ -33,17 +32,11 @@ case $DATASET in
         name=lm_wikitext2 heads=model.decoder_attention_heads larger=2,8,32 seeds=1 vocabulary=
         against=(--columns "perplexity.valid,perplexity.test,parameters,multiply_adds")
         ;;
-    *)
-        echo "head_size_table: DATASET is '$DATASET'; it must be multi30k or wikitext2" >&2
-        exit 2
-        ;;
+    *) refuse "DATASET is '$DATASET'; it must be multi30k or wikitext2" ;;
 esac
 seeds=common.seed="choice(${SEEDS:-$seeds})"
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-
-find_device
+enter
 
 [ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
 

@@ -15,30 +15,20 @@
 # Interrupt it whenever you like: given again, it goes on. The table and the figure are in OUT/table
 # (of mixed also in OUT/table_test1, of newstest2013).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 choose_dataset "embedded multi30k mixed tatoeba iwslt14 wmt14" "$@"
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/key_dim_$DATASET}
 make_data=()
 
-fail() {
-    echo "key_dim_table: $*" >&2
-    exit 2
-}
-
 case ${DATA:+given }$DATASET in   # nothing is made where it is given
     embedded) make_data=(prepare embedded 2000 "$data") ;;
     multi30k) make_data=(prepare multi30k 4000 "$data") ;;
-    mixed)
-        ! needs_text mixed || fail "where are the texts of the mixed corpus? Give FROM=DIR" \
-            "(recipes/common.sh lists them)"
-        make_data=(prepare mixed 4000 "$data")
-        ;;
+    mixed) make_data=(prepare mixed 4000 "$data") ;;
     tatoeba)
-        [ -n "${FROM:-}" ] || fail "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
+        [ -n "${FROM:-}" ] || refuse "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
             "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"
         make_data=(
             python -m data_prep.prepare --text "$FROM" --source-lang en --target-lang de
@@ -50,7 +40,7 @@ case ${DATA:+given }$DATASET in   # nothing is made where it is given
         make_data=(bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 ${FROM:+--from "$FROM"})
         ;;
     wmt14)
-        [ -n "${FROM:-}" ] || fail "where is Google's wmt16_en_de archive, which the paper uses?" \
+        [ -n "${FROM:-}" ] || refuse "where is Google's wmt16_en_de archive, which the paper uses?" \
             "Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
         data=runs/wmt14_en_de/data
         make_data=(
@@ -60,11 +50,7 @@ case ${DATA:+given }$DATASET in   # nothing is made where it is given
         ;;
 esac
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-describe_dataset
-
-find_device
+enter
 
 "${make_data[@]}"
 

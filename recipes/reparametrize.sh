@@ -15,9 +15,8 @@
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 FROM=${FROM:-runs/multi30k/average.pt}
 data=${DATA:-data/multi30k}
@@ -27,15 +26,10 @@ TUNE=${TUNE:-128 85 64}
 DISTIL=${DISTIL:-40}
 heads=4   # of the trained model
 
-if [ -n "${REFERENCE:-}" ] && ! [ "$REFERENCE" -ef "$data/raw/test.de" ]; then
-    echo "reparametrize: REFERENCE is $REFERENCE; runs are compared with $data/raw/test.de" >&2
-    exit 2
-fi
+[ -z "${REFERENCE:-}" ] || [ "$REFERENCE" -ef "$data/raw/test.de" ] ||
+    refuse "REFERENCE is $REFERENCE; runs are compared with $data/raw/test.de"
 
-command -v fairseq-collab > /dev/null || activate
-set_variables
-
-find_device
+enter
 
 # measure METHOD-K MODEL OPTIONS...: the run OUT/runs/METHOD-K of a model that is there
 measure() {

@@ -1,6 +1,6 @@
 # What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
 #
-# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@", set_up and
+# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@" and
 # choose_model, and then all_stages: four make the data, the fifth is a run, as of any sweep. What is
 # trained and translated with stands in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
@@ -16,8 +16,34 @@ fail() {
     exit 2
 }
 
-# The comment that a recipe starts with.
-usage() { sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"; }
+# The comment that a recipe starts with, and what all of them have.
+usage() {
+    sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"
+    cat <<EOF
+
+Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise; 5 train, average, translate
+and score: a run in OUT/runs; 6 to 8 the scores again. Each is done whole or not at all; what is
+done is not done again, and \`fairseq-collab table OUT/runs\` shows the runs.
+
+  --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
+  --own-archives    they hold other text in the same layout: published hashes do not apply
+  --stage N         start with this stage;  --stop-stage M: end with that one
+  --out DIR         where everything goes (default: $out of the repository)
+  --jobs N          processes that tokenise, segment and binarise (default: all cores)
+  --average N       checkpoints to average (default: 5)
+  --force           do the stages again, even where they are done
+  --dry-run         print the commands of the stages, run none
+  -- ...            Hydra overrides of the run, such as optimization.max_update=1000
+EOF
+    [ ${#papers_methods[@]} -gt 0 ] || return 0
+    cat <<EOF
+
+  --method headsize (arXiv 2002.07028; --head-size N, 128); grouped, and grouped_pruned, which goes on
+                    to vote, prune and fine-tune (arXiv 2305.14380); gated, from the vanilla model on,
+                    pruned and fine-tuned (arXiv 1905.09418; --gate-penalty X, 0.1)
+  --vocabulary-threshold N, --glossaries REGEX (also several times): subword-nmt's (docs/corpora.md)
+EOF
+}
 
 absolute() {
     case $1 in
@@ -145,6 +171,7 @@ details() {
 # those of the first paper), where they are offered, see papers_method.
 choose_model() {
     local choice names=""
+    set_up
     for choice in "$@"; do
         [ "${choice#fork_}" = "$method" ] && break
         names+="${names:+, }${choice#fork_}"

@@ -7,9 +7,8 @@
 #
 # Tests on real corpora need FAIRSEQ_COLLAB_DATA (default: ../shared/data) and are skipped without.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=recipes/common.sh
-source recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 chosen=()
 if [ "${1:-}" = --fast ]; then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -261,3 +262,19 @@ def test_importance_is_not_measured_again(tmp_path: Path) -> None:
         ["bash", "-c", script], cwd=REPOSITORY, env=environment, text=True
     )
     assert said == f"heads a.pt data --cpu --out {tmp_path} --examples 0 --relevance-rule ours\n"
+
+
+@pytest.mark.parametrize("recipe", ["multi30k", "tatoeba", "iwslt14", "wmt14_en_de", "wmt14_en_fr"])
+def test_help_names_every_option(recipe: str) -> None:
+    words = ["bash", f"recipes/{recipe}.sh", "--help"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
+    stages = (REPOSITORY / "recipes" / "stages.sh").read_text()
+    cases = re.findall(r"^ +((?:-[a-z-]+ \| )*--[a-z-]+(?: \| --[a-z-]+)*)\) ", stages, re.M)
+    wanted = {option for case in cases for option in case.split(" | ")} - {"-h"}
+    of_papers = {"--head-size", "--gate-penalty", "--vocabulary-threshold", "--glossaries"}
+    assert wanted > of_papers | {"--method", "--help"}
+    if recipe in ("multi30k", "tatoeba"):
+        wanted -= of_papers
+    elif recipe != "iwslt14":
+        wanted -= {"--pair"}  # there is one
+    assert wanted <= {*re.findall(r"--[a-z0-9-]+", told)}
