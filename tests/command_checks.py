@@ -196,17 +196,18 @@ def check_hydra_train(words: Words) -> None:
 def compose_each(name: str, overrides: Words, multirun: bool = True) -> None:
     """Compose a configuration with each value of each override, with the first of all others."""
     import hydra
+    from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from fairseq_collab.runs.sweep import complete, register_fairseq_options
+    from fairseq_collab.runs.sweep import complete
 
     if hydra.__version__.startswith("1.0."):
         return  # configs/ needs a later one
-    register_fairseq_options()
+    hydra_init()
     GlobalHydra.instance().clear()
     try:
         parsed = OverridesParser.create().parse_overrides(overrides)

@@ -793,7 +793,7 @@ MUTANTS = [
     ),
     Mutant(
         "a model's path is told by any of its spellings",
-        "fairseq_collab/runs/former.py",
+        "fairseq_collab/former/perplexity.py",
         "Path(word).resolve() == model.resolve()",
         "word == str(model)",
         ("tests/unit/test_former.py", "-k", "spellings"),

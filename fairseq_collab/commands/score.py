@@ -185,7 +185,7 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         show({"perplexity": record.perplexity}, "\n".join(lines), None, None, args, name)
         return
     system = read_system(run.folder, subset=run.subset)
-    result = Score(**{field.name: system.facts[field.name] for field in fields(Score)})
+    result = Score(**{field.name: getattr(record, field.name) for field in fields(Score)})
     found = None
     if args.comet:
         task = run.config().task

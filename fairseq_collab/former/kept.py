@@ -7,16 +7,47 @@ Records that do not say their heads by site get them from the model.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from collab_common import main as fairseq_collab
 from collab_common.command import run
 from collab_common.errors import UserError
-from fairseq_collab.former.each_folder import tables
-from fairseq_collab.runs.former import add_heads
+from fairseq_collab.runs.run import Run, runs_under
+from fairseq_collab.runs.trained import model_figures
 
 FOLDERS = ("gated/all", "gated/encoder", "tuned", "scratch")
 COLUMNS = "bleu,chrf,heads_by_site,parameters,train_updates"
+
+
+def tables(folders: Iterable[Path], mend: Callable[[Run], None], out: Path, *options: str) -> int:
+    """``fairseq-collab table --x none`` of each, in a folder of its name.
+
+    Args:
+        mend: gives a record of an earlier version what it lacks.
+        options: more of the command.
+    """
+    status = 0
+    for folder in folders:
+        for one in runs_under(folder):
+            mend(one)
+        where = ("--out", str(out / folder.name))
+        status |= fairseq_collab.main(["table", str(folder), "--x", "none", *options, *where])
+    return status
+
+
+def add_heads(run: Run) -> None:
+    """Make the record of a finished run say its heads by site.
+
+    Raises:
+        UserError: its model cannot be read.
+    """
+    record = run.score()
+    if record and record.heads_by_site is None and run.average.exists():
+        found = model_figures(run, run.config())["heads_by_site"]
+        run.finish(dataclasses.replace(record, heads_by_site=found))
 
 
 def kept(out: Path, baseline: Path) -> int:

@@ -1,4 +1,6 @@
-"""The table of the runs of ``recipes/reparametrize.sh`` of earlier versions.
+"""The table of the runs of ``recipes/reparametrize.sh`` of earlier versions, which were no runs.
+
+    OUT/METHOD-K/score.json, valid.log, fit.json       trained without K
 
 Now ``fairseq-collab table OUT/runs OUT/tuned --columns bleu,chrf,valid_nats,relative_error``.
 """
@@ -6,20 +8,60 @@ Now ``fairseq-collab table OUT/runs OUT/tuned --columns bleu,chrf,valid_nats,rel
 from __future__ import annotations
 
 import argparse
+import json
+import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from collab_common.command import run
+from collab_common.errors import UserError
 from collab_common.files import make_folder, write_atomic, write_json
 from fairseq_collab.results.tables import grid
-from fairseq_collab.runs.former import Facts, reparametrized
+from fairseq_collab.runs.fairseq_output import entries
 
+Facts = dict[str, Any]
+
+LOG_2 = 0.693147180559945  # to as many digits as the recipe wrote it
+_FOLDER = re.compile(r"(?P<method>[a-z-]+?)(-(?P<key_dim>\d+))?")
 #: Fields of ``table.json``, and what they are called in a record.
 FIELDS = {
     "method": "method", "key_dim": "key_dim", "bleu": "bleu", "chrf": "chrf", "loss": "valid_nats",
     "error": "relative_error", "seconds": "seconds", "signature": "bleu_signature",
 }  # fmt: skip
+
+
+def reparametrized(folder: Path) -> list[Facts]:
+    """The models that ``recipes/reparametrize.sh`` measured, sorted by their folders.
+
+    Raises:
+        UserError: there are none, or one has no validation loss.
+    """
+    found = []
+    for path in sorted(folder.glob("*/score.json")):
+        named = _FOLDER.fullmatch(path.parent.name)
+        losses = entries(path.parent / "valid.log", "valid")
+        if not named:
+            continue
+        if not losses:
+            todo = "run the recipe again"
+            raise UserError("no validation loss in it", path.parent / "valid.log", todo)
+        score, fit = json.loads(path.read_text()), path.parent / "fit.json"
+        fits = json.loads(fit.read_text())["attentions"] if fit.exists() else []
+        found.append(
+            {
+                "method": named["method"],
+                "key_dim": named["key_dim"] and int(named["key_dim"]),
+                **{name: score[name] for name in ("bleu", "chrf", "bleu_signature")},
+                "valid_nats": float(losses[-1]["valid_nll_loss"]) * LOG_2,
+                "relative_error": statistics.fmean(x["error"] for x in fits) if fits else None,
+                "seconds": sum(x["seconds"] for x in fits) if fits else None,
+            }
+        )
+    if not found:
+        raise UserError("no result in it", folder, "give the OUT of recipes/reparametrize.sh")
+    return found
 
 
 def write(folder: Path, out: Path) -> None:

@@ -7,15 +7,33 @@ have no ROUGE yet get it from their translations.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 from collab_common.command import run
-from fairseq_collab.former.each_folder import tables
-from fairseq_collab.runs.former import add_rouge
+from fairseq_collab.former.kept import tables
+from fairseq_collab.metrics.rouge import rouge
+from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.translations import read_system
 
 PROG = "fairseq_collab.evaluation.rouge_table"
 COLUMNS = "rouge.R1,rouge.R2,rouge.RL,parameters,key_bytes_per_target_token"
+
+
+def add_rouge(run: Run) -> None:
+    """Make a finished run of summaries, scored as a translation, say so: with ROUGE in its record.
+
+    Raises:
+        UserError: its translations are not those that were scored.
+    """
+    record = run.score()
+    if record and record.task == "translation":
+        system = read_system(run.folder)
+        rouges = rouge(system.hypotheses, system.references)
+        found: dict[str, Any] = {"rouge": rouges.scores, "rouge_signature": rouges.signature}
+        run.finish(dataclasses.replace(record, task="summarization", **found))
 
 
 def main() -> int:

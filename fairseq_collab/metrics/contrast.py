@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
-from fairseq_collab.metrics.distance import binned, distance
+from fairseq_collab.metrics.distance import NAMES, binned, distance
 from fairseq_collab.metrics.rouge import Interval
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def judged(pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores])
     return Contrast(
         accuracy=accuracy(right),
         normalised=accuracy([a.mean > b.mean for a, b in both]),
-        by_distance={name: accuracy(bins[name]) for name in sorted(bins, key=_first_number)},
+        by_distance={name: accuracy(bins[name]) for name in NAMES if name in bins},
     )
 
 
@@ -223,10 +223,6 @@ def share_right(totals: Any) -> float:
 
 def _right(correct: Sequence[Scores], incorrect: Sequence[Scores]) -> list[bool]:
     return [a.total > b.total for a, b in zip(correct, incorrect, strict=True)]
-
-
-def _first_number(name: str) -> int:
-    return int(name.strip(">").partition("-")[0]) + name.startswith(">")
 
 
 def accuracy(right: Sequence[bool]) -> Accuracy:

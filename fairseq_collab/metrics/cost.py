@@ -85,11 +85,7 @@ def cost(model: Any) -> Cost:
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """All parameters but the copies that fairseq 0.12.2's encoder layers keep of their weights."""
-    seen: set[int] = set()
-    for name, parameter in model.named_parameters():
-        if not is_copy(name) and id(parameter) not in seen:
-            seen.add(id(parameter))
-            yield parameter
+    return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
 
 
 def cached_floats(attention: Any) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from itertools import zip_longest
 #: Upper ends of the bins; what is beyond is one more.
 BINS = (("0", 0), ("1", 1), ("2", 2), ("3", 3), ("4-6", 6), ("7-10", 10))
 BEYOND = ">10"
+NAMES = (*dict(BINS), BEYOND)
 _OPENING = '"\u201e('
 _MARKS = tuple(',;:.!?()"\u201e\u201c\u201d\u2013')
 

@@ -18,7 +18,7 @@ from fairseq_collab.results import published
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Finished, distinct, finished_runs
 from fairseq_collab.results.table_content import LEFT_OUT
-from fairseq_collab.results.tables import deviation, grid, mean, num
+from fairseq_collab.results.tables import grid, listed, mean, num, spread
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import find_runs
 
@@ -61,18 +61,12 @@ def _model(run: Finished) -> Model:
 
 def models(runs: Sequence[Finished]) -> dict[Model, dict[str, list[Finished]]]:
     """The runs of each task by model: whole ones first, then by falling key dimension."""
-    found: dict[Model, dict[str, list[Finished]]] = {}
     order = sorted({_model(run) for run in runs}, key=lambda m: (m[0], m[1] != WHOLE, -m[2], m[1]))
-    for model in order:
-        of = [run for run in runs if _model(run) == model]
-        there = {FOLDERS[run.record.data] for run in of}
-        found[model] = {
-            name: sorted(
-                (run for run in of if FOLDERS[run.record.data] == name), key=lambda r: r.record.seed
-            )
-            for name in TASKS
-            if name in there
-        }
+    found: dict[Model, dict[str, list[Finished]]] = {model: {} for model in order}
+    for name in TASKS:
+        for run in sorted(runs, key=lambda run: run.record.seed):
+            if FOLDERS[run.record.data] == name:
+                found[_model(run)].setdefault(name, []).append(run)
     return found
 
 
@@ -102,7 +96,9 @@ def ours(runs: Sequence[Finished]) -> str:
         record = next(iter(tasks.values()))[0].record
         seeds = sorted({str(len(of)) for of in tasks.values()})
         cells = [
-            "/".join(map(_spread, metrics(name, tasks[name]))) if name in tasks else "-"
+            "/".join(spread(one, ".1f") for one in metrics(name, tasks[name]))
+            if name in tasks
+            else "-"
             for name in columns
         ]
         counts = [num(record.parameters), num(record.attention_parameters)]
@@ -111,11 +107,6 @@ def ours(runs: Sequence[Finished]) -> str:
     heads = ["model", "method", "K", "parameters", "of queries, keys, values", "seeds"]
     heads += [*(TASKS[name].folder for name in columns), "average", "change"]
     return grid(heads, lines, left=(0, 1))
-
-
-def _spread(values: Sequence[float]) -> str:
-    sd = deviation(values)
-    return num(mean(values), ".1f") + ("" if sd is None else f" ± {sd:.1f}")
 
 
 def theirs() -> str:
@@ -146,7 +137,7 @@ def markdown(runs: Sequence[Finished], unfinished: Sequence[str]) -> str:
         metrics={TASKS[name].folder: TASKS[name].metrics for name in TASKS if name in there},
         unfinished=unfinished,
         trainings=distinct(runs, _training),
-        versions=distinct(runs, lambda r: ", ".join(f"{k} {v}" for k, v in r.versions.items())),
+        versions=distinct(runs, lambda r: listed(r.versions)),
         hardware=distinct(runs, lambda r: r.hardware),
         commits=distinct(runs, lambda r: f"{r.commit}, {r.date}"),
         seeds=distinct(runs, lambda r: r.seed),

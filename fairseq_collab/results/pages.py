@@ -87,13 +87,6 @@ def runs_table(*contents: Json) -> str:
     return "\n".join([*first, *(line for lines in others for line in lines[2:])])
 
 
-def difference(content: Json) -> dict[str, str]:
-    """BLEU of a table's one model beside the baseline, what it gains, and p by seed."""
-    (one,) = table_of(content).differences
-    bleu = table.spread(one.row.values("bleu"))
-    return {"bleu": bleu, "more": num(one.mean, "+.2f"), "p": one.p_text}
-
-
 def environment(root: Path, results: Path) -> SandboxedEnvironment:
     """Jinja2 for the templates below ``root``; ``load`` reads the files of ``results``."""
 
@@ -112,7 +105,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
     env.filters["num"] = num
     env.globals |= {"load": load, "grid": grid, "mean": mean}
     env.globals |= {"pick": pick, "where": where, "distinct": distinct}
-    for function in (main_table, table_rows, differences_table, runs_table, difference):
+    for function in (main_table, table_rows, differences_table, runs_table):
         env.globals[function.__name__] = function
     return env
 

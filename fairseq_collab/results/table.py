@@ -18,7 +18,7 @@ from fairseq_collab.results import against, published
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Row, distinct, warnings
 from fairseq_collab.results.table_content import Table, paper_bleu
-from fairseq_collab.results.tables import deviation, grid, mean, num
+from fairseq_collab.results.tables import grid, listed, mean, num, spread
 from fairseq_collab.runs.record import Record
 
 PAPER = "paper"
@@ -98,12 +98,6 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation; for one seed its value alone."""
-    sd = deviation(values)
-    return num(mean(values), ".2f") + ("" if sd is None else f" ± {sd:.2f}")
-
-
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
     text = render(
@@ -117,7 +111,7 @@ def markdown(table: Table) -> str:
         seed=seed(),
         runs=run_table(table),
         decoding=distinct(table.finished, _decoding),
-        versions=distinct(table.finished, _versions),
+        versions=distinct(table.finished, lambda record: listed(record.versions)),
         hardware=distinct(table.finished, lambda record: record.hardware),
         paper=published.SOURCE if PAPER in columns_of(table) else None,
     )
@@ -127,10 +121,6 @@ def markdown(table: Table) -> str:
 def _decoding(record: Record) -> str:
     beam = "" if record.beam is None else f"beam {record.beam}, lenpen {record.lenpen}, "
     return f"{beam}{len(record.averaged)} checkpoints averaged"
-
-
-def _versions(record: Record) -> str:
-    return ", ".join(f"{name} {version}" for name, version in record.versions.items())
 
 
 def main_table(table: Table) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -51,3 +51,14 @@ def mean(values: Iterable[float]) -> float | None:
 def deviation(values: Sequence[float]) -> float | None:
     """The sample standard deviation, None of fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def spread(values: Sequence[float], spec: str = ".2f") -> str:
+    """Mean ± standard deviation; for one seed its value alone."""
+    sd = deviation(values)
+    return num(mean(values), spec) + ("" if sd is None else f" ± {num(sd, spec)}")
+
+
+def listed(versions: Mapping[str, str]) -> str:
+    """Packages with their versions, in a line."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())

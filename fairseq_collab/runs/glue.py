@@ -25,7 +25,7 @@ from collab_common.files import sha256
 from collab_common.provenance import circumstances, commit, today, versions
 from fairseq_collab.adapters.glue import classifier, tasks, training
 from fairseq_collab.adapters.glue.classifier import Classifier
-from fairseq_collab.adapters.glue.tasks import TASKS, Examples, Task
+from fairseq_collab.adapters.glue.tasks import TASKS, Examples
 from fairseq_collab.adapters.glue.training import Diverged, Settings
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import Run
@@ -89,7 +89,8 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
         if found := run.score():
             return found, True
         task = TASKS[options.task]
-        files = {name: options.data / task.folder / name for name in _files(task)}
+        names = ("train.tsv", *task.dev_sets.values())
+        files = {name: options.data / task.folder / name for name in names}
         examples = {name: tasks.read(path, task) for name, path in files.items()}
         torch.manual_seed(options.seed)  # of what the task adds to the model
         model = classifier.load(options.start, task)
@@ -105,10 +106,6 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
             model.save(run.folder / "model")
         run.finish(found)
     return found, False
-
-
-def _files(task: Task) -> list[str]:
-    return ["train.tsv", *task.dev_sets.values()]
 
 
 def _hash(files: Mapping[str, Path]) -> str:
@@ -140,6 +137,7 @@ def _record(
     first, *_ = task.dev_sets.values()
     heads = model.heads_by_layer
     facts = circumstances(options.cpu)
+    facts["versions"] |= versions(*PACKAGES)
     return Record(
         task="classification",
         run=run.name,
@@ -168,8 +166,5 @@ def _record(
         epochs=settings.epochs,
         valid_loss=losses[0],
         averaged=[],
-        commit=facts["commit"],
-        versions={**facts["versions"], **versions(*PACKAGES)},
-        hardware=facts["hardware"],
-        date=facts["date"],
+        **facts,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hydra
+from fairseq.dataclass import initialize
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -57,7 +58,7 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
         what = f"not under the configuration folder {config_dir}"
         raise UserError(what, config_file, "give --config-dir")
     name = str(config_file.relative_to(config_dir).with_suffix(""))
-    register_fairseq_options()
+    initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(config_dir), version_base="1.1", job_name="sweep"):
@@ -66,13 +67,6 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
             return list(_jobs(name, [*(f"{k}={v}" for k, v in params.items()), *overrides]))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(f"Hydra says: {first_line(error)}", where=config_file) from error
-
-
-def register_fairseq_options() -> None:
-    """Make fairseq's option groups known to Hydra, as ``fairseq-hydra-train`` does."""
-    from fairseq.dataclass.initialize import hydra_init
-
-    hydra_init()
 
 
 def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:

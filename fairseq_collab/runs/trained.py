@@ -76,30 +76,17 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
 def model_figures(run: Run, config: DictConfig) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
     utils.import_user_module(config.common)
-    model: Any = opener.load(run.average, Path(config.task.data)).model
-    sites = attentions(model)
-    every = [attention for site in sites.values() for attention in site]
+    trained = opener.load(run.average, Path(config.task.data))
+    every = [one.module for site in trained.attentions.values() for one in site]
     return {
         # Queries and keys, all heads together, stock or ours.
         "key_dim": common_value(attention.q_proj.out_features for attention in every),
         "heads": common_value(attention.num_heads for attention in every),
-        "heads_by_site": {name: [one.num_heads for one in site] for name, site in sites.items()},
-        **asdict(cost(model)),
-        "multiply_adds": multiply_adds(model),
+        "heads_by_site": {site: counts for site, counts in trained.heads.items() if counts},
+        **asdict(cost(trained.model)),
+        "multiply_adds": multiply_adds(trained.model),
         "multiply_adds_length": LENGTH,
     }
-
-
-def attentions(model: Any) -> dict[str, list[Any]]:
-    """The attentions of each site that a model has, by layer."""
-    encoder = model.encoder.layers if hasattr(model, "encoder") else []
-    decoder = model.decoder.layers
-    sites = {
-        "encoder": [layer.self_attn for layer in encoder],
-        "decoder": [layer.self_attn for layer in decoder],
-        "cross": [layer.encoder_attn for layer in decoder if layer.encoder_attn is not None],
-    }
-    return {name: site for name, site in sites.items() if site}
 
 
 def common_value(values: Iterable[Any]) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,6 @@ class System:
     hypotheses: list[str]
     references: list[str]
     record: Record | None = None
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The record as plain values; {} without one."""
-        return asdict(self.record) if self.record else {}
 
 
 def read_system(path: Path, reference: Path | None = None, subset: str | None = None) -> System:

@@ -150,7 +150,7 @@ def test_other_references_are_refused(tmp_path: Path) -> None:
 
 def test_a_score_of_0_is_a_score(tmp_path: Path) -> None:
     run = write_translations(write_run(tmp_path, "collab", 64), ["x"] * 4, sentences(4))
-    assert read_system(run).facts["bleu"] == 0
+    assert read_system(run).record.bleu == 0
 
 
 def test_other_numbers_of_sentences_are_refused(tmp_path: Path, reference: Path) -> None:

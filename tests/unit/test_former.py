@@ -10,8 +10,9 @@ import pytest
 from commands import REPOSITORY
 
 from collab_common.errors import UserError
-from fairseq_collab.former.perplexity import make
-from fairseq_collab.runs.former import add_heads, language_model, reparametrized, without_model
+from fairseq_collab.former.kept import add_heads
+from fairseq_collab.former.perplexity import language_model, make, without_model
+from fairseq_collab.former.results import reparametrized
 from fairseq_collab.runs.run import Run
 
 STORED = REPOSITORY / "tests" / "stored"

@@ -15,8 +15,8 @@ from run_folders import write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import score
+from fairseq_collab.former.rouge_table import add_rouge
 from fairseq_collab.metrics.rouge import f_measures, intervals, rouge, signature
-from fairseq_collab.runs.former import add_rouge
 from fairseq_collab.runs.run import Run
 
 WORDS = [f"w{i}" for i in range(8)]

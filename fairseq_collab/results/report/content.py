@@ -104,13 +104,8 @@ def collect(folders: Sequence[Path], out: str) -> Content:
         "samples": SAMPLES,
         "seed": seed(),
         "sections": [section(groups[key]) for key in sorted(groups)],
-        "left_out": [*map(_unfinished, waiting), *strays],
+        "left_out": [*(f"{one.name}: {portable(one.run.state())}" for one in waiting), *strays],
     }
-
-
-def _unfinished(place: Place) -> str:
-    reason = place.run.reason()
-    return f"{place.name}: {place.run.verdict()}" + (f" ({portable(reason)})" if reason else "")
 
 
 def section(entries: Sequence[Entry]) -> Content:

@@ -59,7 +59,3 @@ def budget_text(budget: Content) -> str:
     start = "from trained weights" if budget["fine_tuned"] else "from scratch"
     start += f", {budget['folder']}" if budget.get("folder") else ""
     return f"{epochs} ({between(budget['updates'])} updates) {start}"
-
-
-def versions(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in found.items())
