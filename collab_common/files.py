@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from io import BufferedReader
 from pathlib import Path
@@ -135,21 +135,16 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Writes a file of results, whole or not at all, by `fill(file)`.
+def write_content(path: Path, content: bytes) -> None:
+    """Writes a file of results, whole or not at all.
 
     Raises UserError if it cannot be written.
     """
     try:
-        atomic.write(path, fill)
+        atomic.write(path, lambda file: file.write(content))
     except OSError as error:
         todo = "give another folder with --out"
         raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
-
-
-def write_content(path: Path, content: bytes) -> None:
-    """Writes a file of results, like `write_file`."""
-    write_file(path, lambda file: file.write(content))
 
 
 def make_folder(folder: Path) -> None:

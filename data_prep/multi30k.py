@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from collab_common.command import run
@@ -21,6 +20,7 @@ from data_prep.options import (
     check_languages,
     source_folder,
 )
+from data_prep.plain import gzipped
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 
@@ -52,15 +52,8 @@ def fetch_text(folder: Path, languages: tuple[str, str], mirror: str = MIRROR) -
     """Downloads what is not yet in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        for stem in SPLITS.values():
-            for lang in languages:
-                name = f"{stem}.{lang}"
-                fetch(
-                    f"{mirror.rstrip('/')}/{FOLDER}/{name}.gz",
-                    folder / f"{name}.gz",
-                    magic=GZIP,
-                    check=partial(check_text, name=name),
-                )
+        for archive in gzipped(SPLITS, languages, f"{mirror.rstrip('/')}/{FOLDER}", check_text):
+            fetch(archive.url, folder / archive.name, magic=GZIP, check=archive.check)
 
 
 def check_folder(folder: Path, languages: tuple[str, str]) -> None:

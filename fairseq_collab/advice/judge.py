@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.wishes import counts
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize.calibrate import sentences
+from fairseq_collab.checkpoints.reparametrize.calibrate import batches, sentences
 from fairseq_collab.checkpoints.reparametrize.distil import distil
 from fairseq_collab.metrics.model_bleu import corpus_bleu
 from fairseq_collab.metrics.seeds import drawn_gains
@@ -46,7 +47,7 @@ class Judge:
     ):
         self.trained, self.ways, self.ledger = trained, ways, ledger
         self.folder, self.subset, self.seed = folder, subset, seed
-        self.samples = functools.cache(functools.partial(measure.batches, trained, subset))
+        self.samples = functools.cache(functools.partial(batches, trained, subset))
 
     def make(self, one: Candidate | None) -> Trained:
         """The model; tuned, once it has been."""
@@ -88,7 +89,7 @@ class Judge:
     def quality(self, one: Candidate | None) -> float:
         """On all sentences: BLEU, or perplexity of a language model."""
         if self.trained.is_language_model:
-            return measure.perplexity(self._losses(one).mean)
+            return math.exp(self._losses(one).mean)
         return self.bleu(one, None)
 
     def compared(self, one: Candidate) -> tuple[float, float, np.ndarray]:

@@ -6,7 +6,6 @@ that translates is judged by BLEU; a language model by its perplexity, of a toke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -14,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
 
 from collab_common.progress import bar
 from fairseq_collab.analysis.heads.importance import cross_entropy
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.checkpoints.opener import Trained, spread
-from fairseq_collab.metrics.model_bleu import BEAM, MAX_TOKENS, translations
+from fairseq_collab.metrics.model_bleu import BEAM, translations
 from fairseq_collab.metrics.seeds import SAMPLES
 
 #: Decoding is timed on so many sentences, in batches of so many, for at least so many turns.
@@ -42,20 +40,6 @@ class Loss(NamedTuple):
     def lists(self) -> list[list[float]]:
         """For JSON."""
         return [self.nats.tolist(), self.tokens.tolist()]
-
-
-def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """Batches with targets of ``number`` sentences, evenly spread over a subset.
-
-    Raises:
-        UserError: no sentence fits.
-        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
-    """
-    dataset, chosen = spread(trained, subset, number)
-    order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
-    most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
-    found = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
-    return [dataset.collater([dataset[int(i)] for i in batch]) for batch in found]
 
 
 @torch.inference_mode()
@@ -103,8 +87,3 @@ def speeds(models: Sequence[Trained], subset: str) -> list[float]:
         program(items[0])  # warm-up
     times = np.array([*in_turn(programs, items, case.budget)])  # (turns, models)
     return [float(ratio) for ratio in np.median(times[:, :1] / times, axis=0)]
-
-
-def perplexity(nats: float) -> float:
-    """Of a loss a token."""
-    return math.exp(nats)

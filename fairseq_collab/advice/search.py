@@ -23,7 +23,6 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from fairseq_collab.advice import measure
 from fairseq_collab.advice.answer import Advice, Final, Wanted
 from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Way, candidate, ways
 from fairseq_collab.advice.judge import Judge
@@ -32,6 +31,7 @@ from fairseq_collab.advice.plan import Measured, Predicted, chosen, combinations
 from fairseq_collab.advice.wishes import COUNTED, SPEED, Wish, counts, parse, ratios
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.metrics.seeds import percentiles
 
 #: Sentences that a loss is measured on at least and at most, at first.
@@ -87,7 +87,7 @@ class Advisor:
         self.notes: list[str] = []
         self.cut: list[str] = []  # ways that were not tried at all sizes
         self.number = self._sample()
-        batches = measure.batches(trained, SUBSET, IMPORTANCE)
+        batches = calibrate.batches(trained, SUBSET, IMPORTANCE)
         self.ways, self.refused = ways(trained, batches, wanted.seed)
         if not self.ways:
             reasons = "; ".join(f"{way}: {why}" for way, why in self.refused.items())

@@ -18,6 +18,7 @@ from fairseq_collab.advice import candidates, ledger, measure
 from fairseq_collab.advice.candidates import candidate, ways
 from fairseq_collab.advice.search import FINALISTS
 from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.commands import advise
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
@@ -110,7 +111,7 @@ def test_the_commands_by_hand_make_the_same_model(
     request.getfixturevalue("monkeypatch").undo()
     request.getfixturevalue("monkeypatch").chdir(tmp_path)
     trained = opener.load(checkpoint, data)
-    found, reasons = ways(trained, measure.batches(trained, "train", 20), seed=1)
+    found, reasons = ways(trained, calibrate.batches(trained, "train", 20), seed=1)
     assert [*reasons] == refused
     for way in found.values():
         sizes = {place: sizes[0] for place, sizes in way.sizes().items() if place != "encoder"}

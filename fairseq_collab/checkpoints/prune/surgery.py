@@ -122,13 +122,8 @@ def narrowed(trained: Trained, ffn_dim: int) -> Trained:
     if not kinds_of_shared_heads(trained):
         heads = trained.heads.items()
         return pruned(trained, {s: [range(n) for n in each] for s, each in heads}, ffn_dim)
-    weights = trained.model.state_dict()
-    own = {name: weight for name, weight in weights.items() if not is_copy(name)}
-    given = trained.options
-    options = OmegaConf.create(
-        {**given, **dict.fromkeys(_units(given), ffn_dim)}, flags={"allow_objects": True}
-    )
-    return rebuilt(trained, options, keep_units(trained, own, ffn_dim))
+    options = {**trained.options, **dict.fromkeys(_units(trained.options), ffn_dim)}
+    return rebuilt(trained, options, keep_units(trained, weights_of(trained), ffn_dim))
 
 
 def _units(options: Iterable[Any]) -> list[str]:
@@ -274,9 +269,10 @@ def common_head_size(trained: Trained, projection: str) -> int:
     return found.pop()
 
 
-def rebuilt(trained: Trained, options: DictConfig, weights: Mapping[str, Tensor]) -> Trained:
-    """The checkpoint with a model of these options and ``weights``."""
-    model = trained.task.build_model(options)
+def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
+    """The checkpoint with a model of these options and ``weights``, as of :func:`weights_of`."""
+    result = trained.with_model(trained.model, options)
+    model = trained.task.build_model(result.cfg.model).to(next(trained.model.parameters()).dtype)
     own = {name: value for name, value in model.state_dict().items() if name.endswith(_OWN)}
     model.load_state_dict({**own, **weights}, strict=True)
-    return trained.with_model(model.eval(), options)
+    return result.with_model(model.eval())

@@ -101,16 +101,25 @@ class Sums:
         return self.second / self.count - torch.outer(mean, mean)
 
 
-def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """Batches of the model's inputs for ``number`` sentences, evenly spread over ``subset``.
+def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
+    """Batches with targets of ``number`` sentences, evenly spread over ``subset``.
 
     Sentences of like length share a batch.
+
+    Raises:
+        UserError: no sentence fits.
+        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
     """
     dataset, chosen = spread(trained, subset, number)
     order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
     most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
-    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
-    return [dataset.collater([dataset[int(i)] for i in batch])["net_input"] for batch in batches]
+    found = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
+    return [dataset.collater([dataset[int(i)] for i in batch]) for batch in found]
+
+
+def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
+    """The model's inputs of :func:`batches`."""
+    return [batch["net_input"] for batch in batches(trained, subset, number)]
 
 
 def moments(

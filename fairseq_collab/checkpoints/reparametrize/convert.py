@@ -27,6 +27,7 @@ from torch import Tensor
 from fairseq_collab.attention.scores import scaling
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune.surgery import rebuilt, weights_of
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
@@ -36,7 +37,6 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
 from fairseq_collab.checkpoints.reparametrize.heads import Heads
 from fairseq_collab.checkpoints.reparametrize.source import target_arch
 from fairseq_collab.checkpoints.reparametrize.target import Target
-from fairseq_collab.models.layers import is_copy
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
@@ -111,20 +111,11 @@ def with_heads(
         weights: state dicts of the new attentions, without signatures.
         sizes: of these attentions.
     """
-    result = trained.with_model(trained.model, target_options(trained, target, sizes))
-    model = trained.task.build_model(result.cfg.model).to(next(trained.model.parameters()).dtype)
     gone = tuple(f"{place.name}." for place in weights)
-    state = {
-        name: weight
-        for name, weight in trained.model.state_dict().items()
-        # Signatures are those of the result; fairseq's copies of its own weights are left out.
-        if not name.startswith(gone) and not name.endswith("signature") and not is_copy(name)
-    }
-    state |= {n: weight for n, weight in model.state_dict().items() if n.endswith("signature")}
+    state = {name: it for name, it in weights_of(trained).items() if not name.startswith(gone)}
     for place, own in weights.items():
         state |= {f"{place.name}.{name}": weight for name, weight in own.items()}
-    model.load_state_dict(state, strict=True)
-    return result.with_model(model.eval())
+    return rebuilt(trained, target_options(trained, target, sizes), state)
 
 
 def target_options(
