@@ -48,17 +48,6 @@ def not_negative(text: str) -> int:
     return int(text)
 
 
-def share(text: str) -> float:
-    """For argparse: a number from 0 up to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up to 1, not {text!r}")
-    return value
-
-
 def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
     """A file to be written needs a folder: asked before anything is computed for it.
 

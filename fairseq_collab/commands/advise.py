@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collab_common import files
-from collab_common.command import positive
+from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 from fairseq_collab.advice import page
@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="what to take on two cores; samples are as large as that allows (default: 15)",
     )  # fmt: skip
     parser.add_argument(
-        "--tune", type=options.count, default=0, metavar="N",
+        "--tune", type=not_negative, default=0, metavar="N",
         help="let the last candidates learn from the model for so many updates (default: 0)",
     )  # fmt: skip
     parser.add_argument("--subset", default="valid", help="of the data folder (default: valid)")

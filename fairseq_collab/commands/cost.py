@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from fairseq import utils
-
 from collab_common.command import positive
+from fairseq_collab.commands import options
 from fairseq_collab.metrics.cost import LENGTH, cost, load_architecture, multiply_adds
 from fairseq_collab.models.translation import HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE
@@ -30,9 +28,9 @@ OF_SOURCE = [COLUMNS.index(name) - 1 for name in COLUMNS if name.endswith("sourc
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab cost",
-        description="Parameters, cache bytes (single precision; a latent or memory that is both "
+    parser = options.parser_of(
+        "cost",
+        "Parameters, cache bytes (single precision; a latent or memory that is both "
         "counts as keys) and multiply-adds of translation models and language models, and of the "
         "same models with ordinary heads.",
     )
@@ -42,9 +40,9 @@ def main(argv: list[str]) -> int:
         help="multiply-adds are those of so many tokens on each side, or of a language model's "
         f"block of so many (default: {LENGTH})",
     )  # fmt: skip
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if a model is its")
+    options.add_user_dir(parser)
     args = parser.parse_args(argv)
-    utils.import_user_module(args)
+    options.import_plugin(args)
     found = []
     for path in args.checkpoints:
         model = load_architecture(path)

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.command import positive
+from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from fairseq_collab.adapters.glue.tasks import TASKS
 from fairseq_collab.adapters.glue.training import Settings
@@ -41,7 +41,7 @@ def build_parser() -> ArgumentParser:
         help="of its row in tables (default: collab after a swap, else concatenated)",
     )  # fmt: skip
     parser.add_argument(
-        "--epochs", type=options.count, default=usual.epochs, metavar="N",
+        "--epochs", type=not_negative, default=usual.epochs, metavar="N",
         help=f"0 to score only (default: {usual.epochs})",
     )  # fmt: skip
     parser.add_argument("--batch-size", type=positive, default=usual.batch_size, metavar="N")
@@ -50,7 +50,7 @@ def build_parser() -> ArgumentParser:
         "--max-length", type=positive, default=usual.max_length, metavar="N",
         help=f"tokens of an example; the rest is cut off (default: {usual.max_length})",
     )  # fmt: skip
-    parser.add_argument("--seed", type=options.count, default=1, metavar="N")
+    parser.add_argument("--seed", type=not_negative, default=1, metavar="N")
     parser.add_argument(
         "--no-model", action="store_true", help="do not keep the model, which takes much disk"
     )

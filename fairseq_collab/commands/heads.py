@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from fairseq import utils
-
-from collab_common.command import positive
+from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from collab_common.files import make_folder
 from collab_common.provenance import circumstances
@@ -34,22 +30,23 @@ from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.heads.subwords import segmenter
 from fairseq_collab.analysis.heads.syntax import RELATIONS
+from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab heads",
-        description="What each attention head of a trained transformer (stock fairseq's or ours; "
+    parser = options.parser_of(
+        "heads",
+        "What each attention head of a trained transformer (stock fairseq's or ours; "
         "for translation, or a language model) does: where it looks, how surely, whether along "
         "syntactic relations, how much the prediction depends on it. Writes heads.json, "
         "report.html and figures.",
-        epilog="example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
+        "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained transformer")
-    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+    options.add_checkpoint(parser, "a trained transformer")
+    options.add_data(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the results")
     parser.add_argument("--subset", default="valid", help="which sentences (default: valid)")
     parser.add_argument(
@@ -69,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--examples", type=whole, default=4, metavar="N",
+        "--examples", type=not_negative, default=4, metavar="N",
         help="of so many short sentences the report shows the attention (default: 4)",
     )  # fmt: skip
     shown.add_argument(
@@ -100,14 +97,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--max-tokens", type=positive, metavar="N",
         help="of a batch, padding included (default: as in training)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
     return parser
-
-
-def whole(text: str) -> int:
-    """A whole number from 0."""
-    return 0 if text == "0" else positive(text)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -118,9 +110,8 @@ def main(argv: Sequence[str]) -> int:
             written.
     """
     args = build_parser().parse_args(argv)
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
-    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-    loaded = load(args.checkpoint, args.data, device)
+    options.import_plugin(args)
+    loaded = load(args.checkpoint, args.data, options.device(args))
     task, alone = loaded.task, loaded.is_language_model
     if alone and args.conllu is not None:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"

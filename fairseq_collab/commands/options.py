@@ -74,17 +74,17 @@ def parsed(parse: Callable[..., Any], option: str, text: str, **how: Any) -> Any
 # ---- kinds of values, for argparse ---------------------------------------------------------------
 
 
-def count(text: str) -> int:
-    """A whole number from 0 up."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 up, not {text!r}")
-    return int(text)
-
-
 def proper_share(text: str) -> float:
     """A number above 0 and below 1."""
     if not 0 < number(text) < 1:
         raise argparse.ArgumentTypeError(f"must be above 0 and below 1, not {text!r}")
+    return number(text)
+
+
+def share(text: str) -> float:
+    """A number from 0 up to 1."""
+    if not 0 <= number(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 up to 1, not {text!r}")
     return number(text)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from collab_common import files
-from collab_common.command import share
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
@@ -62,12 +61,13 @@ def build_parser() -> argparse.ArgumentParser:
         "joined by commas (default: these four)",
     )  # fmt: skip
     parser.add_argument(
-        "--steps", type=share, default=0.1, metavar="X",
+        "--steps", type=options.share, default=0.1, metavar="X",
         help="share of the heads that go from point to point (default: 0.1)",
     )  # fmt: skip
     parser.add_argument(
-        "--most", type=share, default=0.9, metavar="X", help="share at the last (default: 0.9)"
-    )
+        "--most", type=options.share, default=0.9, metavar="X",
+        help="share at the last (default: 0.9)",
+    )  # fmt: skip
     parser.add_argument(
         "--importance", type=Path, metavar="FILE",
         help="heads.json of fairseq-collab heads (default: importance is measured)",

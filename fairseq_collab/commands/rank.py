@@ -7,29 +7,27 @@ Measured in :mod:`fairseq_collab.analysis.rank.measure`, written in
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq import utils
-
-from collab_common.command import positive, share
+from collab_common.command import positive
 from collab_common.files import make_folder
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.rank.measure import measure, sentences
+from fairseq_collab.commands import options
 from fairseq_collab.results.rank import summary, write
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab rank",
-        description="Spectra and numerical ranks of a trained transformer's attention heads (stock "
+    parser = options.parser_of(
+        "rank",
+        "Spectra and numerical ranks of a trained transformer's attention heads (stock "
         "fairseq's or ours): of Wq Wk^T for each head and for all heads of a layer, and of the "
         "logits on real sentences against their length. Writes a table and a figure.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a trained translation or language model")
-    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+    options.add_checkpoint(parser, "a trained translation or language model")
+    options.add_data(parser)
     parser.add_argument("--subset", default="valid", help="which sentences (default: valid)")
     parser.add_argument(
         "--sentences", type=positive, default=200, metavar="N",
@@ -40,14 +38,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="how many lengths make one line of the table (default: 5)",
     )  # fmt: skip
     parser.add_argument(
-        "--tolerance", type=share, metavar="X",
+        "--tolerance", type=options.share, metavar="X",
         help="singular values above X times the largest count as rank (default: all that rounding "
         "does not explain, as numpy's matrix_rank: the longer side times 2.2e-16)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (default: CHECKPOINT.rank)"
     )
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    options.add_user_dir(parser)
     return parser
 
 
@@ -58,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         UserError: see :func:`load` and :func:`sentences`; or a file cannot be written.
     """
     args = build_parser().parse_args(argv)
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    options.import_plugin(args)
     loaded = load(args.checkpoint, args.data)
     inputs = sentences(loaded, args.subset, args.sentences)
     out = args.out or args.checkpoint.with_name(f"{args.checkpoint.name}.rank")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-from collab_common.command import check_folder_of
+from collab_common.command import check_folder_of, not_negative
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.reparametrize import source
 from fairseq_collab.checkpoints.reparametrize.calibrate import WEIGHTINGS
@@ -120,7 +120,7 @@ def _add_calibration(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--subset", default="train", help="for calibration (default: train)")
     group.add_argument(
-        "--calibration", type=options.count, default=1000, metavar="N",
+        "--calibration", type=not_negative, default=1000, metavar="N",
         help="how many sentences, evenly spread (default: 1000); 0 approximates weights",
     )  # fmt: skip
     group.add_argument(
@@ -131,7 +131,7 @@ def _add_calibration(parser: argparse.ArgumentParser) -> None:
         "--bleu-subset", default="valid", help="for --max-bleu-drop (default: valid)"
     )
     group.add_argument(
-        "--distil", type=options.count, default=0, metavar="N",
+        "--distil", type=not_negative, default=0, metavar="N",
         help="then train what has changed for so many updates on what the given model predicts for "
         "the calibration sentences (default: 0)",
     )  # fmt: skip
@@ -145,11 +145,11 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "alternating least squares of that library, for comparison",
     )  # fmt: skip
     group.add_argument(
-        "--steps", type=options.count, default=MAX_STEPS, metavar="N",
+        "--steps", type=not_negative, default=MAX_STEPS, metavar="N",
         help=f"of the optimiser, at most (default: {MAX_STEPS})",
     )  # fmt: skip
     group.add_argument(
-        "--restarts", type=options.count, default=0, metavar="N",
+        "--restarts", type=not_negative, default=0, metavar="N",
         help="further searches from disturbed starts; the best is kept (default: 0)",
     )  # fmt: skip
     group.add_argument(
@@ -162,7 +162,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="put heads into groups that lose little by sharing; otherwise neighbours share",
     )
-    group.add_argument("--seed", type=options.count, default=1, help="of restarts (default: 1)")
+    group.add_argument("--seed", type=not_negative, default=1, help="of restarts (default: 1)")
     group.add_argument(
         "--device", default="cuda" if torch.cuda.is_available() else "cpu",
         help="cpu or cuda (default: cuda where there is one)",
