@@ -7,14 +7,12 @@ that translates is judged by BLEU; a language model by its perplexity, of a toke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from collab_common.progress import bar
 from fairseq_collab.analysis.heads.importance import cross_entropy
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.timing import in_turn
@@ -66,8 +64,7 @@ def translated(
 ) -> tuple[list[str], list[str]]:
     """Translations and references of ``number`` sentences, of all of a subset if it is None."""
     chosen = None if number is None else spread(trained, subset, number)[1]
-    progress = partial(bar, "translation")
-    return translations(trained.model, trained.task, subset, progress, chosen)
+    return translations(trained.model, trained.task, subset, chosen)
 
 
 def speeds(models: Sequence[Trained], subset: str) -> list[float]:

@@ -6,13 +6,11 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
-from collab_common.progress import bar
 from data_prep.segment import segmenter
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
@@ -127,4 +125,4 @@ def measured(
     segment = {lang: segmenter(data, lang) for lang in (cfg.source_lang, cfg.target_lang)}
     model = trained.model.to(options.device(args))
     model.make_generation_fast_(need_attn=False)
-    return contrast(model, trained.task, phenomena, segment, partial(bar, "contrastive pairs"))
+    return contrast(model, trained.task, phenomena, segment)

@@ -8,13 +8,12 @@ import shlex
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from collab_common import files
 from collab_common.errors import UserError
-from collab_common.progress import bar, say
+from collab_common.progress import say
 from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints.opener import Trained
@@ -191,7 +190,7 @@ class Pruner:
         smaller = pruned(self.trained, kept)
         model = smaller.model.to(self.device)
         model.make_generation_fast_(need_attn=False)
-        found = bleu(model, self.trained.task, self.args.subset, partial(bar, "translation"))
+        found = bleu(model, self.trained.task, self.args.subset)
         if not self.pairs:
             return found, None
         judged, _ = contrast.measured(smaller, self.args.data, self.pairs, self.args)

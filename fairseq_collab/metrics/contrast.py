@@ -160,7 +160,6 @@ def contrast(
     task: Any,
     phenomena: Sequence[Pairs],
     segment: Mapping[str, Callable[[list[str]], list[str]]],
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
 ) -> tuple[dict[str, Contrast], BySentence]:
     """Score all pairs, each distinct source and target once: accuracies, and what they are of.
 
@@ -179,7 +178,7 @@ def contrast(
         for targets in (pairs.correct, pairs.incorrect):
             sides.append(list(zip(sources, into_target(targets), strict=True)))
     distinct = list(dict.fromkeys(pair for side in sides for pair in side))
-    scores = dict(zip(distinct, score(model, task, distinct, progress), strict=True))
+    scores = dict(zip(distinct, score(model, task, distinct), strict=True))
     found, counts = {}, {}
     for pairs, correct, incorrect in zip(phenomena, sides[::2], sides[1::2], strict=True):
         ours, theirs = ([scores[pair] for pair in side] for side in (correct, incorrect))

@@ -8,7 +8,7 @@ counted.  Shapes: ``B`` sentences, ``T`` target symbols, ``V`` symbols of the di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from fairseq import utils
 from fairseq.data import LanguagePairDataset, data_utils
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 
 MAX_TOKENS = 4096
 
@@ -29,12 +30,7 @@ class Scores(NamedTuple):
 
 
 @torch.no_grad()
-def score(
-    model: Any,
-    task: Any,
-    pairs: Sequence[tuple[str, str]],
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
-) -> list[Scores]:
+def score(model: Any, task: Any, pairs: Sequence[tuple[str, str]]) -> list[Scores]:
     """Score sources with their targets, in the order in which they are given.
 
     Args:
@@ -54,7 +50,7 @@ def score(
     batches = data_utils.batch_by_size(fitting, dataset.num_tokens, max_tokens=MAX_TOKENS)
     found: list[Scores] = [Scores(0.0, 0.0)] * len(pairs)
     device = next(model.parameters()).device
-    for batch in progress(batches):
+    for batch in bar("contrastive pairs", batches):
         sample = dataset.collater([dataset[int(i)] for i in batch])
         sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
         output = model(**sample["net_input"])

@@ -7,7 +7,7 @@ alike.  The same for all models, so that differences count; a published figure w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 
 BEAM = 5
 MAX_TOKENS = 4096
@@ -41,18 +42,13 @@ def check_translation(
         raise UserError(what, where, todo)
 
 
-def bleu(
-    model: Any,
-    task: Any,
-    subset: str,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
-) -> float:
+def bleu(model: Any, task: Any, subset: str) -> float:
     """Corpus BLEU (0 to 100) of ``subset``, beam :data:`BEAM`.
 
     Raises:
         FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
     """
-    return corpus_bleu(*translations(model, task, subset, progress))
+    return corpus_bleu(*translations(model, task, subset))
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -61,11 +57,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def translations(
-    model: Any,
-    task: Any,
-    subset: str,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
-    chosen: Sequence[int] | None = None,
+    model: Any, task: Any, subset: str, chosen: Sequence[int] | None = None
 ) -> tuple[list[str], list[str]]:
     """Translations of ``subset`` and its target side, subwords joined, in the same order.
 
@@ -85,7 +77,7 @@ def translations(
     generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
     device = next(model.parameters()).device
     words, hypotheses, references = task.target_dictionary, [], []
-    for batch in progress(batches):
+    for batch in bar("translation", batches):
         sample = dataset.collater([dataset[int(i)] for i in batch])
         if device.type == "cuda":
             sample = utils.move_to_cuda(sample)

@@ -98,7 +98,7 @@ class Reparametrizer:
     def within_bleu(self, drop: float) -> dict[Attention, int]:
         """One size for all attentions, the smallest that loses at most ``drop`` BLEU."""
         task, subset = self.trained.task, self.args.bleu_subset
-        translate = partial(bleu, task=task, subset=subset, progress=partial(bar, "translation"))
+        translate = partial(bleu, task=task, subset=subset)
         whole = translate(self.trained.model)
         largest = {place: self.target.largest(place.module) for place in self.parts}
 
