@@ -939,6 +939,20 @@ MUTANTS = [
         (CROSS_CACHE, "-k", "refusals"),
     ),
     Mutant(
+        "exported gates are those of evaluation",
+        "fairseq_collab/checkpoints/export/attention.py",
+        "copy.deepcopy(attention).double().eval()",
+        "copy.deepcopy(attention).double()",
+        ("tests/parity/test_export_parity.py", "-k", "gates"),
+    ),
+    Mutant(
+        "a content score that the keys hold needs no dimension of its own",
+        "fairseq_collab/checkpoints/export/attention.py",
+        "a, b = a[:, scored], b[:, scored]\n        a[-1] += bias",
+        "a, b = a[:, scored], b[:, scored]",
+        ("tests/parity/test_export_parity.py", "-k", "content_vector"),
+    ),
+    Mutant(
         "CTranslate2 is told of shared keys and values",
         "fairseq_collab/checkpoints/export/ctranslate2_format.py",
         "own, num_heads_kv=key_value_heads(one.module), head_dim=size",

@@ -103,10 +103,16 @@ def test_an_attention_becomes_fairseqs(case: str) -> None:
     check_same(attention(EXACT[case]))
 
 
-def test_gates_go_into_the_output_projection() -> None:
+def test_gates_go_into_the_values() -> None:
     gated = randomised(GatedAttention(D, H, encoder_decoder_attention=True, gate_evaluation="mean"))
     assert len(set(gated.gates().tolist())) == H  # neither all open nor all closed
     check_same(gated)
+
+
+def test_gates_are_those_of_evaluation_in_training_too() -> None:
+    gated = randomised(GatedAttention(D, H, encoder_decoder_attention=True, gate_evaluation="mean"))
+    one, other = (plain_weights(gated.train(training), D // H) for training in (False, True))
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
 def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
