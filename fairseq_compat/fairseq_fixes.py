@@ -67,7 +67,7 @@ def train_in_bfloat16() -> None:
     ) -> Any:
         result = original(parser, input_args, *args, **kw)
         found = result[0] if isinstance(result, tuple) else result  # with what it does not know
-        if getattr(found, "bf16", False):
+        if getattr(found, "bf16", False) and hasattr(found, "tpu"):
             found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
         return result
 

@@ -1,5 +1,5 @@
-# What recipes share: the environment, and the data of small experiments. Sourced by them, from the
-# root of the repository; does nothing alone.
+# What recipes share: the environment, and the data of small experiments. Sourced by them, from
+# anywhere; they go on in the root of the repository.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -78,8 +78,8 @@ count_updates() {
 }
 
 # prepare DATASET VOCABULARY DIR [OPTIONS...]: the data folder of embedded (generated, with OPTIONS),
-# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords; or of
-# wikitext2 (downloaded, or in FROM), which has none.
+# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords; or, whatever
+# VOCABULARY is, of wikitext2 (downloaded, or in FROM) or dialogsum (in FROM).
 prepare() {
     case $1 in
         embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" "${@:4}" ;;

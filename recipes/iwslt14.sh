@@ -20,7 +20,7 @@
 set -euo pipefail
 variant=fairseq pair=de-en usual_key_dim=128
 papers_batches=1
-out=runs/iwslt14
+out=runs/iwslt14 text="clean, tokenise, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=iwslt14 papers_methods=(headsize grouped grouped_pruned gated)
@@ -28,4 +28,4 @@ method=vanilla
 parse_options "$@"
 choose_model fork_collab fork_concatenated vanilla   # base, unlike transformer_iwslt_de_en
 [ "$variant" != cased ] || own_overrides=(common_eval.post_process=sentencepiece)
-all_stages iwslt14 iwslt14 "clean, tokenise, segment"
+all_stages iwslt14 iwslt14

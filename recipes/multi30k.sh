@@ -9,15 +9,16 @@
 #   --method M        collab (default) or concatenated
 #   --key-dim N       (default: 64, a quarter of the model's 256)
 #   --gpus N          1 (default); 0: the CPU
+#   --from DIR        train.en.gz, ... are in DIR
 #   --help            all options
 #
 # No paper: sizes and training are those of results/multi30k.md.
 set -euo pipefail
 variant=test2016 pair=en-de usual_key_dim=64
 papers_batches=1
-out=runs/multi30k
+out=runs/multi30k text="check, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 parse_options "$@"
 choose_model collab concatenated
-all_stages multi30k multi30k_recipe "check, segment"
+all_stages multi30k multi30k_recipe

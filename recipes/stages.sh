@@ -1,6 +1,6 @@
 # What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
 #
-# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@" and
+# A recipe sets its defaults (variant, pair, out, papers_batches; text: what stage 3 does), calls parse_options "$@" and
 # choose_model, and then all_stages: four make the data, the fifth is a run, as of any sweep. What is
 # trained and translated with stands in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
@@ -21,9 +21,9 @@ usage() {
     sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"
     cat <<EOF
 
-Stages: 1 fetch, 2 extract, 3 clean, tokenise and segment, 4 binarise; 5 train, average, translate
-and score: a run in OUT/runs; 6 to 8 the scores again. Each is done whole or not at all; what is
-done is not done again, and \`fairseq-collab table OUT/runs\` shows the runs.
+Stages: 1 fetch, 2 extract, 3 $text, 4 binarise; 5 train, average, translate
+and score: a run in OUT/runs, as configs/ has it; 6 to 8 the scores again. Each is done whole or not
+at all; what is done is not done again, and \`fairseq-collab table OUT/runs\` shows the runs.
 
   --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
   --own-archives    they hold other text in the same layout: published hashes do not apply
@@ -38,9 +38,9 @@ EOF
     [ ${#papers_methods[@]} -gt 0 ] || return 0
     cat <<EOF
 
-  --method headsize (arXiv 2002.07028; --head-size N, 128); grouped, and grouped_pruned, which goes on
+  --method headsize (arXiv 2002.07028; --head-size N, default: 128); grouped, and grouped_pruned, which goes on
                     to vote, prune and fine-tune (arXiv 2305.14380); gated, from the vanilla model on,
-                    pruned and fine-tuned (arXiv 1905.09418; --gate-penalty X, 0.1)
+                    pruned and fine-tuned (arXiv 1905.09418; --gate-penalty X, default: 0.1)
   --vocabulary-threshold N, --glossaries REGEX (also several times): subword-nmt's (docs/corpora.md)
 EOF
 }
@@ -166,8 +166,8 @@ details() {
     "$python" "$@" --dry-run | sed 's/^/#   /'
 }
 
-# choose_model CHOICES...: of configs/model/, those that --method may name, less their prefix; then the
-# run of stage 5, by the name that its sweep gives it, and its overrides. Of PAPERS (more methods than
+# choose_model CHOICES...: enters the environment (set_up); of configs/model/, those that --method may
+# name, less their prefix; then the run of stage 5, by the name that its sweep gives it, and its overrides. Of PAPERS (more methods than
 # those of the first paper), where they are offered, see papers_method.
 choose_model() {
     local choice names=""
@@ -258,12 +258,12 @@ check_machine() {
         fail "$found GiB of memory, $needs_memory are needed to prepare the text"
 }
 
-# all_stages CORPUS MODULE WHAT: of configs/CORPUS.yaml and data_prep.MODULE; WHAT its third stage does.
+# all_stages CORPUS MODULE: of configs/CORPUS.yaml and data_prep.MODULE.
 all_stages() {
     check_machine
     if begin 1 "fetch"; then data "$2" fetch; fi
     if begin 2 "extract"; then data "$2" extract; fi
-    if begin 3 "$3"; then data "$2" text; fi
+    if begin 3 "$text"; then data "$2" text; fi
     if begin 4 "binarise"; then data "$2" binarise; fi
     if begin 5 "train, average, translate, score"; then train "$1"; fi
     [ "$stop_stage" -gt 5 ] || return 0

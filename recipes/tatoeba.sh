@@ -15,9 +15,9 @@
 set -euo pipefail
 variant=opus pair=en-de usual_key_dim=64
 papers_batches=1
-out=runs/tatoeba
+out=runs/tatoeba text="check, split, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 parse_options "$@"
 choose_model collab concatenated
-all_stages tatoeba tatoeba "check, split, segment"
+all_stages tatoeba tatoeba

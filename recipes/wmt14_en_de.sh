@@ -18,7 +18,7 @@
 set -euo pipefail
 variant=wmt14 pair=en-de usual_key_dim=128
 papers_batches=8   # 4 GPUs, --update-freq 2
-out=runs/wmt14_en_de
+out=runs/wmt14_en_de text="clean, tokenise, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
@@ -26,4 +26,4 @@ needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
 only_pair en-de
 choose_model fork_collab fork_concatenated vanilla
-all_stages wmt14 wmt14 "clean, tokenise, segment"
+all_stages wmt14 wmt14

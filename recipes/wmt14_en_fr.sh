@@ -3,7 +3,7 @@
 #
 #   bash recipes/wmt14_en_fr.sh --dry-run                every command, none of them run
 #   bash recipes/wmt14_en_fr.sh --method grouped_pruned
-#   bash recipes/wmt14_en_fr.sh --stop-stage 4           the data only
+#   bash recipes/wmt14_en_fr.sh --stop-stage 4           the data only: 36 million pairs
 #
 #   --variant V       fairseq (default): as fairseq's prepare-wmt14en2fr.sh, every 1333rd training pair
 #                     validates; wmt14: newstest2013 does
@@ -17,7 +17,7 @@
 set -euo pipefail
 variant=fairseq pair=en-fr usual_key_dim=128
 papers_batches=8   # 1 GPU, --update-freq 8
-out=runs/wmt14_en_fr
+out=runs/wmt14_en_fr text="clean, tokenise, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
@@ -26,4 +26,4 @@ needs_disk=100 needs_memory=12   # GiB; estimated from English-German's
 parse_options "$@"
 only_pair en-fr
 choose_model fork_collab fork_concatenated vanilla
-all_stages wmt14_en_fr wmt14 "clean, tokenise, segment"
+all_stages wmt14_en_fr wmt14

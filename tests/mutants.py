@@ -275,8 +275,8 @@ MUTANTS = [
     Mutant(
         "what is laid over a checkpoint's options is what was given",
         "fairseq_compat/fairseq_fixes.py",
+        'if getattr(found, "bf16", False) and hasattr(found, "tpu"):',
         'if getattr(found, "bf16", False):',
-        "if True:",
         ("tests/compat/test_fixes.py", "-k", "number_format"),
     ),
     Mutant(

@@ -42,7 +42,8 @@ def build(kind: str, noise: float = 0.1, **options: Any) -> Any:
 
 
 def ordinary(ours: HeadAttention) -> ConcatenatedAttention:
-    """The same function with keys and values of its own for each head."""
+    """The same function with keys and values of its own for each head, by the maps that export
+    reads off ``ours``: a twin, no oracle of them."""
     size = smallest_size(ours)
     theirs = ConcatenatedAttention(
         ours.embed_dim,

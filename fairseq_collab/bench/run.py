@@ -42,6 +42,8 @@ CASES = {
 #: Parts that are timed with each library.  Head groups are measured mainly against our own models,
 #: which multiply with the same one.
 TIMED = ("generate", "train", "core")
+#: Where other matrix libraries than torch's own are used at all.
+USUAL = ("cpu", "float32")
 _ALLOCATOR = "MALLOC_"  # environment variables of glibc's allocator begin so
 
 
@@ -55,7 +57,8 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
         for part in tqdm(parts, unit="part", disable=None):
             for column, options in columns(part, settings):
                 with chosen(column):
-                    libraries[column] = matrix_library()
+                    usual = (settings.device, settings.dtype) == USUAL
+                    libraries[column] = matrix_library() if usual else LIBRARIES[0]
                     found = itertools.chain.from_iterable(case(options) for case in CASES[part])
                     records += [{**record, "column": column} for record in found]
     made = circumstances(cpu=settings.device == "cpu")
@@ -79,8 +82,8 @@ def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
     """With which libraries a part is measured; with torch's own once only."""
     yield DEFAULT, settings
     with chosen(DEFAULT):
-        twice = part in TIMED and settings.device == "cpu" and matrix_library() != LIBRARIES[0]
-    if twice:
+        other = matrix_library() != LIBRARIES[0] and (settings.device, settings.dtype) == USUAL
+    if other and part in TIMED:
         yield SAME, replace(settings, main_only=True)
 
 

@@ -18,7 +18,7 @@ from fairseq_collab.results import published
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Finished, distinct, finished_runs
 from fairseq_collab.results.table_content import LEFT_OUT
-from fairseq_collab.results.tables import grid, listed, mean, num, spread
+from fairseq_collab.results.tables import grid, mean, num, spread, versions_text
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import find_runs
 
@@ -137,7 +137,7 @@ def markdown(runs: Sequence[Finished], unfinished: Sequence[str]) -> str:
         metrics={TASKS[name].folder: TASKS[name].metrics for name in TASKS if name in there},
         unfinished=unfinished,
         trainings=distinct(runs, _training),
-        versions=distinct(runs, lambda r: listed(r.versions)),
+        versions=distinct(runs, lambda r: versions_text(r.versions)),
         hardware=distinct(runs, lambda r: r.hardware),
         commits=distinct(runs, lambda r: f"{r.commit}, {r.date}"),
         seeds=distinct(runs, lambda r: r.seed),

@@ -18,7 +18,7 @@ from fairseq_collab.results import against, published
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Row, distinct, warnings
 from fairseq_collab.results.table_content import Table, paper_bleu
-from fairseq_collab.results.tables import grid, listed, mean, num, spread
+from fairseq_collab.results.tables import grid, mean, num, spread, versions_text
 from fairseq_collab.runs.record import Record
 
 PAPER = "paper"
@@ -111,7 +111,7 @@ def markdown(table: Table) -> str:
         seed=seed(),
         runs=run_table(table),
         decoding=distinct(table.finished, _decoding),
-        versions=distinct(table.finished, lambda record: listed(record.versions)),
+        versions=distinct(table.finished, lambda record: versions_text(record.versions)),
         hardware=distinct(table.finished, lambda record: record.hardware),
         paper=published.SOURCE if PAPER in columns_of(table) else None,
     )

@@ -59,6 +59,6 @@ def spread(values: Sequence[float], spec: str = ".2f") -> str:
     return num(mean(values), spec) + ("" if sd is None else f" ± {num(sd, spec)}")
 
 
-def listed(versions: Mapping[str, str]) -> str:
+def versions_text(versions: Mapping[str, str]) -> str:
     """Packages with their versions, in a line."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -363,5 +363,7 @@ def test_a_number_format_overrides_nothing_else(tmp_path):
     from fairseq import options
 
     parser = options.get_validation_parser("translation")
-    given = options.parse_args_and_arch(parser, [str(tmp_path)], suppress_defaults=True)
+    words = [str(tmp_path), "--bf16"]
+    given = options.parse_args_and_arch(parser, words, suppress_defaults=True)
+    assert given.bf16
     assert "tpu" not in given

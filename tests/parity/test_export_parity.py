@@ -138,6 +138,19 @@ def test_re_parametrised_heads_and_back() -> None:
         )
 
 
+def test_constant_queries_are_one_dimension() -> None:
+    """Six of eight query rows are zero, their biases are not: two dimensions and one content."""
+    ours = attention({"key_dim": 8})
+    with torch.no_grad():
+        ours.q_proj.weight[2:] = 0
+    check_same(ours)
+
+
+def test_values_may_have_inputs_of_their_own() -> None:
+    ours = randomised(ConcatenatedAttention(D, H, kdim=D, vdim=D - 2))
+    assert plain_weights(ours, D // H)["v_proj.weight"].shape == (D, D - 2)
+
+
 @pytest.mark.parametrize("reason", NOT_EXACT)
 def test_an_attention_that_is_none_of_fairseqs_is_refused(reason: str) -> None:
     with pytest.raises(NotExactError) as refusal:

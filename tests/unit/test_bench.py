@@ -251,6 +251,10 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
     ("options", "message"),
     [
         (("--device", "cuda"), "--device cuda: torch finds no CUDA device"),
+        (
+            ("--decoding", __file__, "--data", ".", "--dtype", "bfloat16"),
+            "--decoding: fairseq-generate translates in float32",
+        ),
         (("--engines", "--dtype", "bfloat16"), "--engines: compares engines on a CPU, in float32"),
         (("--checkpoint", "x.pt"), "--checkpoint: needs the --data"),
         (("--decoding", "x.pt"), "--decoding: needs the --data"),

@@ -67,18 +67,22 @@ class Maps(NamedTuple):
 def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
     """The maps; gates are in the values, as in evaluation.
 
+    Args:
+        heads_elsewhere: an attention without heads gets so many, of zeros.
+
     Raises:
         NotExactError: it is of a kind that is not known here.
     """
     if not isinstance(attention, KNOWN):
-        raise NotExactError(f"{type(attention).__name__} is neither collaborative nor concatenated")
+        raise NotExactError(f"{type(attention).__name__} is of no kind that export knows")
     exact = copy.deepcopy(attention).double().eval()
     like, d, d_y = exact.out_proj.weight, exact.embed_dim, exact.kdim
+    d_v = d_y if isinstance(exact, LatentAttention) else exact.v_proj.in_features
     if not exact.num_heads:
-        return Maps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_y)))
+        return Maps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_v)))
     queries = matrix_of(exact.project_query, d, like)
-    projections = (exact.project_key, exact.project_value)
-    return Maps(queries, *(matrix_of(project, d_y, like) for project in projections))
+    keys = matrix_of(exact.project_key, d_y, like)
+    return Maps(queries, keys, matrix_of(exact.project_value, d_v, like))
 
 
 @torch.no_grad()
@@ -122,7 +126,7 @@ def shared_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
 def _state(attention: HeadAttention, maps: Maps, size: int) -> dict[str, Tensor]:
     """The state dict of these maps, filled up to ``size``; scores are to be scaled by h^-0.5."""
     out, bias = attention.out_proj.weight, attention.out_proj.bias
-    weights = {"out_proj.bias": bias.detach()}
+    weights = {"out_proj.bias": bias.detach().clone()}
     scaled = (maps.queries * size**0.5, maps.keys, maps.values)
     for name, one in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
         rows = widened(one, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
@@ -149,8 +153,8 @@ def key_value_heads(attention: HeadAttention) -> int:
 
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` takes, or :func:`shared_weights` of heads
-    that share: of queries, keys and values alike."""
+    """The smallest ``size`` that :func:`plain_weights` takes; of heads that share, that
+    :func:`shared_weights` takes.  Queries, keys and values have it alike."""
     maps = maps_of(attention)
     if shares(attention):
         return max(maps.keys.size(2), attention.v_head_size)
@@ -163,9 +167,24 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def scoring_heads(maps: Maps) -> list[tuple[Tensor, Tensor]]:
-    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
-    heads = zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
-    return [(a[:, used], b[:, used]) for a, b in heads for used in [a.any(0) & b.any(0)]]
+    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses.
+
+    What constant queries score is one dimension, the last: its query is always one.
+    """
+    return [
+        _used(a, b) for a, b in zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
+    ]
+
+
+def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    varies = a[:-1].any(0)
+    content = b[:, ~varies] @ a[-1, ~varies]  # (d_y + 1)
+    scored = varies & b.any(0)
+    if not content[:-1].any():
+        return a[:, scored], b[:, scored]
+    one = torch.zeros_like(a[:, :1])
+    one[-1] = 1
+    return torch.cat([a[:, scored], one], 1), torch.cat([b[:, scored], content[:, None]], 1)
 
 
 def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -174,7 +193,7 @@ def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
     Raises:
         NotExactError: it needs more.
     """
-    scored = a[:-1].any(0)  # the others have a constant query: content
+    scored = a[:-1].any(0)  # all but the content
     needs = f"a head scores by {int(scored.sum())} dimensions"
     here = f"ordinary heads here have {size}"
     if scored.sum() > size:

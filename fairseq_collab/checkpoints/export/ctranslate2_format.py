@@ -30,15 +30,16 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.attentions import attentions
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.export.attention import (
+    NotExactError,
     key_value_heads,
     plain_weights,
     shared_weights,
     shares,
     smallest_size,
 )
-from fairseq_collab.checkpoints.export.model import common_heads
+from fairseq_collab.checkpoints.export.model import common_heads, refused
 from fairseq_collab.checkpoints.export.translation import (
     Vocabulary,
     check,
@@ -105,7 +106,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     All heads of a stack have one size there: that of the largest.
     """
     places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
-    size = max(head_size(one.module) for one in places)
+    size = max(head_size(trained, one) for one in places)
     heads = common_heads(trained, side)
     for one in places:
         if isinstance(one.module, HeadAttention):
@@ -132,11 +133,19 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     return spec
 
 
-def head_size(attention: Any) -> int:
-    """The smallest size of heads, ours or fairseq's own, that computes the same."""
-    if not isinstance(attention, HeadAttention):
-        return attention.head_dim
-    return smallest_size(attention)
+def head_size(trained: Trained, one: Attention) -> int:
+    """The smallest size of heads, ours or fairseq's own, that computes the same.
+
+    Raises:
+        UserError: of this kind, no size does.
+    """
+    if not isinstance(one.module, HeadAttention):
+        size: int = one.module.head_dim
+        return size
+    try:
+        return smallest_size(one.module)
+    except NotExactError as error:
+        raise refused(trained, f"{one.name}: {error}") from error
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:

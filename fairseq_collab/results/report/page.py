@@ -10,7 +10,7 @@ from fairseq_collab.results.html import render
 from fairseq_collab.results.report import charts, words
 from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.significance import LEVEL
-from fairseq_collab.results.tables import listed
+from fairseq_collab.results.tables import versions_text
 
 Content = Mapping[str, Any]
 QUESTION = "How many heads, how wide, shared how, and which can go?"
@@ -32,7 +32,7 @@ def report(content: Content) -> str:
         content=content,
         data=data,
         words=words,
-        listed=listed,
+        versions_text=versions_text,
         level=LEVEL,
     )
 
@@ -68,7 +68,7 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
         "rows": {row["number"]: row for row in rows},
         "methods": len(methods),
         "names": [*methods, *dict.fromkeys(settings)],
-        "versions": sorted({listed(run["versions"]) for run in section["runs"]}),
+        "versions": sorted({versions_text(run["versions"]) for run in section["runs"]}),
         "answers": found,
         "tested": sum(len(test["seeds"]) for one in found for test in one["tests"].values()),
         # Of every training: whether its last validation was the best.
