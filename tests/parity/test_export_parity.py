@@ -184,7 +184,7 @@ def test_the_smallest_size_that_does(options: dict[str, Any], size: int) -> None
 
 
 def test_an_unknown_attention_is_refused() -> None:
-    with pytest.raises(NotExactError, match="HeadAttention is neither collaborative nor concat"):
+    with pytest.raises(NotExactError, match="HeadAttention is of no kind that export knows"):
         plain_weights(HeadAttention(D), 4)
 
 
