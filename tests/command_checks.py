@@ -109,7 +109,7 @@ def main_of(name: str) -> Callable[[Words], Any]:
     commands = cli.DATA if group == "data" else cli.COMMANDS
     if member not in commands:
         raise Wrong(f"no command fairseq-collab {name}")
-    return importlib.import_module(commands[member].module).main
+    return importlib.import_module(cli.module_of(member, commands[member])).main
 
 
 def check_ours(words: Words) -> None:
