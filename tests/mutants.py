@@ -266,6 +266,13 @@ MUTANTS = [
         ("tests/compat/test_fixes.py", "-k", "nothing_reads"),
     ),
     Mutant(
+        "no matrix library is measured that is not used",
+        "fairseq_collab/bench/run.py",
+        "matrix_library() != LIBRARIES[0] and (settings.device, settings.dtype) == USUAL",
+        "matrix_library() != LIBRARIES[0]",
+        ("tests/unit/test_bench.py", "-k", "both_libraries"),
+    ),
+    Mutant(
         "a TPU is used where --tpu is given",
         "fairseq_compat/fairseq_fixes.py",
         'found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)',

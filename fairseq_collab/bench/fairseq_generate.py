@@ -92,7 +92,7 @@ def run(settings: Settings) -> Iterator[Record]:
     """Both models of each pair in turn: two records, by either clock.
 
     With one matrix library only: starting fairseq takes longer than what it would show.  In float32
-    only, in which fairseq-generate translates on a CPU, whatever it is told.
+    only: fairseq-generate takes ``--bf16`` and goes on in float32.
     """
     turns = 1 if settings.quick else TURNS
     left_out = settings.main_only or settings.dtype != "float32"

@@ -98,7 +98,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         if path and option not in ("decoding", "engines") and not Path(path).is_file():
             raise UserError("there is no such checkpoint", path, f"give {name} another one")
     if args.decoding and args.dtype != "float32":
-        what = "fairseq-generate translates in float32 on a CPU"
+        what = "fairseq-generate translates in float32, with --bf16, too"
         raise UserError(what, "--decoding", "leave --dtype out")
     for option in ("names", "rounds", "length"):
         if getattr(args, option) and not args.decoding:

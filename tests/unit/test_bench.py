@@ -239,6 +239,8 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
     again = [(run.SAME, replace(SETTINGS, main_only=True))] * (library == "onednn")
     assert [*run.columns("train", SETTINGS)] == [default, *again]
     assert [*run.columns("grouped", SETTINGS)] == [default]
+    half = replace(SETTINGS, dtype="bfloat16")  # oneDNN's maps are of float32
+    assert [*run.columns("train", half)] == [(run.DEFAULT, half)]
     with run.chosen(run.SAME):
         assert run.matrix_library() == "torch"
     assert os.environ[onednn.VARIABLE] == "torch"
