@@ -1,20 +1,22 @@
 """A folder that is made by a program: either finished and described, or not there.
 
-`build_folder` fills a temporary sibling and renames it, so nobody ever sees half of it. Its
-manifest.json, written last, names the identity (inputs and options) that it was made from and
-the hash of every file in it. The same request again is a no-op; another request is refused.
+`whole_folder` fills a temporary sibling and renames it, so nobody ever sees half of it, and what
+was there before stays until then. `build_folder` describes it, too: its manifest.json, written
+last, names the identity (inputs and options) that it was made from and the hash of every file in
+it. The same request again is a no-op; another request is refused.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
+from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.files import fingerprint_tree, locked, read_json, write_json
 
@@ -32,26 +34,28 @@ def build_folder(
     `build` fills the folder and returns what else the manifest should tell. Raises UserError
     if `out` holds something else, or if another process is making it.
     """
-    # resolved, so that "." and links have a parent and a name
-    out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with locked(out.with_name(f".{out.name}.lock")):
-        _remove_leftovers(out)
+    out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with _alone(out) as out:
         if _is_finished(out, identity, force=force):
             return False
-        temporary = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-        temporary.mkdir()
         try:
-            described = build(temporary)
-            _write_manifest(temporary, identity, described)
-            _put_in_place(temporary, out)
+            with _replacing(out) as folder:
+                _write_manifest(folder, identity, build(folder))
         except OSError as error:
             # a full disk says nothing about the file
             raise UserError(f"cannot be made: {error.strerror or error}", out) from error
-        finally:
-            if temporary.exists():
-                _remove_tree(temporary)
     return True
+
+
+@contextlib.contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A new folder to fill; it takes the name `out` once it is full, and goes if that fails.
+
+    A former `out` stays until then. There is no manifest: for programs that read all that is there.
+    Raises UserError if another process is making `out`.
+    """
+    with _alone(out) as out, _replacing(out) as folder:
+        yield folder
 
 
 def read_finished(folder: Path) -> Json:
@@ -137,28 +141,50 @@ def _write_manifest(folder: Path, identity: Json, described: Json) -> None:
     )
 
 
-def _put_in_place(temporary: Path, out: Path) -> None:
-    """Renames; what was there before goes aside first, as a folder cannot be replaced at once."""
-    old = out.with_name(f".{out.name}.old-{os.getpid()}")
-    if out.exists():
-        out.rename(old)
-    temporary.rename(out)
-    if old.exists():
-        _remove_tree(old)
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[Path]:
+    """Under its lock, `out` without what a killed process left; a folder that it set aside is back.
+
+    Resolved, so that "." and links have a parent and a name.
+    """
+    out = out.resolve()
+    with locked(out.with_name(f".{out.name}.lock")):
+        new, former = _beside(out)
+        if former.exists() and not out.exists():  # it died between its two renames
+            former.rename(out)
+        for left in (new, former):
+            _remove(left)
+        yield out
 
 
-def _remove_leftovers(out: Path) -> None:
-    """Under the lock, whatever temporary folder is there belongs to a process that died."""
-    for pattern in (f".{out.name}.tmp-*", f".{out.name}.old-*"):
-        for leftover in out.parent.glob(pattern):
-            _remove_tree(leftover)
+@contextlib.contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A new folder that becomes `out` once it is filled."""
+    new, former = _beside(out)
+    new.mkdir()
+    try:
+        yield new
+        for path in new.iterdir():
+            atomic.sync(path)
+        if out.exists():
+            out.rename(former)  # a folder cannot be replaced at once
+        new.rename(out)
+        _remove(former)
+    finally:
+        _remove(new)
 
 
-def _remove_tree(folder: Path) -> None:
+def _beside(out: Path) -> tuple[Path, Path]:
+    return out.with_name(f".{out.name}.new"), out.with_name(f".{out.name}.former")
+
+
+def _remove(path: Path) -> None:
     """Removes a folder, in which a child of a killed process may still be writing a moment."""
     for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+        if path.is_file():
+            path.unlink()
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
             return
         time.sleep(0.1)
-    raise UserError("cannot be removed", folder, "remove it by hand, then start again")
+    raise UserError("cannot be removed", path, "remove it by hand, then start again")

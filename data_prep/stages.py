@@ -107,9 +107,9 @@ def run_command(
 
     def recover() -> None:
         """Killed between the command's end and the stage's: the work is in a temporary folder."""
-        for left in out.resolve().glob(f".{name}.tmp-*/{STARTED}"):
-            if resume and not unfinished.exists():
-                left.parent.rename(unfinished)
+        left = out.resolve() / f".{name}.new"
+        if resume and (left / STARTED).exists() and not unfinished.exists():
+            left.rename(unfinished)
 
     made: Json = {"inputs": inputs, "options": options, "build": build, "recover": recover}
     return build_stage(out, name, **made, force=force)

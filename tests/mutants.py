@@ -575,6 +575,13 @@ MUTANTS = [
         (COUNTS, "-k", "multiply_adds"),
     ),
     Mutant(
+        "a folder that was set aside by a killed process comes back",
+        "collab_common/folder.py",
+        "            former.rename(out)",
+        "            pass",
+        ("tests/unit/test_folder.py", "-k", "outlive"),
+    ),
+    Mutant(
         "one process a run",
         "collab_common/files.py",
         "fcntl.LOCK_EX | (0 if wait",

@@ -106,7 +106,7 @@ def test_killed_after_the_commands_end(tmp_path: Path) -> None:
     script = "test -e {}/half || { touch {}/half; exit 1; }"
     words = ("--resume", "--", "sh", "-c", script)
     error_line(stage(tmp_path, "one", *words), MODULE)
-    (tmp_path / ".one.unfinished").rename(tmp_path / ".one.tmp-123")
+    (tmp_path / ".one.unfinished").rename(tmp_path / ".one.new")
     assert "half" in names(made(tmp_path, "one", *words))
 
 

@@ -325,49 +325,6 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
 
 
-def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
-    former = tmp_path / "out"
-    former.mkdir()
-
-    def stopped() -> None:
-        with translation.whole_folder(former) as folder:
-            (folder / "half").write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert list(former.iterdir()) == []
-
-
-def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
-    for kind in ("new", "former"):
-        (tmp_path / f".out.{kind}").mkdir()
-        (tmp_path / f".out.{kind}" / "half").write_text("half")
-    with translation.whole_folder(tmp_path / "out") as folder:
-        (folder / "whole").write_text("whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
-
-
-def test_what_was_there_outlives_a_killed_export_and_a_failed_one(tmp_path: Path) -> None:
-    """The first died between its renames: what was there stands aside, and nothing in its place."""
-    (tmp_path / ".out.former").mkdir()
-    (tmp_path / ".out.former" / "whole").write_text("whole")
-    with pytest.raises(KeyboardInterrupt), translation.whole_folder(tmp_path / "out"):
-        raise KeyboardInterrupt
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (tmp_path / "out" / "whole").read_text() == "whole"
-
-
-def test_two_exports_to_one_place(tmp_path: Path) -> None:
-    with translation.whole_folder(tmp_path / "out") as folder:
-        (folder / "whole").write_text("whole")
-        with pytest.raises(UserError, match="another process"):
-            translation.whole_folder(tmp_path / "out").__enter__()
-    assert (tmp_path / "out" / "whole").exists()
-
-
 @pytest.mark.parametrize("name", ["safetensors", "ct2", "hf"])
 def test_a_full_disk_is_told_in_a_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError, first_line
+from collab_common.folder import whole_folder
 from fairseq_collab.adapters.glue.tasks import Task
 from fairseq_collab.adapters.swap import swap_attention
 from fairseq_collab.attention import CollaborativeAttention
@@ -68,12 +68,9 @@ class Classifier:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer, whole or not at all."""
-        part = folder.with_name(f".{folder.name}.part")
-        for stale in (part, folder):
-            shutil.rmtree(stale, ignore_errors=True)
-        self.model.save_pretrained(part)
-        self.tokenizer.save_pretrained(part)
-        part.rename(folder)
+        with whole_folder(folder) as part:
+            self.model.save_pretrained(part)
+            self.tokenizer.save_pretrained(part)
 
 
 def load(folder: Path, task: Task) -> Classifier:

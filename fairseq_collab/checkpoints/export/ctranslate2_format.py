@@ -29,6 +29,7 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
 from torch import nn
 
+from collab_common.folder import whole_folder
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.export.attention import (
@@ -45,7 +46,6 @@ from fairseq_collab.checkpoints.export.translation import (
     check,
     position_table,
     vocabulary,
-    whole_folder,
 )
 from fairseq_collab.checkpoints.opener import Trained
 

@@ -19,13 +19,13 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
+from collab_common.folder import whole_folder
 from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.checkpoints.export.translation import (
     Vocabulary,
     check,
     position_table,
     vocabulary,
-    whole_folder,
 )
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import is_copy

@@ -1,11 +1,9 @@
-"""What formats for translation need: a model that the engine knows, dictionaries, whole folders."""
+"""What formats for translation need: a model that the engine knows, dictionaries."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from argparse import Namespace
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +13,7 @@ from fairseq.data.data_utils import infer_language_pair
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from collab_common import atomic
 from collab_common.errors import UserError
-from collab_common.files import locked
 from fairseq_collab.checkpoints.export.model import refused
 from fairseq_collab.checkpoints.opener import Trained, check_data
 from fairseq_collab.models.signature import register_dictionary_signature
@@ -126,42 +122,3 @@ def position_table(stack: Any) -> Tensor:
         return stack.embed_tokens.weight.new_zeros(longest, stack.layers[0].embed_dim)
     table = module.weight if isinstance(module, nn.Embedding) else module.weights
     return table.detach()[module.padding_idx + 1 :]
-
-
-@contextlib.contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """A new folder to fill; it takes the name ``out`` once it is full, and goes if that fails.
-
-    A former ``out`` stays until then.  Unlike :func:`.folder.build_folder`'s it has no manifest:
-    engines read all that is there.
-
-    Raises:
-        UserError: another process is making ``out``.
-    """
-    out = out.resolve()  # so that "." and links have a parent and a name
-    new, former = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "former"))
-    with locked(out.with_name(f".{out.name}.lock")):
-        # Under the lock, whatever temporary folder is there belongs to a process that died; it
-        # may have died between its two renames.
-        if former.exists() and not out.exists():
-            former.rename(out)
-        for path in (new, former):
-            _remove(path)
-        new.mkdir()
-        try:
-            yield new
-            for path in new.iterdir():
-                atomic.sync(path)
-            if out.exists():
-                out.rename(former)  # a folder cannot be replaced at once
-            new.rename(out)
-            _remove(former)
-        finally:
-            _remove(new)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
