@@ -85,6 +85,8 @@ create_venv() {
         fail "$venv was made with another Python; remove it, or choose that one with PYTHON=..."
     fi
     [ -x "$venv/bin/python" ] && return
+    [ -z "$(ls -A "$venv" 2>/dev/null)" ] ||
+        fail "$venv is there, but no Python environment; name another place with VENV=..."
     say "making $venv with $1"
     mkdir -p "$venv"
     touch "$unfinished"
@@ -114,6 +116,9 @@ now=$(fingerprint "$python")
 if is_complete "$now"; then
     say "$venv is up to date"
 else
+    # What looks interrupted may be another set-up at work: wait for it. (macOS has no flock.)
+    exec 9<constraints.txt
+    ! command -v flock >/dev/null || flock 9
     check_compiler "$python"
     create_venv "$python"
     install_all

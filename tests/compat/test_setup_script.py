@@ -83,6 +83,16 @@ def test_an_interrupted_set_up_starts_over(setup, tmp_path):
     assert not (tmp_path / "env" / "leftover").exists()
 
 
+def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "thesis.txt").touch()
+    for _ in range(2):
+        done = setup()
+        assert done.returncode == 1
+        assert "is there, but no Python environment; name another place" in done.stderr
+    assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
+
+
 def test_an_environment_of_another_python_is_not_touched(setup, finished):
     (finished.parent / "bin" / "python").unlink()
     (finished.parent / "bin" / "python").write_text("#!/bin/sh\necho Python 3.9.1\n")
