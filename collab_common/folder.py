@@ -9,8 +9,10 @@ it. The same request again is a no-op; another request is refused.
 from __future__ import annotations
 
 import contextlib
+import glob
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,19 +29,25 @@ Json = dict[str, Any]
 
 
 def build_folder(
-    out: Path, identity: Json, build: Callable[[Path], Json], *, force: bool = False
+    out: Path,
+    identity: Json,
+    build: Callable[[Path], Json],
+    *,
+    force: bool = False,
+    unfinished: Path | None = None,
 ) -> bool:
     """Makes the folder `out` with `build(temporary_folder)`; False if it was already there.
 
-    `build` fills the folder and returns what else the manifest should tell. Raises UserError
-    if `out` holds something else, or if another process is making it.
+    `build` fills the folder and returns what else the manifest should tell; it makes the folder
+    `unfinished`, if given, which then stands for the temporary one and stays if anything fails.
+    Raises UserError if `out` holds something else, or if another process is making it.
     """
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with _alone(out) as out:
         if _is_finished(out, identity, force=force):
             return False
         try:
-            with _replacing(out) as folder:
+            with _replacing(out, unfinished) as folder:
                 _write_manifest(folder, identity, build(folder))
         except OSError as error:
             # a full disk says nothing about the file
@@ -99,11 +107,13 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
         raise UserError(
             f"holds no {MANIFEST}, so it was not made here", out, "choose another --out"
         )
+    found = read_json(manifest)
+    if not isinstance(found, dict) or not {"format", "outputs"} <= found.keys():
+        raise UserError(f"holds a {MANIFEST} of something else", out, "choose another --out")
     if force:
         return False
-    found = read_json(manifest)
     asked = {"format": FORMAT, **identity}
-    there = {key: found.get(key) for key in asked} if isinstance(found, dict) else {}
+    there = {key: found.get(key) for key in asked}
     if what := differences(there, asked):
         _refuse(out, "made from something else", what)
     if what := _damage(out, found.get("outputs", {})):
@@ -129,6 +139,7 @@ def _damage(out: Path, recorded: Json) -> list[str]:
 
 
 def _write_manifest(folder: Path, identity: Json, described: Json) -> None:
+    (folder / MANIFEST).unlink(missing_ok=True)  # of a killed call that made all but the name
     write_json(
         folder / MANIFEST,
         {
@@ -149,33 +160,47 @@ def _alone(out: Path) -> Iterator[Path]:
     """
     out = out.resolve()
     with locked(out.with_name(f".{out.name}.lock")):
-        new, former = _beside(out)
-        if former.exists() and not out.exists():  # it died between its two renames
-            former.rename(out)
-        for left in (new, former):
+        former = _restored(out)
+        kinds = ("new-*", "tmp-*", "old-*")  # the latter two of version 0.1.0
+        lost = [p for kind in kinds for p in out.parent.glob(f".{glob.escape(out.name)}.{kind}")]
+        for left in (former, *lost):
             _remove(left)
         yield out
 
 
 @contextlib.contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A new folder that becomes `out` once it is filled."""
-    new, former = _beside(out)
-    new.mkdir()
+def _replacing(out: Path, unfinished: Path | None = None) -> Iterator[Path]:
+    """A new folder that becomes `out` once it is filled; `unfinished` is made by who fills it.
+
+    Nobody else has its name: what a killed process has started may still write into its own.
+    """
+    new = unfinished or out.with_name(f".{out.name}.new-{uuid.uuid4().hex[:8]}")
+    if unfinished is None:
+        new.mkdir()
     try:
         yield new
-        for path in new.iterdir():
+        for path in new.rglob("*"):
             atomic.sync(path)
         if out.exists():
-            out.rename(former)  # a folder cannot be replaced at once
+            out.rename(_aside(out))  # a folder cannot be replaced at once
         new.rename(out)
-        _remove(former)
     finally:
-        _remove(new)
+        former = _restored(out)
+        if unfinished is None:
+            _remove(new)
+    _remove(former)
 
 
-def _beside(out: Path) -> tuple[Path, Path]:
-    return out.with_name(f".{out.name}.new"), out.with_name(f".{out.name}.former")
+def _aside(out: Path) -> Path:
+    return out.with_name(f".{out.name}.former")
+
+
+def _restored(out: Path) -> Path:
+    """Puts the former `out` back, if nothing has taken its place; returns where it stood aside."""
+    former = _aside(out)
+    if former.exists() and not out.exists():
+        former.rename(out)
+    return former
 
 
 def _remove(path: Path) -> None:

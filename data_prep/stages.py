@@ -39,7 +39,7 @@ def build_stage(
     inputs: Json,
     options: Json,
     build: Callable[[Path], Json],
-    recover: Callable[[], None] = lambda: None,
+    unfinished: Path | None = None,
     force: bool = False,
 ) -> Path:
     """Makes OUT/NAME with `build(temporary_folder)`, unless it is there; returns it.
@@ -48,7 +48,7 @@ def build_stage(
         inputs: name of each file read, and its hash; see `inputs_from`
         options: all else that the result depends on (not the number of processes)
         build: fills the folder; returns counts and whatever else belongs in the manifest
-        recover: saves what a killed process left, before that is removed
+        unfinished: see `build_folder`
 
     Raises:
         UserError: another process works in OUT, or OUT/NAME was made from something else
@@ -56,8 +56,7 @@ def build_stage(
     out.mkdir(parents=True, exist_ok=True)
     identity = {"stage": name, "options": options, "inputs": inputs}
     with locked(out / ".lock"):
-        recover()
-        made = build_folder(out / name, identity, build, force=force)
+        made = build_folder(out / name, identity, build, force=force, unfinished=unfinished)
     print(f"{name}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
     return out / name
 
@@ -93,26 +92,17 @@ def run_command(
     options = {"command": named, **({} if stdout is None else {"stdout": stdout})}
     inputs = inputs_from(out, after)
 
-    unfinished = out.resolve() / f".{name}.unfinished"
+    # beside what OUT/NAME may be a link to, as a rename wants it
+    unfinished = (out / name).resolve().with_name(f".{name}.unfinished") if resume else None
 
     def build(folder: Path) -> Json:
-        if not resume:
-            _call(command, folder, stdout)
-            return {}
-        _prepare_unfinished(unfinished, {"options": options, "inputs": inputs}, force=force)
-        _call(command, unfinished, stdout)
-        folder.rmdir()
-        unfinished.rename(folder)
+        if unfinished:
+            _prepare_unfinished(folder, {"options": options, "inputs": inputs}, force=force)
+        _call(command, folder, stdout)
         return {}
 
-    def recover() -> None:
-        """Killed between the command's end and the stage's: the work is in a temporary folder."""
-        left = out.resolve() / f".{name}.new"
-        if resume and (left / STARTED).exists() and not unfinished.exists():
-            left.rename(unfinished)
-
-    made: Json = {"inputs": inputs, "options": options, "build": build, "recover": recover}
-    return build_stage(out, name, **made, force=force)
+    made: Json = {"inputs": inputs, "options": options, "unfinished": unfinished}
+    return build_stage(out, name, build=build, **made, force=force)
 
 
 def _prepare_unfinished(folder: Path, identity: Json, *, force: bool) -> None:

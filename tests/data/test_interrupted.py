@@ -51,7 +51,7 @@ def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> 
     process = start(corpus, out, "binarising")
     assert wait_for(lambda: children(process.pid))
     (child,) = children(process.pid)
-    temporary = tmp_path / ".bin.new"
+    (temporary,) = tmp_path.glob(".bin.new-*")
     # fairseq has begun to write: the folder holds what looks like a finished part
     assert wait_for(lambda: (temporary / "preprocess.log").exists())
     os.kill(child, signal.SIGSTOP)  # so that it does not end by itself while we look

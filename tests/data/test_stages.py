@@ -13,6 +13,8 @@ from text_tools import Completed, command, error_line, manifest, names, run
 
 from collab_common.errors import UserError
 from collab_common.files import locked
+from collab_common.folder import MANIFEST
+from data_prep import stages
 from data_prep.stages import STARTED, inputs_from
 
 MODULE = "stages"
@@ -101,13 +103,31 @@ def test_resumed(tmp_path: Path) -> None:
     assert names(tmp_path) == {"one"}
 
 
-def test_killed_after_the_commands_end(tmp_path: Path) -> None:
+def test_a_failure_after_the_commands_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that is done, but not yet recorded, is not done again."""
-    script = "test -e {}/half || { touch {}/half; exit 1; }"
-    words = ("--resume", "--", "sh", "-c", script)
-    error_line(stage(tmp_path, "one", *words), MODULE)
-    (tmp_path / ".one.unfinished").rename(tmp_path / ".one.new")
-    assert "half" in names(made(tmp_path, "one", *words))
+    script = "test -e {}/done && echo again > {}/done || touch {}/done"
+    words = ["--out", str(tmp_path), "--name", "one", "--resume", "--", "sh", "-c", script]
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fail)
+        assert stages.main(words) == 1
+    assert {"done", MANIFEST} <= names(tmp_path / ".one.unfinished")
+    for _ in range(2):  # the second finds it finished
+        assert stages.main(words) == 0
+    assert (tmp_path / "one" / "done").read_text() == "again\n"
+
+
+def test_resumed_where_a_link_leads(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "one").symlink_to(disk / "one")
+    made(tmp_path / "out", "one", "--resume", "--", "sh", "-c", "touch {}/done")
+    assert "done" in names(disk / "one")
+    assert names(tmp_path / "out") == {"one"}
 
 
 def test_second_instance(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    for kind in ("new", "former"):
+    for kind in ("new-1", "former", "tmp-123", "old-123"):
         (tmp_path / f".out.{kind}").mkdir()
         (tmp_path / f".out.{kind}" / "half").write_text("half")
     with whole_folder(tmp_path / "out") as folder:
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 def killed_between_its_renames(out: Path) -> None:
     """What was there stands aside, and nothing in its place."""
     out.rename(out.with_name(f".{out.name}.former"))
-    out.with_name(f".{out.name}.new").mkdir()
+    out.with_name(f".{out.name}.new-1").mkdir()
 
 
 def test_what_was_there_outlives_a_killed_process_and_a_failed_one(tmp_path: Path) -> None:
@@ -64,6 +64,32 @@ def test_a_finished_folder_outlives_them_too(tmp_path: Path) -> None:
     killed_between_its_renames(out)
     assert not build_folder(out, {"inputs": "one"}, build), "it is there"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_was_there_comes_back_if_it_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    out.mkdir()
+    (out / "whole").write_text("whole")
+
+    def fail(path: Path, target: Path) -> Path:
+        if ".new-" in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input"), whole_folder(out):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "whole").read_text() == "whole"
+
+
+def test_a_manifest_of_something_else(tmp_path: Path) -> None:
+    """Only what was made here is removed, whatever is said."""
+    (tmp_path / "manifest.json").write_text('{"manifest_version": 3}')
+    with pytest.raises(UserError, match=r"holds a manifest\.json of something else"):
+        build_folder(tmp_path, {}, lambda _: {}, force=True)
 
 
 def test_two_at_one_place(tmp_path: Path) -> None:
