@@ -32,12 +32,10 @@ def write(
     """
     path = os.path.abspath(path)
     remove_leftovers(os.path.dirname(path))
-    partial = f"{path}.{uuid.uuid4().hex[:8]}.partial"
+    file = _new_partial(path)
+    partial = file.name
     try:
-        with open(partial, "xb") as file:
-            # Held until the name is taken over, it tells a living writer from a leftover.
-            # (Where the file system has no locks, leftovers stay.)
-            _lock(file)
+        with file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
@@ -92,9 +90,22 @@ def remove_leftovers(folder: str) -> None:
                 os.remove(path)
 
 
-def _lock(file: BinaryIO) -> bool:
+def _new_partial(path: str) -> BinaryIO:
+    """A new partial file, locked until it is closed, which tells a living writer from a leftover.
+
+    (Where the file system has no locks, leftovers stay.)
+    """
+    while True:
+        file = open(f"{path}.{uuid.uuid4().hex[:8]}.partial", "xb")  # noqa: SIM115 (who calls closes)
+        _lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # before it was locked, another writer has taken it for a leftover
+
+
+def _lock(file: BinaryIO, *, wait: bool = False) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:  # another process has it, or the file system knows no locks
         return False
     return True

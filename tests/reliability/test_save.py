@@ -137,6 +137,25 @@ def test_incomplete_file_is_not_accepted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
+def test_a_new_file_that_was_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer into the folder cleans up before ours has locked what it opened."""
+    lock, taken = atomic._lock, []
+
+    def late(file: BinaryIO, *, wait: bool = False) -> bool:
+        if wait and not taken:
+            taken.append(file.name)
+            atomic.remove_leftovers(str(tmp_path))
+        return lock(file, wait=wait)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    atomic.write(tmp_path / "a", lambda file: file.write(b"whole"))
+    assert len(taken) == 1
+    assert not Path(taken[0]).exists()
+    assert (tmp_path / "a").read_bytes() == b"whole"
+
+
 def test_leftovers_of_the_dead_only(tmp_path: Path) -> None:
     dead = tmp_path / "checkpoint1.pt.0123abcd.partial"
     dead.write_bytes(b"half")
