@@ -21,15 +21,15 @@ from collab_common.files import read_json
 from collab_common.folder import MANIFEST, Json
 from data_prep import apply_bpe
 from data_prep.moses import Pipeline
+from data_prep.parallel_text import without_typographic_apostrophes
 from data_prep.subword import encode
 
 Segment = Callable[[list[str]], list[str]]
 SPM = "spm.model"
-#: What the recipes of tokenised corpora do with their text (their ``_tokenise``).
-_STEPS: dict[str, Json] = {
-    "wmt14": {"normalise": True, "remove_non_printing": True, "aggressive_hyphens": True},
-    "iwslt14": {"normalise": False, "remove_non_printing": False, "lower": True},
-}
+#: How recipes tokenise their test set (their ``_tokenise``).  The variant ``wmt14`` normalises it;
+#: all others, as fairseq's scripts, map typographic apostrophes instead.
+_STEPS: dict[str, Json] = {"wmt14": {"aggressive_hyphens": True}, "iwslt14": {"lower": True}}
+_NORMALISED, _READY_MADE = "wmt14", "google"
 
 
 def segmenter(data: Path, language: str) -> Segment:
@@ -46,14 +46,19 @@ def segmenter(data: Path, language: str) -> Segment:
         return partial(encode, sentencepiece.SentencePieceProcessor(model_file=str(model)))
     if form["subwords"] is None and not form["moses"]:
         return lambda lines: lines
-    corpus = manifest.get("options", {}).get("corpus")
-    if corpus not in _STEPS or form["subwords"] != "subword_nmt" or form["hyphens"] is not None:
+    options = manifest.get("options", {})
+    corpus, variant = options.get("corpus"), options.get("variant")
+    repeated = corpus in _STEPS and variant != _READY_MADE and form["hyphens"] is None
+    if not repeated or form["subwords"] != "subword_nmt":
         what = "its text was tokenised in a way that is not repeated here"
         raise UserError(what, path, "give a data folder with sentencepiece, WMT14 or IWSLT14")
-    tokens = Pipeline(language, **_STEPS[corpus])
-    options = apply_bpe.BpeOptions.from_json(form)
-    subwords = apply_bpe.Segmenter(_beside(data, apply_bpe.CODES), language, options)
-    return lambda lines: subwords(tokens(lines))
+    normalise = variant == _NORMALISED
+    steps = {"normalise": normalise, "remove_non_printing": normalise, **_STEPS[corpus]}
+    tokens, bpe = Pipeline(language, **steps), apply_bpe.BpeOptions.from_json(form)
+    subwords = apply_bpe.Segmenter(_beside(data, apply_bpe.CODES), language, bpe)
+    if normalise:
+        return lambda lines: subwords(tokens(lines))
+    return lambda lines: subwords(tokens(list(without_typographic_apostrophes(lines))))
 
 
 def _beside(data: Path, name: str) -> Path:

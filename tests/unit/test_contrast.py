@@ -202,25 +202,35 @@ def test_text_is_segmented_as_the_data_was(tmp_path: Path) -> None:
     assert segment.segmenter(tmp_path, "en")(lines) == pieces[0].read_text().splitlines()
 
 
-@pytest.mark.parametrize("corpus", ["wmt14", "iwslt14"])
-def test_tokens_and_subwords_of_published_corpora(tmp_path: Path, corpus: str) -> None:
+@pytest.mark.parametrize(
+    ("corpus", "variant"), [("wmt14", "wmt14"), ("wmt14", "fairseq"), ("iwslt14", "fairseq")]
+)
+def test_tokens_and_subwords_of_published_corpora(
+    tmp_path: Path, corpus: str, variant: str
+) -> None:
     data, beside = tmp_path / "data", tmp_path / "text"
     data.mkdir()
     beside.mkdir()
     form = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
-    told = {"form": form, "options": {"corpus": corpus}}
+    told: dict[str, Any] = {"form": form, "options": {"corpus": corpus, "variant": variant}}
     (data / "manifest.json").write_text(json.dumps(told))
-    text, tokens, units = (tmp_path / name for name in ("raw", "tokens", "units"))
-    text.write_text("The well-known cat's \u201cmat\u201d, the cat.\n" * 3)
+    text, mapped, tokens, units = (tmp_path / name for name in ("raw", "map", "tokens", "units"))
+    text.write_text("The well-known cat\u2019s \u201cmat\u201d, the cat.\n" * 3)
     steps = {"lower": corpus == "iwslt14", "aggressive_hyphens": corpus == "wmt14"}
-    clean = corpus == "wmt14"
+    clean = variant == "wmt14"
     steps |= {"normalise": clean, "remove_non_printing": clean}
-    moses.normalise_and_tokenise(text, tokens, "en", **steps)
+    mapped.write_text(text.read_text() if clean else text.read_text().replace("\u2019", "'"))
+    moses.normalise_and_tokenise(mapped, tokens, "en", **steps)
     bpe.learn([tokens], 6, beside / "code")
     apply_bpe.apply(beside / "code", tokens, units)
     found = segment.segmenter(data, "en")(text.read_text().splitlines())
     assert found == units.read_text().splitlines()
-    form["hyphens"] = "@-@"
-    (data / "manifest.json").write_text(json.dumps(told))
-    with pytest.raises(UserError, match="tokenised in a way that is not repeated here"):
-        segment.segmenter(data, "en")
+    for other in (told | {"form": form | {"hyphens": "@-@"}}, google(told)):
+        (data / "manifest.json").write_text(json.dumps(other))
+        with pytest.raises(UserError, match="tokenised in a way that is not repeated here"):
+            segment.segmenter(data, "en")
+
+
+def google(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Tokenised by its publisher."""
+    return manifest | {"options": {"corpus": "wmt14", "variant": "google"}}
