@@ -41,18 +41,23 @@ def hardware(cpu: bool) -> str:
 
 
 def commit() -> str | None:
-    """The project's git commit, marked where files differ from it; None outside git."""
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:  # git is not installed, so this is no clone
+    """The project's git commit, marked where files differ from it; None outside its clone."""
+    root = Path(__file__).resolve().parent.parent
+    # An installed copy may lie in somebody else's repository.
+    if _git(root, "rev-parse", "--show-toplevel") != str(root):
         return None
-    return described.stdout.strip() or None
+    return _git(root, "describe", "--always", "--dirty", "--abbrev=12")
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    """What git says; None if it fails, or is not installed."""
+    try:
+        said = subprocess.run(
+            ["git", *command], cwd=folder, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return said.stdout.strip() or None
 
 
 def processor() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +36,18 @@ def test_no_commit_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_no_commit_outside_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
     assert provenance.commit() is None
+
+
+def test_no_commit_of_a_repository_that_we_are_installed_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "theirs"]):
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True)
+    for folder, is_ours in (("collab_common", True), ("env/collab_common", False)):
+        (tmp_path / folder).mkdir(parents=True)
+        monkeypatch.setattr(provenance, "__file__", str(tmp_path / folder / "provenance.py"))
+        assert (provenance.commit() is not None) == is_ours
 
 
 def test_the_reference_is_found_in_the_data_folder(tmp_path: Path) -> None:
