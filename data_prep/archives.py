@@ -176,9 +176,11 @@ def _is_tar(archive: Path) -> bool:
 
 
 def _tar_entries(archive: Path, plain: BinaryIO) -> Iterator[_Entry]:
-    limited = cast(IO[bytes], _Limited(archive, plain))
-    with tarfile.open(fileobj=limited, mode="r|") as opened:
+    limited = _Limited(archive, plain)
+    with tarfile.open(fileobj=cast(IO[bytes], limited), mode="r|") as opened:
         for info in opened:
+            if info.issparse():  # its holes are not in the archive
+                limited.take(info.size)
             yield info.name, opened.extractfile(info) if info.isfile() else None
     # tarfile stops at the end mark; only at the stream's own end the checksum is compared
     while limited.read(CHUNK):

@@ -10,6 +10,7 @@ A corpus says what its archives are and how its text is made (`Corpus`); all els
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -183,7 +184,8 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
     text = read_finished(out / "text")
 
     def build(folder: Path) -> Json:
-        arguments = arguments_of(corpus, jobs)
+        # OUT/data may be a link to elsewhere
+        arguments = arguments_of(corpus, jobs, os.path.relpath((out / "text").resolve(), folder))
         print(f"$ fairseq-preprocess {' '.join(arguments)}", flush=True)
         run_module("fairseq_cli.preprocess", arguments, folder)
         (folder / "preprocess.log").unlink(missing_ok=True)  # it tells the number of processes
@@ -199,9 +201,9 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
     return build_stage(out, "data", inputs=inputs, options=options, build=build, force=force)
 
 
-def arguments_of(corpus: Corpus, jobs: int) -> list[str]:
-    """What fairseq-preprocess is given, in the folder that it is to fill, beside OUT/text."""
-    prefixes = {split: f"../text/{split}" for split in SPLITS}
+def arguments_of(corpus: Corpus, jobs: int, text: str = "../text") -> list[str]:
+    """What fairseq-preprocess is given, in the folder that it is to fill: OUT/data."""
+    prefixes = {split: f"{text}/{split}" for split in SPLITS}
     return preprocess_arguments(prefixes, corpus.languages, preprocess_options(corpus), jobs)
 
 

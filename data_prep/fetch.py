@@ -67,7 +67,9 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
     if not source.is_file():
         raise UserError("no such file", source)
     if path.exists():
-        _check_lock(path, path, str(source))
+        if not _check_lock(path, path, str(source)):
+            _inspect(path, b"", check)
+            _record(path, path, str(source))
         return path
     # not .part: a download would go on writing there, into the file that this is a link to
     part = path.with_name(path.name + ".link")
@@ -112,30 +114,46 @@ def _accept(
 ) -> Path:
     """Gives a whole file its name, or removes it if it is wrong: there is nothing to resume."""
     try:
-        with part.open("rb") as stream:
-            start = stream.read(512)
-        if is_page(start):
-            todo = "open it in a browser to see"
-            raise UserError("an HTML page came instead of the file", todo=todo)
-        if not start.startswith(magic):
-            raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}")
-        if check is not None:
-            check(part)
-        _check_lock(path, part, url)
+        _inspect(part, magic, check)
+        if not _check_lock(path, part, url):
+            _record(path, part, url)
     except UserError as error:
         part.unlink()
         raise UserError(error.what, url, error.todo) from None
     return part.replace(path)
 
 
-def _check_lock(path: Path, content: Path, url: str) -> bool:
-    """Compares `content` with what was recorded for `path`, or records it; True if it was there."""
+def _inspect(content: Path, magic: bytes, check: Callable[[Path], None] | None) -> None:
+    with content.open("rb") as stream:
+        start = stream.read(512)
+    if is_page(start):
+        raise UserError(
+            "an HTML page came instead of the file", content, "open it in a browser to see"
+        )
+    if not start.startswith(magic):
+        raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}", content)
+    if check is not None:
+        check(content)
+
+
+def _recorded(path: Path) -> dict[str, Any]:
     lock = path.parent / LOCK_FILE
-    known: dict[str, Any] = read_json(lock) if lock.exists() else {}
-    found = {"sha256": sha256(content), "bytes": content.stat().st_size}
-    if (entry := known.get(path.name)) is None:
-        if content != path:
-            write_json(lock, known | {path.name: {"url": url, **found}})
+    return read_json(lock) if lock.exists() else {}
+
+
+def _found(content: Path) -> dict[str, Any]:
+    return {"sha256": sha256(content), "bytes": content.stat().st_size}
+
+
+def _record(path: Path, content: Path, url: str) -> None:
+    entry = {path.name: {"url": url, **_found(content)}}
+    write_json(path.parent / LOCK_FILE, _recorded(path) | entry)
+
+
+def _check_lock(path: Path, content: Path, url: str) -> bool:
+    """Compares `content` with what was recorded for `path`; False if nothing was."""
+    lock, found = path.parent / LOCK_FILE, _found(content)
+    if (entry := _recorded(path).get(path.name)) is None:
         return False
     if any(entry.get(key) != value for key, value in found.items()):
         raise UserError(

@@ -22,6 +22,8 @@ def split_option(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not NAME=STEM with NAME one of train, valid, test, test1, ..."
         )
+    if Path(stem).is_absolute():
+        raise argparse.ArgumentTypeError(f"{text!r}: STEM is looked for below --text")
     return name, stem
 
 

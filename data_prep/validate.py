@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 from array import array
 from collections import Counter
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 from collab_common.command import run
 from collab_common.errors import UserError
@@ -217,7 +217,7 @@ def _write_kept(output: BinaryIO, rows: list[bytes], dropped: Mapping[int, Kind]
 
 def validate_to(source: Path, target: Path, policy: Policy, out: tuple[Path, Path]) -> Report:
     """As `validate`, but the kept pairs appear under their names only if nothing is refused."""
-    temporary = [path.with_name(f".{path.name}.tmp-{os.getpid()}") for path in out]
+    temporary = [path.with_name(f".{path.name}.tmp-{uuid4().hex[:8]}") for path in out]
     try:
         report = validate(source, target, policy, (temporary[0], temporary[1]))
         if not report.refused:

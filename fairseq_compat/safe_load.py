@@ -117,7 +117,7 @@ def _only_allowed() -> Iterator[None]:
 
 def _refusal(error: pickle.UnpicklingError) -> str:
     """Picks what was refused out of torch's message of many lines."""
-    found = re.search(r"GLOBAL ([\w.]+)|(a number of type \\S+)", str(error))
+    found = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
     what = "something else" if found is None else found.group(1) or found.group(2)
     return f"refused: a checkpoint may hold only data, but this one asks for {what}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -132,6 +133,16 @@ def test_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data_prep.archives._SMALL", 1 << 20)
     archive = write(tmp_path, tgz({"unwanted": bytes(4 << 20), "sub/a.en": b"x"}))
     assert "unpacks to more than 1,048,576 bytes" in refusal(tmp_path, archive, A)
+
+
+def test_bomb_of_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file's zeros are not in the archive."""
+    monkeypatch.setattr("data_prep.archives._SMALL", 1 << 20)
+    with (tmp_path / "hole").open("wb") as file:
+        file.truncate(4 << 20)
+    command = ["tar", "--sparse", "-czf", "bomb.tgz", "--transform=s,^,sub/,;s,hole,a.en,", "hole"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert "unpacks to more than 1,048,576 bytes" in refusal(tmp_path, tmp_path / "bomb.tgz", A)
 
 
 def test_write_that_fails_is_not_the_archives_fault(tmp_path: Path) -> None:

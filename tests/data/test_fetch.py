@@ -14,7 +14,7 @@ from text_tools import error_line, run
 
 from collab_common.errors import UserError
 from collab_common.files import GZIP
-from data_prep.fetch import LOCK_FILE, Patience, fetch
+from data_prep.fetch import LOCK_FILE, Patience, fetch, take_over
 from data_prep.multi30k import FOLDER, SHA256, SPLITS, check_text
 
 CONTENT = bytes(range(256)) * 1000
@@ -177,6 +177,26 @@ def test_file_that_was_not_fetched_is_not_trusted(server: Server, tmp_path: Path
     (tmp_path / "f").write_bytes(b"from elsewhere")
     with pytest.raises(UserError, match="was not fetched here"):
         get(server, tmp_path)
+
+
+def test_files_that_lie_in_place_are_checked_and_recorded(tmp_path: Path) -> None:
+    """`fetch --from OUT/archives`: the user has put them where they would have been fetched to."""
+    path, seen = tmp_path / "f", []
+    path.write_bytes(CONTENT)
+    take_over(path, path, check=seen.append)
+    assert seen == [path]
+    assert path.name in json.loads((tmp_path / LOCK_FILE).read_text())
+    path.write_bytes(b"damaged later")
+    with pytest.raises(UserError, match="recorded in"):
+        take_over(path, path, check=seen.append)
+
+
+def test_pages_that_lie_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"<html>")
+    with pytest.raises(UserError, match="an HTML page came instead"):
+        take_over(path, path)
+    assert names(tmp_path) == {"f"}
 
 
 def multi30k_urls(content: bytes) -> dict[str, bytes]:
