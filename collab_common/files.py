@@ -188,7 +188,7 @@ class Busy(UserError):
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = False, keep: bool = False) -> Iterator[int]:
+def locked(path: Path, *, keep: bool = False) -> Iterator[int]:
     """Holds a lock file with our pid in it; yields its descriptor, for children to inherit.
 
     The kernel's lock decides, not the file's presence: it ends with the last process that has the
@@ -196,13 +196,12 @@ def locked(path: Path, *, wait: bool = False, keep: bool = False) -> Iterator[in
     that outlives its killed parent still holds the lock.
 
     Args:
-        wait: for the process that has it
         keep: the file, afterwards: for locks that a child may hold longer than we do
 
     Raises:
-        Busy: another process has it, and `wait` is false
+        Busy: another process has it
     """
-    handle = _take_lock(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    handle = _take_lock(path)
     try:
         yield handle
     finally:
@@ -211,11 +210,11 @@ def locked(path: Path, *, wait: bool = False, keep: bool = False) -> Iterator[in
         os.close(handle)
 
 
-def _take_lock(path: Path, kind: int) -> int:
+def _take_lock(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, kind)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # BLEU of a trained transformer before and after its heads are made collaborative, by key dimension.
 #
-#   bash recipes/reparametrize.sh
-#   FROM=FILE        the trained model (default: runs/multi30k/average.pt)
+#   FROM=FILE bash recipes/reparametrize.sh
+#   FROM=FILE        the trained model: the average.pt of a run, with ordinary heads
 #   DATA=DIR         the data folder that it was trained on (default: data/multi30k)
 #   OUT=DIR          where everything goes (default: runs/reparametrize)
 #   DIMS='256 192'   key dimensions (default: 256 192 128 85 64 32, for d = 256)
@@ -18,7 +18,6 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-FROM=${FROM:-runs/multi30k/average.pt}
 data=${DATA:-data/multi30k}
 OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-256 192 128 85 64 32}
@@ -26,6 +25,7 @@ TUNE=${TUNE:-128 85 64}
 DISTIL=${DISTIL:-40}
 heads=4   # of the trained model
 
+[ -n "${FROM:-}" ] || refuse "give FROM=FILE, the model to convert: see --help"
 [ -z "${REFERENCE:-}" ] || [ "$REFERENCE" -ef "$data/raw/test.de" ] ||
     refuse "REFERENCE is $REFERENCE; runs are compared with $data/raw/test.de"
 

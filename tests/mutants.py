@@ -584,9 +584,23 @@ MUTANTS = [
     Mutant(
         "one process a run",
         "collab_common/files.py",
-        "fcntl.LOCK_EX | (0 if wait",
-        "fcntl.LOCK_SH | (0 if wait",
+        "fcntl.LOCK_EX | ",
+        "fcntl.LOCK_SH | ",
         (RUNS, "-k", "kept_off"),
+    ),
+    Mutant(
+        "a stopped sweep leaves nothing running",
+        WORKER,
+        "os.killpg(child.pid, signal.SIGTERM)",
+        "child.terminate()",
+        (RUNS, "-k", "nothing_running"),
+    ),
+    Mutant(
+        "a training that outlived its sweep is not trained again",
+        WORKER,
+        "return bool(done) and",
+        "return False and",
+        (RUNS, "-k", "outlived"),
     ),
     Mutant(
         "a finished run is finished",
@@ -1060,8 +1074,8 @@ MUTANTS = [
     Mutant(
         "a word's place in its cluster is no padding",
         IMPORTANCE,
-        'functional.cross_entropy(these, those, reduction="sum")',
-        'functional.cross_entropy(these, those, ignore_index=1, reduction="sum")',
+        'functional.cross_entropy(these, those, reduction="none")',
+        'functional.cross_entropy(these, those, ignore_index=1, reduction="none")',
         (IMPORTANCE_TESTS, "-k", "adaptive"),
     ),
     Mutant(

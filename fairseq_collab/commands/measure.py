@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from collab_common.command import run
+from collab_common.command import check_folder_of, run
 from collab_common.files import write_atomic
 from collab_common.provenance import circumstances
 from fairseq_collab.bench.factorisation import METHODS, SIZES, mean_spectrum, measure, once
@@ -37,6 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
+    if args.out:
+        check_folder_of(args.out, "--out")
     torch.set_num_threads(1)
     if args.one:
         name, method = args.one

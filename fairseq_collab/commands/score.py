@@ -193,7 +193,9 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         found = comet_of(system, read_lines(source), args)
     if found:
         with run.locked():
-            run.finish(replace(record, comet=found.score, comet_signature=found.signature))
+            # others may have added to the record meanwhile
+            now = run.score() or record
+            run.finish(replace(now, comet=found.score, comet_signature=found.signature))
     show(asdict(result), summary(result), system, run.generation, args, name, found)
 
 

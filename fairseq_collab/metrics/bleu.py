@@ -42,13 +42,15 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
     """Compute corpus BLEU (13a, cased) and chrF.
 
     Raises:
-        UserError: as many hypotheses as references are needed.
+        UserError: as many hypotheses as references are needed, and words in them.
     """
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} hypotheses but {len(references)} references",
             todo="give the reference of the set that was translated",
         )
+    if not any(map(str.strip, references)):
+        raise UserError("the reference has no words", todo="give the text of the test set")
     bleu, chrf = BLEU(), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, [references])
     chrf_score = chrf.corpus_score(hypotheses, [references])

@@ -113,7 +113,8 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
     pairs = [(theirs[run.record.seed], run) for run in row.runs if run.record.seed in theirs]
     if not pairs:
         return Difference(row, reason="no finished baseline run with the same seed")
-    gains = [(ours.record.bleu or 0) - (base.record.bleu or 0) for base, ours in pairs]
+    scores = [(base.record.bleu, ours.record.bleu) for base, ours in pairs]
+    gains = [ours - base for base, ours in scores if base is not None and ours is not None]
     found: list[tuple[int, float | None]] = []
     reason = ""
     for base, ours in pairs:

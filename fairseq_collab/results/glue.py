@@ -48,6 +48,11 @@ def read(folders: Sequence[Path]) -> tuple[list[Finished], list[str]]:
             what = f"{twin.folder} and {run.folder} are the same model with the same seed"
             raise UserError(what, todo="leave one out, or name one with --method")
         seen[key] = run
+        like = next(one for one in seen.values() if _model(one) == _model(run))
+        sizes = [one.record.attention_parameters for one in (like, run)]
+        if sizes[0] != sizes[1]:
+            what = f"{like.folder} and {run.folder} are of different models under one name"
+            raise UserError(what, todo="name one with --method")
         first = next(one for one in seen.values() if one.record.data == record.data)
         if record.data_sha256 != first.record.data_sha256:
             what = f"{first.folder} and {run.folder} are of different files of {record.data}"

@@ -169,21 +169,34 @@ def _table(
 ) -> Table:
     found, without_x = rows(finished, x)
     translates = finished[0].record.bleu is not None
-    baseline = against.choose_baseline(found, wanted) if translates or wanted else None
+    if not translates and wanted not in (None, against.NO_TEST):
+        todo = "leave it out: a table of these runs has no tests"
+        raise UserError("differences are of BLEU, which the runs have not", "--against", todo)
+    baseline = against.choose_baseline(found, wanted) if translates else None
     tested = against.differences(found, baseline, p) if baseline else []
     placed = [run for run in finished if run not in without_x]
     return Table(x, found, placed, without_x, baseline, tested, **kept)
 
 
 def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
-    """A table as it stands in the JSON; ``subset`` as of :func:`read_table`."""
+    """A table as it stands in the JSON; ``subset`` as of :func:`read_table`.
+
+    Raises:
+        UserError: two runs have one name, of which the JSON would lose one.
+    """
+    named: dict[str, Finished] = {}
+    for run in table.finished:
+        if twin := named.get(run.name):
+            todo = "rename one, or make a table of each folder"
+            raise UserError(f"has a run of the same name as {twin.folder}", run.folder, todo)
+        named[run.name] = run
     return {
         "x": table.x,
         **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
         "runs": {
-            run.name: {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT}
-            for run in table.finished
+            name: {fact: value for fact, value in run.facts.items() if fact not in LEFT_OUT}
+            for name, run in named.items()
         },
         "p": {
             run.name: p

@@ -47,7 +47,7 @@ from fairseq_collab.runs.fairseq_output import (
     read_side,
 )
 from fairseq_collab.runs.record import Record, Task
-from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.run import MODEL, Run
 from fairseq_collab.runs.trained import averaged_model, model_figures, training_figures
 from fairseq_collab.runs.translations import manifest, readable
 
@@ -73,7 +73,7 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
     found: Facts = {
         "task": task,
         "run": run.name,
-        "method": started.overrides.get("method") or started.overrides.get("model", arch),
+        "method": method_of(config, started.overrides),
         "arch": arch,
         "seed": config.common.seed,
         "overrides": started.overrides,
@@ -89,12 +89,34 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
         **model_figures(run, config),
         **circumstances(cpu=config.common.cpu),
     }
-    own = Run(run.folder).score() if run.subset else None
-    if own:  # what trained, whose speed stands beside it, not what scores now
-        found["hardware"] = own.hardware
+    if own := Run(run.folder).score():
+        found |= kept(own, found, alone=run.subset is None)
     record = Record(**found)
     run.finish(record)
     return record
+
+
+def method_of(config: DictConfig, overrides: Mapping[str, str]) -> str:
+    """What a table calls a run: what its sweep varied says, else its configuration."""
+    named = overrides.get("method") or overrides.get("model")
+    return named or OmegaConf.select(config, "method") or config.model["_name"]
+
+
+def kept(own: Record, found: Facts, alone: bool) -> Facts:
+    """What stays of a run's record when it is measured again.
+
+    Hardware is that of the training, whose speed stands beside it.  Accuracies on contrastive pairs
+    stay while the model is the same, COMET while the translations are, by their scores.
+
+    Args:
+        alone: it is measured on the test set of that record, not on another one.
+    """
+    there = {} if own.train_tokens_per_second is None else {"hardware": own.hardware}
+    same = alone and all(getattr(own, name) == found[name] for name in MODEL)
+    names = ["contrast", "contrast_signature"] if same else []
+    if same and all(getattr(own, name) == found.get(name) for name in ("bleu", "chrf")):
+        names += ["comet", "comet_signature"]
+    return there | {name: getattr(own, name) for name in names}
 
 
 def linear_maps(arch: str) -> str | None:

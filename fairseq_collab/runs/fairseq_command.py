@@ -41,6 +41,7 @@ def fairseq(
         *(["--model-overrides", changed] if changed != "{}" else []),
     ]
     partial = output.with_name(f"{output.name}.part")
+    partial.unlink(missing_ok=True)  # a file of its own, whoever may still write into that one
     with partial.open("w") as file:
         ended = subprocess.run(
             list(map(str, command)),

@@ -30,6 +30,8 @@ from fairseq_collab.adapters.glue.training import Diverged, Settings
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import Run
 
+#: Where a run keeps its model.
+MODEL = "model"
 #: Of the libraries that a score depends on.
 PACKAGES = ("transformers", "tokenizers", "torchmetrics")
 
@@ -87,6 +89,9 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
     with run.locked():
         run.check_same(config)
         if found := run.score():
+            if options.keep_model and not (run.folder / MODEL).exists():
+                todo = "give --no-model, as it was made, or another folder"
+                raise UserError("is finished and keeps no model", run.folder, todo)
             return found, True
         task = TASKS[options.task]
         names = ("train.tsv", *task.dev_sets.values())
@@ -103,7 +108,7 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
             raise
         found = replace(found, command=command, data_sha256=_hash(files))
         if options.keep_model:
-            model.save(run.folder / "model")
+            model.save(run.folder / MODEL)
         run.finish(found)
     return found, False
 

@@ -44,7 +44,9 @@ from fairseq_collab.runs.record import Failure, Record, Started
 #: "unscored": the run has its own scores, but none on the other test set that is asked for.
 Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
 #: What scores say of the model that they are of.
-_MODEL = ("averaged", "train_updates", "valid_loss")
+MODEL = ("averaged", "train_updates", "valid_loss")
+#: Where fairseq looks for weights by default: in the run's own checkpoints.
+OWN_CHECKPOINT = "checkpoint_last.pt"
 #: A test set is part of files' names.
 _SUBSET = re.compile(r"\w[\w.-]*")
 
@@ -126,7 +128,7 @@ class Run:
             return None
         found = Record.read(self.score_file)
         own = Run(self.folder).score() if self.subset else None
-        same = own is None or all(getattr(found, x) == getattr(own, x) for x in _MODEL)
+        same = own is None or all(getattr(found, x) == getattr(own, x) for x in MODEL)
         return found if same else None
 
     def reference(self) -> Path:
@@ -203,16 +205,16 @@ class Run:
                 what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
                 raise UserError(what, self.folder, "give another folder, or remove this one")
 
-    def locked(self, wait: bool = False) -> AbstractContextManager[int]:
+    def locked(self) -> AbstractContextManager[int]:
         """Keep all others off the run; gives a file descriptor for children to inherit.
 
         So a training that outlives its killed parent still holds the run.
 
         Raises:
-            Busy: another process works on it, and ``wait`` is false.
+            Busy: another process works on it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        return locked(self.lock_file, wait=wait, keep=True)
+        return locked(self.lock_file, keep=True)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

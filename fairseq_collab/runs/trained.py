@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import math
 import statistics
 from collections.abc import Iterable
@@ -48,22 +47,14 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The epochs to average, all where ``max_epoch`` is less; or the best or last checkpoint.
-
-    An epoch that ``max_update`` cuts short is one of them: only the last checkpoint has it.
+    """The last epochs, to be averaged; or the best or last checkpoint.
 
     Raises:
-        UserError: the training has not come to its end.
+        UserError: a checkpoint is not there.
     """
-    checkpoint, most = config.checkpoint, config.optimization.max_epoch
+    checkpoint = config.checkpoint
     if checkpoint.keep_last_epochs > 0:
-        kept = checkpoint.keep_last_epochs
-        last = run.checkpoints / "checkpoint_last.pt"  # else a copy of the newest epoch's
-        if kept == 1 and last.exists():  # which may lie within the first epoch
-            return [str(last)]
-        chosen = last_checkpoints(min(kept, most) if most > 0 else kept, run.checkpoints)
-        ended_within = last.exists() and not filecmp.cmp(last, chosen[-1], shallow=False)
-        return [*chosen[1:], str(last)] if ended_within else chosen
+        return _last_epochs(run, checkpoint.keep_last_epochs)
     if checkpoint.keep_interval_updates > 0:
         return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
     validates = not OmegaConf.select(config, "dataset.disable_validation")
@@ -71,6 +62,23 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     if not one.exists():
         raise UserError(f"has no {one.name}", where=run.checkpoints, todo="train it first")
     return [str(one)]
+
+
+def _last_epochs(run: Run, kept: int) -> list[str]:
+    """Of a training of fewer epochs, all.
+
+    One that ``max_update`` cuts short counts: only the last checkpoint has it, else a copy of the
+    newest epoch's.
+    """
+    last = run.checkpoints / "checkpoint_last.pt"
+    if kept == 1 and last.exists():
+        return [str(last)]
+    epochs = {int(entry["epoch"]) for entry in entries(run.log, "train")}
+    newest = run.checkpoints / f"checkpoint{max(epochs, default=1)}.pt"
+    cut = last.exists() and not newest.exists()
+    whole = min(kept, len(epochs) - cut) if epochs else kept
+    chosen = last_checkpoints(whole, run.checkpoints) if whole else []
+    return [*chosen, str(last)][-kept:] if cut else chosen
 
 
 def model_figures(run: Run, config: DictConfig) -> Facts:

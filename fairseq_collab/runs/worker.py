@@ -7,6 +7,8 @@ leaves them running, and whoever comes next waits for them (they hold their run'
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -52,7 +54,16 @@ class Worker:
         Raises:
             Busy: another process works on it, and ``wait`` is false.
         """
-        with run.locked(wait) as lock:
+        while not self.stopping.is_set():
+            try:
+                return self._do(run, job)
+            except Busy:
+                if not wait:
+                    raise
+            self.stopping.wait(_POLL)
+
+    def _do(self, run: Run, job: Job) -> None:
+        with run.locked() as lock:
             if self.stopping.is_set() or run.verdict() == "finished":
                 return
             self.current.add(run)
@@ -70,11 +81,12 @@ class Worker:
                 self.say(f"{run.name}: {in_short(Record.read(run.score_file))}")
 
     def _train_and_evaluate(self, run: Run, lock: int) -> Failure | None:
-        if not run.trained_file.exists():  # fairseq would add an update to a finished one
+        # fairseq would add an update to a finished one
+        if not run.trained_file.exists() and not is_over(run):
             failure = self._child(run, train_command(run), lock)
             if failure:
                 return failure
-            run.trained_file.touch()
+        run.trained_file.touch()
         evaluate = [sys.executable, "-m", "fairseq_collab.runs.evaluate", str(run.folder)]
         return self._child(run, evaluate, lock)
 
@@ -93,21 +105,34 @@ class Worker:
             )
             self.children.add(child)
             if self.stopping.is_set():
-                child.terminate()
+                _end(child)
             status = child.wait()
             self.children.discard(child)
         return why(run.log, start, status) if status else None
 
     def stop(self) -> None:
-        """End what is running; nothing new starts."""
+        """End what is running, and what that has started; nothing new starts."""
         self.stopping.set()
         for child in list(self.children):
-            child.terminate()
+            _end(child)
 
     def progress(self) -> str:
         """``NAME: epoch N``, for the runs that are being trained."""
         runs = sorted(self.current, key=lambda run: run.name)
         return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Tell the whole session that a child leads: an evaluation has fairseq's commands below it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+
+
+def is_over(run: Run) -> bool:
+    """Whether the training's log ends with its end: of one that has outlived its killed sweep."""
+    text = tail(run.log) if run.log.exists() else ""
+    _, done, rest = text.rpartition("done training in ")
+    return bool(done) and " | INFO | " not in rest
 
 
 def in_short(record: Record) -> str:

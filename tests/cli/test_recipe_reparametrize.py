@@ -63,6 +63,6 @@ def test_what_was_converted_is_not_converted_again(recorded: list[Recorded]) -> 
 
 
 def test_another_reference_is_refused(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, RECIPE, REFERENCE="/other.de")
+    refused = Recorded(tmp_path, RECIPE, FROM="/trained.pt", REFERENCE="/other.de")
     assert (refused.status, refused.commands) == (2, [])
     assert refused.errors.startswith("reparametrize: REFERENCE is /other.de; runs are compared")

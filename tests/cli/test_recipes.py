@@ -18,6 +18,7 @@ from recipe_recorder import Command, Recorded, jobs, options, record
     [
         ("key_dim_table.sh", [], "DATASET is ''; it must be embedded, multi30k, mixed, tatoeba"),
         ("key_dim_table.sh", ["wmt15"], "DATASET is 'wmt15'; it must be embedded"),
+        ("reparametrize.sh", [], "give FROM=FILE, the model to convert"),
         ("key_dim_table.sh", ["tatoeba"], "Give FROM=DIR with train, valid and test"),
         ("key_dim_table.sh", ["wmt14"], "where is Google's wmt16_en_de archive"),
         ("key_dim_table.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_tests_against_the_baseline(tmp_path: Path) -> None:
     assert "## Against concatenated" in text
     assert "it speaks of other sentences for these two trained models" in text
     assert '"seed 1: 0.0' in as_csv(table)
+
+
+def test_language_models_are_not_tested_by_bleu(tmp_path: Path) -> None:
+    facts = {"version": 2, "task": "language_modeling", "perplexity": {"test": 100.0}}
+    for method in ("concatenated", "collab"):
+        folder = write_run(tmp_path, method, 64, 1, **facts)
+        record = json.loads((folder / "score.json").read_text())
+        (folder / "score.json").write_text(json.dumps(record | {"bleu": None}))
+    assert read_table([tmp_path], "none").differences == []
+    with pytest.raises(UserError, match="--against: differences are of BLEU, which the runs have"):
+        read_table([tmp_path], "none", "concatenated")
+
+
+def test_runs_of_one_name_in_two_folders(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        write_run(tmp_path / folder, "collab", 64, seed=1 + (folder == "two"))
+    (tmp_path / "two" / "collab_64_2").rename(tmp_path / "two" / "collab_64_1")
+    table = read_table([tmp_path / "one", tmp_path / "two"])
+    with pytest.raises(UserError, match="has a run of the same name as"):
+        content_of(table)
 
 
 def test_seeds_without_a_partner_or_translations(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,8 @@ def test_what_was_saved_is_loaded_again(runs: Path, data: Path, tmp_path: Path) 
     saved = runs / "again-1" / "model"
     again = run(saved, data, tmp_path / "run", "--epochs=0", "--no-model")
     assert again.glue == Record.read(runs / "again-1" / "score.json").glue
+    with pytest.raises(UserError, match="run: is finished and keeps no model; give --no-model"):
+        run(saved, data, tmp_path / "run", "--epochs=0")
     assert (again.key_dim, again.method) == (1, "collab")
     assert not (tmp_path / "run" / "model").exists()
     with pytest.raises(UserError, match="has collaborative heads already, of key dimension 1"):
@@ -201,6 +204,16 @@ def test_the_same_model_twice(runs: Path, data: Path, tmp_path: Path) -> None:
     run(runs / "whole" / "model", data, tmp_path / "twin", "--epochs=0", "--no-model")
     with pytest.raises(UserError, match="are the same model with the same seed; leave one out"):
         glue_table.main([str(runs), str(tmp_path / "twin")])
+
+
+def test_other_models_are_no_seeds(runs: Path, tmp_path: Path) -> None:
+    """BERT, small or large, has one name."""
+    shutil.copytree(runs / "whole", tmp_path / "large")
+    facts = json.loads((tmp_path / "large" / "score.json").read_text())
+    facts |= {"seed": 9, "attention_parameters": 1 + facts["attention_parameters"]}
+    (tmp_path / "large" / "score.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="are of different models under one name; name one with"):
+        glue_table.main([str(runs), str(tmp_path / "large")])
 
 
 def test_published_averages_are_means_of_all_numbers() -> None:

@@ -181,6 +181,11 @@ def test_budgets_are_told_apart() -> None:
     assert [budget.letter(number) for number in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
 
 
+def test_a_cost_that_a_former_row_lacks_has_no_front() -> None:
+    (found,) = budget.budgets([row(1, [1.0]), row(2, [2.0], multiply_adds=None)])
+    assert found["fronts"] == {"parameters": [2]}
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -228,6 +233,15 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
     assert strays == ["b/no-run: has a score.json, but no config.yaml"]
     alone, _ = find.find([tmp_path / "a" / "tuned"])
     assert [place.name for place in alone] == ["tuned/run1"]
+
+
+def test_runs_are_found_behind_links(tmp_path: Path) -> None:
+    start_run(tmp_path / "elsewhere", "a")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "elsewhere")
+    places, _ = find.find([tmp_path / "here"])
+    assert [place.run.name for place in places] == ["a"]
 
 
 def test_folders_without_runs(tmp_path: Path) -> None:

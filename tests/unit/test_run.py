@@ -5,24 +5,33 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from commands import succeed
+from data.processes import is_running, wait_for
 from omegaconf import OmegaConf
 from run_folders import some_record
 
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
-from fairseq_collab.runs.evaluate import manifest_hash, task_of, translation_scores
+from fairseq_collab.commands.sweep import check_starts
+from fairseq_collab.runs.evaluate import (
+    kept,
+    manifest_hash,
+    method_of,
+    task_of,
+    translation_scores,
+)
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
-from fairseq_collab.runs.sweep import Job, combinations, folder_of, plan, run_name
+from fairseq_collab.runs.sweep import Job, combinations, complete, folder_of, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
-from fairseq_collab.runs.worker import train_command, why
+from fairseq_collab.runs.worker import Worker, is_over, train_command, why
 
 
 @pytest.fixture
@@ -94,39 +103,35 @@ def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "there", "chosen"),
-    [(5, range(3, 6), [3, 4, 5]), (0, range(3, 6), [3, 4, 5]), (1, [1], [1]), (5, [1], None)],
+    ("logged", "there", "chosen"),
+    [
+        (5, ["3", "4", "5", "_last"], ["3", "4", "5"]),
+        (1, ["1", "_last"], ["1"]),
+        # max_update has ended the training within an epoch, which the last checkpoint alone has
+        (4, ["1", "2", "3", "_last"], ["2", "3", "_last"]),
+        (2, ["1", "_last"], ["1", "_last"]),
+        (1, ["_last"], ["_last"]),
+        (5, ["1"], "holds 1 checkpoints of epochs or updates, not 3"),
+        (2, ["_last"], "holds 0 checkpoints of epochs or updates, not 1"),
+        (0, [], "holds 0 checkpoints of epochs or updates, not 3"),
+    ],
 )
 def test_epochs_to_average(
-    run: Run, epochs: int, there: Iterable[int], chosen: list[int] | None
+    run: Run, logged: int, there: list[str], chosen: list[str] | str
 ) -> None:
-    """As many as are kept, or all of a training that is shorter; not of one that has not ended."""
+    """As many as are kept, or all of a training that is shorter; not where one is gone."""
     run.checkpoints.mkdir()
-    for epoch in there:
-        (run.checkpoints / f"checkpoint{epoch}.pt").touch()
-    keep = {"keep_last_epochs": 3, "keep_interval_updates": -1}
-    config = OmegaConf.create({"checkpoint": keep, "optimization": {"max_epoch": epochs}})
-    if chosen is None:
-        with pytest.raises(UserError, match="holds 1 checkpoints of epochs or updates, not 3"):
+    for name in there:
+        (run.checkpoints / f"checkpoint{name}.pt").touch()
+    lines = [f'| INFO | train | {{"epoch": {epoch}}}\n' for epoch in range(1, logged + 1)]
+    run.log.write_text("".join(lines))
+    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 3}})
+    if isinstance(chosen, str):
+        with pytest.raises(UserError, match=chosen):
             choose_checkpoints(run, config)
     else:
         found = [Path(path).name for path in choose_checkpoints(run, config)]
-        assert sorted(found) == [f"checkpoint{epoch}.pt" for epoch in chosen]
-
-
-@pytest.mark.parametrize(
-    ("last", "chosen"), [("3", ["1", "2", "3"]), ("part of 4", ["2", "3", "_last"])]
-)
-def test_an_epoch_cut_short_is_averaged(run: Run, last: str, chosen: list[str]) -> None:
-    """``max_update`` has ended the training: only the last checkpoint has what it learnt then."""
-    run.checkpoints.mkdir()
-    for epoch in "123":
-        (run.checkpoints / f"checkpoint{epoch}.pt").write_text(epoch)
-    (run.checkpoints / "checkpoint_last.pt").write_text(last)
-    checkpoint = {"keep_last_epochs": 3}
-    config = OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
-    found = [Path(path).name for path in choose_checkpoints(run, config)]
-    assert found == [f"checkpoint{name}.pt" for name in chosen]
+        assert found == [f"checkpoint{name}.pt" for name in chosen]
 
 
 def test_the_last_checkpoint_may_lie_within_the_first_epoch(run: Run) -> None:
@@ -135,6 +140,92 @@ def test_the_last_checkpoint_may_lie_within_the_first_epoch(run: Run) -> None:
     checkpoint = {"keep_last_epochs": 1}
     config = OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
     assert choose_checkpoints(run, config) == [str(run.checkpoints / "checkpoint_last.pt")]
+
+
+@pytest.mark.parametrize(
+    ("log", "over"),
+    [
+        ("| INFO | train | {}\n| INFO | fairseq_cli.train | done training in 1.5 seconds\n", True),
+        ("| INFO | fairseq_cli.train | done training in 1.5 seconds\nleaked semaphores\n", True),
+        ("done training in 1.5 seconds\n2026 | INFO | fairseq.trainer | loading\n", False),
+        ("| INFO | train | {}\n", False),
+        ("", False),
+    ],
+)
+def test_a_training_that_outlived_its_sweep_is_over(run: Run, log: str, over: bool) -> None:
+    assert not is_over(run)
+    run.log.write_text(log)
+    assert is_over(run) == over
+
+
+def test_a_stopped_worker_leaves_nothing_running(run: Run) -> None:
+    """An evaluation has fairseq's commands below it."""
+    worker, pids = Worker([], print), run.folder / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {pids}; wait"]
+    with run.locked() as lock, ThreadPoolExecutor() as pool:
+        done = pool.submit(worker._child, run, command, lock)
+        assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        worker.stop()
+        failure = done.result(10)
+    assert failure is not None
+    assert "SIGTERM" in failure.reason
+    assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
+
+
+def test_waiting_for_another_process_can_be_stopped(run: Run) -> None:
+    worker = Worker([], print)
+    job = Job("run", {}, OmegaConf.create({}))
+    with run.locked(), ThreadPoolExecutor() as pool:
+        with pytest.raises(Busy):
+            worker.do(run, job)
+        waiting = pool.submit(worker.do, run, job, wait=True)
+        worker.stop()
+        assert waiting.result(10) is None
+
+
+def test_what_stays_of_a_record_that_is_made_again() -> None:
+    own = replace(
+        some_record(hardware="a GPU"), comet=0.8, comet_signature="c", contrast_signature="p"
+    )
+    found = {**asdict(own), "hardware": "a CPU", "comet": None, "contrast_signature": None}
+    trained = {"hardware": "a GPU"}
+    pairs = {"contrast": None, "contrast_signature": "p"}
+    translations = {"comet": 0.8, "comet_signature": "c"}
+    assert kept(own, found, alone=True) == trained | pairs | translations
+    assert kept(own, {**found, "bleu": 1.0}, alone=True) == trained | pairs
+    assert kept(own, {**found, "valid_loss": 1.0}, alone=True) == trained
+    assert kept(own, found, alone=False) == trained
+    assert kept(replace(own, train_tokens_per_second=None), found, alone=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("varied", "named", "expected"),
+    [
+        ({"method": "a", "model": "b"}, "c", "a"),
+        ({"model": "b"}, "c", "b"),
+        ({}, "c", "c"),
+        ({}, None, "transformer_collab"),
+    ],
+)
+def test_what_a_table_calls_a_run(varied: dict[str, str], named: str | None, expected: str) -> None:
+    config = {"model": {"_name": "transformer_collab"}} | ({"method": named} if named else {})
+    assert method_of(OmegaConf.create(config), varied) == expected
+
+
+def test_weights_to_start_from_are_found_wherever_a_run_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("given.pt").touch()
+    there = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "given.pt"}
+    config = {"task": {"data": "data"}, "common": {"user_dir": None}, "checkpoint": there}
+    found = complete(OmegaConf.create(config)).checkpoint
+    assert found.restore_file == "checkpoint_last.pt"
+    assert found.finetune_from_model == str(tmp_path / "given.pt")
+    there["restore_file"] = "absent.pt"
+    jobs = {Run(tmp_path / "run"): Job("run", {}, complete(OmegaConf.create(config)))}
+    with pytest.raises(UserError, match=r"absent\.pt: there is no such file; see checkpoint\.rest"):
+        check_starts(jobs)
 
 
 def test_runs_under(run: Run, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
         "saved": [
             (pick[field] / best[field], name)
             for field, name in SAVED.items()
-            if pick and best[field] and abs(pick[field] / best[field] - 1) >= SAME
+            if pick and pick[field] and best[field] and abs(pick[field] / best[field] - 1) >= SAME
         ],
     }
 

@@ -9,21 +9,19 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fairseq_collab.results.rows import BUDGET_TOLERANCE
-from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.run import OWN_CHECKPOINT, Run
 
 Row = dict[str, Any]
 #: What a Pareto front weighs BLEU against.
 COSTS = ("parameters", "multiply_adds")
-#: Where fairseq looks for weights by default.
-_OWN_CHECKPOINT = "checkpoint_last.pt"
 
 
 def fine_tuned(run: Run) -> bool:
     """Whether a run has started from the weights of another, by its configuration."""
     config = run.config()
     other = OmegaConf.select(config, "checkpoint.finetune_from_model")
-    restored = OmegaConf.select(config, "checkpoint.restore_file") or _OWN_CHECKPOINT
-    return bool(other) or restored != _OWN_CHECKPOINT
+    restored = OmegaConf.select(config, "checkpoint.restore_file") or OWN_CHECKPOINT
+    return bool(other) or restored != OWN_CHECKPOINT
 
 
 def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -34,7 +32,8 @@ def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
     Returns:
         letter, ``fine_tuned``, ``folder`` (None from scratch), the ranges of ``epochs`` and
-        ``updates``, the numbers of rows, of the ``best`` and of the ``fronts``
+        ``updates``, the numbers of rows, of the ``best`` and of the ``fronts`` (of the costs that
+        all rows have)
     """
     found: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: (*_start(row), row["updates"], row["number"])):
@@ -53,7 +52,11 @@ def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
             "updates": _range(group, "updates"),
             "rows": sorted(row["number"] for row in group),
             "best": best(group),
-            "fronts": {cost: front(group, cost) for cost in COSTS},
+            "fronts": {
+                cost: front(group, cost)
+                for cost in COSTS
+                if all(row[cost] is not None for row in group)
+            },
         }
         for number, group in enumerate(found)
     ]

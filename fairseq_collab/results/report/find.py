@@ -58,8 +58,13 @@ def find(folders: Sequence[Path]) -> tuple[list[Place], list[str]]:
 
 def _below(folder: Path, strays: list[Path]) -> Iterator[Run]:
     """Runs at any depth; what is inside a run is its own.  ``strays`` gets scores of no run."""
-    for path, folders, files in os.walk(folder):
-        here = Run(Path(path))
+    seen: set[Path] = set()
+    for path, folders, files in os.walk(folder, followlinks=True):
+        here = Run(Path(path).resolve())
+        if here.folder in seen:  # a link may lead to a folder that it is in
+            folders.clear()
+            continue
+        seen.add(here.folder)
         if here.config_file.name in files:
             folders.clear()
             yield here
