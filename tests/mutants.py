@@ -577,8 +577,8 @@ MUTANTS = [
     Mutant(
         "a folder that was set aside by a killed process comes back",
         "collab_common/folder.py",
-        "            former.rename(out)",
-        "            pass",
+        "        former.rename(out)",
+        "        pass",
         ("tests/unit/test_folder.py", "-k", "outlive"),
     ),
     Mutant(

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
+from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.provenance import circumstances, commit, today, versions
 from fairseq_collab.adapters.glue import classifier, tasks, training
