@@ -42,7 +42,8 @@ def swap_attention(
         The names of the attentions that were swapped.
 
     Raises:
-        UserError: there is none, or one cannot be swapped; the model is then unchanged.
+        UserError: there is none, one cannot be swapped, or ``model`` is one itself; the model is
+            then unchanged.
     """
     swapped: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
@@ -56,6 +57,9 @@ def swap_attention(
             todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT, "
             "and attention like timm's",
         )
+    if "" in swapped:
+        what = f"the {type(model).__name__} is an attention itself"
+        raise UserError(what, todo="give a model that holds it")
     for name, adapter in swapped.items():
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, adapter)

@@ -17,8 +17,6 @@ from fairseq_collab.adapters.core import attend, keys_and_values
 from fairseq_collab.attention import CollaborativeAttention
 
 _PARTS = ("qkv", "proj", "num_heads", "attn_drop", "proj_drop")
-#: Parts of some of timm's attentions that change queries, keys or outputs.
-_OTHERS = ("q_norm", "k_norm", "norm", "gate")
 
 
 class TimmHeads(nn.Module):
@@ -51,8 +49,10 @@ def parts(name: str, module: Any) -> tuple[type, dict[str, Any]] | None:
     """
     if not all(hasattr(module, part) for part in _PARTS):
         return None
-    for part in _OTHERS:
-        if not isinstance(getattr(module, part, None), nn.Identity | None):
+    tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    for part, own in (*tensors, *module.named_children()):
+        # Others change queries, keys, weights or outputs: norms, gates, heads that talk.
+        if part not in _PARTS and not isinstance(own, nn.Identity):
             raise UserError(f"it has a {part}, which collaborative heads have not", name)
     weights = module.qkv.weight.chunk(3)  # (d, d) each
     biases = [None] * 3 if module.qkv.bias is None else module.qkv.bias.chunk(3)

@@ -319,12 +319,28 @@ def test_pruned_heads() -> None:
     )
 
 
-@pytest.mark.parametrize("part", ["q_norm", "gate"])
-def test_timm_attention_with_more_parts(part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "own"),
+    [
+        ("q_norm", nn.Linear(4, 4)),
+        ("gate", nn.Linear(4, 4)),
+        ("proj_l", nn.Linear(H, H)),  # heads of CaiT talk to each other
+        ("temperature", nn.Parameter(torch.ones(H, 1, 1))),
+        ("relative_position_index", nn.Buffer(torch.zeros(4, 4))),
+    ],
+)
+def test_timm_attention_with_more_parts(part: str, own: Any) -> None:
     attention = TimmAttention(D, H)
-    setattr(attention, part, nn.Linear(4, 4))
+    setattr(attention, part, own)
     assert refused(nn.Sequential(attention)) == (
         f"0: it has a {part}, which collaborative heads have not"
+    )
+
+
+def test_an_attention_itself_is_refused() -> None:
+    """There is nothing to put other heads into."""
+    assert refused(TimmAttention(D, H)) == (
+        "the TimmAttention is an attention itself; give a model that holds it"
     )
 
 
