@@ -549,7 +549,7 @@ MUTANTS = [
     Mutant(
         "head counts are a layer's own",
         SITE_OPTIONS,
-        "None if numbers is None else numbers[layer]",
+        "None if numbers is None else numbers[kept[layer]]",
         "None if numbers is None else numbers[0]",
         (MODEL_OPTIONS, "-k", "head_counts"),
     ),

@@ -55,7 +55,7 @@ class Judge:
             return self.trained
         path = self._tuned(one)
         if path.exists():
-            return opener.load(path, Path(self.trained.task.cfg.data))
+            return opener.load(path, Path(self.trained.cfg.task.data))
         return self.ways[one.way].make(one)
 
     def alone(self, one: Candidate, number: int) -> dict[str, Any]:

@@ -19,6 +19,9 @@ STOCK: dict[type, Family] = {
     RobertaModel: MASKED_LANGUAGE_MODEL,
 }
 
+#: Options that fairseq's own ``transformer_lm`` accepts and ignores.
+IGNORED = ("scale_attn", "scale_fc", "scale_resids")
+
 
 def family_of(kind: type) -> Family | None:
     """The family of a class of models; None if it is neither fairseq's own nor ours."""

@@ -184,14 +184,35 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
         budget = ", or --max-logit-error, or --max-bleu-drop" if args.to == "collab" else ""
         kind = "key dimensions" if args.to == "collab" else "sizes"
         parser.error(f"give {kind} ({option}, {option}-in-SITE){budget}")
-    if args.value_heads is not None and args.to != "collab":
-        parser.error("--value-heads needs --to collab")
-    if args.match_heads and args.to != "grouped-query":
-        parser.error("--match-heads needs --to grouped-query")
+    for name, (there, needed) in _needs(args).items():
+        if not there and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} needs {needed}")
     if args.match_heads and args.pooling not in ("mean", "fit"):
         parser.error("--match-heads compares what means or fits lose: give --pooling mean or fit")
     if not args.calibration and (args.max_logit_error is not None or args.distil):
         parser.error("--max-logit-error and --distil need sentences: --calibration above 0")
+
+
+def _needs(args: Namespace) -> dict[str, tuple[bool, str]]:
+    """Options that would have no effect without another one: whether that is given, and which."""
+    collab, grouped = args.to == "collab", args.to == "grouped-query"
+    ours = collab and args.method == "shared", "--to collab and --method shared"
+    seen = args.calibration > 0, "sentences: --calibration above 0"
+    return {
+        "value_heads": (collab, "--to collab"),
+        "exportable": (collab, "--to collab"),
+        "method": (collab, "--to collab"),
+        "steps": ours,
+        "restarts": ours,
+        "match_heads": (grouped, "--to grouped-query"),
+        "pooling": (
+            grouped or args.value_heads is not None,
+            "--to grouped-query or --value-heads",
+        ),
+        "bleu_subset": (args.max_bleu_drop is not None, "--max-bleu-drop"),
+        "subset": seen,
+        "weighting": seen,
+    }
 
 
 def _sizes(args: Namespace, target: type[Target]) -> bool:
@@ -230,7 +251,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.arch,
-        "method": args.method if args.to == "collab" else args.pooling,
+        "method": {"collab": args.method, "grouped-query": args.pooling}.get(args.to),
         "weighting": args.weighting if args.calibration else "weights",
         "calibration_sentences": args.calibration,
         "seed": args.seed,

@@ -159,7 +159,7 @@ def test_a_language_model_is_judged_by_perplexity(
         "--criterion=cross_entropy", "--save-dir", tmp_path,
     )  # fmt: skip
     model = tmp_path / "checkpoint_last.pt"
-    wish = ["--want", "cache=0.6", "--max-loss=50", "--minutes=1"]
+    wish = ["--want", "cache=0.6", "--max-loss=50", "--minutes=1", "--tune=2"]
     assert run(model, monolingual, tmp_path / "out", *wish) == 0
     assert "perplexity of" in capsys.readouterr().out
     line = refusal(model, monolingual, tmp_path / "d", "--want", "speed=1.5")

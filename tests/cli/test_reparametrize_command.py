@@ -272,6 +272,26 @@ def test_options_that_are_refused(
         (["--to=latent", "--latent-dim=4", "--value-heads=2"], "--value-heads needs --to collab"),
         (["--to=latent", "--max-bleu-drop=1"], "are for --to collab: give --latent-dim"),
         (["--key-dim=4", "--match-heads"], "--match-heads needs --to grouped-query"),
+        (["--to=latent", "--latent-dim=4", "--exportable"], "--exportable needs --to collab"),
+        (["--to=latent", "--latent-dim=4", "--method=block"], "--method needs --to collab"),
+        (
+            ["--to=grouped-query", "--key-value-heads=2", "--steps=5"],
+            "--steps needs --to collab and --method shared",
+        ),
+        (
+            ["--key-dim=4", "--method=block", "--restarts=5"],
+            "--restarts needs --to collab and --method shared",
+        ),
+        (
+            ["--to=latent", "--latent-dim=4", "--pooling=fit"],
+            "--pooling needs --to grouped-query or --value-heads",
+        ),
+        (["--key-dim=4", "--pooling=fit"], "--pooling needs --to grouped-query or --value-heads"),
+        (["--key-dim=4", "--bleu-subset=test"], "--bleu-subset needs --max-bleu-drop"),
+        (
+            ["--key-dim=4", "--calibration=0", "--weighting=scores"],
+            "--weighting needs sentences: --calibration above 0",
+        ),
         (
             ["--to=grouped-query", "--key-value-heads=2", "--match-heads", "--pooling=first"],
             "--match-heads compares what means or fits lose",

@@ -38,6 +38,7 @@ ADAPTIVE = {
     **{"adaptive_input": True, "tie_adaptive_weights": True, "tie_adaptive_proj": True},
     **{"adaptive_input_cutoff": "8,16", "adaptive_softmax_cutoff": "8,16"},
 }
+SCALED = {"scale_attn": True, "scale_fc": True, "scale_resids": True}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "stock, shared": ("transformer", {"share_all_embeddings": True}),
@@ -55,6 +56,8 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "language model, shared": (LM, {"share_decoder_input_output_embed": True}),
     "language model, other input size": (LM, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
     "language model, adaptive": (LM, ADAPTIVE),
+    "language model, options that it ignores": (LM, SCALED),
+    "language model, scaled": (LM_HEADSIZE, SCALED),
     "language model, other sizes": (LM_HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
     "language model, scale of the model size": (
         LM_HEADSIZE,
@@ -112,6 +115,8 @@ def built(result: Trained) -> nn.Module:
 def masked(source: Trained, kept: Kept) -> nn.Module:
     """The whole model, with zeros where the outputs of the other heads go to."""
     for one, heads in heads_by_attention(source, kept):
+        if not one.module.num_heads:
+            continue
         weight = one.module.out_proj.weight.data.unflatten(1, (one.module.num_heads, -1))
         weight[:, [head for head in range(one.module.num_heads) if head not in heads]] = 0
     return source.model
@@ -282,6 +287,23 @@ def test_more_units_than_there_are() -> None:
     whole = trained("transformer")
     with pytest.raises(UserError, match=r"layers\.0 has 24 feed-forward units, not 25"):
         pruned(whole, all_heads(whole.heads), ffn_dim=25)
+
+
+def test_units_that_are_normalised_together() -> None:
+    whole = trained(LM_HEADSIZE, scale_fc=True)
+    with pytest.raises(
+        UserError, match=r"layers\.0 normalises its feed-forward units \(--scale-fc"
+    ):
+        pruned(whole, all_heads(whole.heads), ffn_dim=14)
+
+
+def test_a_layer_without_heads_has_no_size_of_heads() -> None:
+    """Those that are not there are said to be as large as the model; elsewhere they have size 4."""
+    whole = trained(HEADSIZE, heads_in_encoder="0,4")
+    kept = changed(encoder=[[], [3]])
+    check_same(built(pruned(whole, kept)), masked(whole, kept), whole)
+    none = trained(LM_HEADSIZE, heads_in_decoder="0")
+    check_same(built(pruned(none, all_heads(none.heads))), none.model, none)
 
 
 def test_heads_of_different_sizes() -> None:

@@ -37,6 +37,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("transformer_headsize_n", {"qk_head_size": 3, "attention_scale": "embed"}),
     ("transformer_headsize_n", {"heads_in_encoder": "8", "heads_in_cross": "4,4"}),
     ("transformer_lm", {}),
+    ("transformer_lm", {"scale_fc": True}),  # which it ignores
     ("transformer_lm_headsize_n", {"qk_head_size": 6}),
     ("roberta", {}),
     ("roberta_headsize_n", {"qk_head_size": 6}),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from parity.test_prune_parity import trained
 from sacrebleu.metrics import BLEU
+from toy_heads import sample
 
 from collab_common.errors import UserError
 from fairseq_collab.advice.candidates import FFN, Heads, candidate
@@ -75,6 +76,14 @@ def test_costs_of_places_add_up() -> None:
         assert one.loss == 0.5 * len(one.candidate.sizes)
         made = counts(way.make(one.candidate).model)
         assert one.ratios == pytest.approx(ratios(made, whole))
+
+
+def test_heads_go_of_a_model_with_a_layer_that_has_none() -> None:
+    source = trained("transformer_headsize_n", heads_in_encoder="0,4", head_size=4)
+    way = Heads(source, [sample()], seed=1)
+    left = way.make(candidate("heads", {"encoder": 2, "cross": 4})).heads
+    assert left["encoder"] == [0, 2]
+    assert sum(left["cross"]) == 4
 
 
 def test_what_is_expected_starts_from_the_base_of_a_way() -> None:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
+from fairseq_collab.advice import measure
 from fairseq_collab.analysis.heads.importance import (
     Importance,
     cross_entropy,
@@ -38,10 +39,12 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
         batch = {"net_input": {"src_tokens": tokens}, "target": torch.tensor(target)}
         with torch.inference_mode():
             output, found = model(tokens), cross_entropy(model, batch)
+            each = measure.loss(model, [batch])
         log_probabilities = model.get_normalized_probs(output, log_probs=True)  # of all words
         flat = log_probabilities.flatten(0, 1), batch["target"].flatten()
-        expected = functional.nll_loss(*flat, ignore_index=1, reduction="sum")
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+        expected = functional.nll_loss(*flat, ignore_index=1, reduction="none").view(2, 4).sum(1)
+        assert float(found) == pytest.approx(float(expected.sum()), rel=1e-5)
+        assert each.nats == pytest.approx(expected.detach().numpy(), rel=1e-5)
 
 
 def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: Tensor) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toy
-from toy_reparametrize import converted, shared, trained
+from toy_reparametrize import converted, inputs, shared, trained
 
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
@@ -98,6 +98,36 @@ def test_distillation_brings_the_result_closer_and_leaves_the_rest_alone() -> No
     assert all(name.endswith(endings) for name in changed)
     assert len(changed_parameters(model)) == 4 * len(attentions(found.model))
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_distillation_trains_what_is_computed_again() -> None:
+    """``--checkpoint-activations`` makes no difference to what is learnt."""
+    learnt = []
+    for again in (False, True):
+        found = trained("transformer", checkpoint_activations=again)
+        model, _ = converted(found, dict.fromkeys(attentions(found.model), 4))
+        pad = found.task.source_dictionary.pad()
+        losses = distil(found.model, model, [toy.batch(found.task)], pad, 3, learning_rate=1e-2)
+        learnt.append([*losses, *(one.sum().item() for one in changed_parameters(model))])
+    assert learnt[0] == pytest.approx(learnt[1])
+    assert learnt[0][2] < learnt[0][0]
+
+
+def test_distillation_compares_words_of_an_adaptive_softmax() -> None:
+    found = trained("transformer_lm_headsize_n", adaptive_softmax_cutoff="8,16")
+    model, _ = converted(found, dict.fromkeys(attentions(found.model), 4))
+    batch = inputs(found)
+    real = batch["src_tokens"].ne(found.task.source_dictionary.pad())
+    with torch.no_grad():
+        wanted, other = (
+            one.get_normalized_probs(one(**batch), log_probs=True)[real]  # of all words
+            for one in (found.model, model)
+        )
+    expected = (wanted.exp() * (wanted - other)).sum() / real.sum()
+    loss = divergence(found.model, model, batch, real)
+    assert loss.item() == pytest.approx(float(expected), rel=1e-4)
+    loss.backward()
+    assert all(one.grad is not None for one in changed_parameters(model))
 
 
 @pytest.mark.parametrize("to", ["grouped-query", "latent"])

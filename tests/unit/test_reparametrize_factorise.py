@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.checkpoints.reparametrize import levenberg
+from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative, Part
+from fairseq_collab.checkpoints.reparametrize.convert import normalised
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
@@ -24,6 +26,7 @@ from fairseq_collab.checkpoints.reparametrize.levenberg import (
     relative_error,
 )
 from fairseq_collab.checkpoints.reparametrize.work import smallest
+from fairseq_collab.commands.reparametrize import build_parser
 
 HEADS, SIZE, DIM, KEYS = 3, 4, 10, 9  # H, h, d, d_y
 
@@ -138,6 +141,28 @@ def test_heads_that_use_few_of_their_dimensions(rank: int) -> None:
     factors = factorise(Problem(wq, wk), 11, max_steps=20)
     assert all(torch.isfinite(x).all() for x in (factors.query, factors.key, factors.mixing))
     assert factors.error < 1e-6
+
+
+@pytest.mark.parametrize(("size", "key_dim"), [(DIM, DIM + 2), (2 * DIM, HEADS * DIM + 1)])
+def test_wide_heads_have_all_dimensions(size: int, key_dim: int) -> None:
+    """More than the inputs have; those that nothing is left for are zeros, also in the model."""
+    wq, wk = torch.randn(2, 1, size, DIM, generator=torch.Generator().manual_seed(1)).double()
+    noise = torch.randn(2, HEADS, size, DIM, generator=torch.Generator().manual_seed(2)).double()
+    alike = Problem(wq + 0.1 * noise[0], wk + 0.1 * noise[1])
+    factors = factorise(alike, key_dim, max_steps=2)
+    for part in (factors.query, factors.key, factors.mixing.T):
+        assert len(part) == key_dim
+    assert all(part.isfinite().all() for part in normalised(factors))
+    assert factors.error < 0.3
+
+
+def test_blocks_belong_to_one_head_each_where_sharing_loses_less() -> None:
+    wq, wk = weights()
+    same = Problem(wq[:1].expand(HEADS, -1, -1), wk[:1].expand(HEADS, -1, -1))
+    args = build_parser().parse_args(["x", "--out=y", "--method=block"])
+    blocks = Collaborative(args).factors(Part(same), SIZE)
+    assert ((blocks.mixing != 0).sum(0) == 1).all()
+    assert blocks.start_error == pytest.approx(same.block_error(SIZE))
 
 
 def test_restarts_are_repeatable_and_never_worse() -> None:

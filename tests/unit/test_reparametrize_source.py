@@ -74,6 +74,8 @@ def test_models_whose_heads_share_already_are_refused(to: str) -> None:
          "--key-value-heads-in-cross is '2,2,2'; it must be a number from 0 up, or 2 of them"),
         (["--to=latent", "--latent-dim=17"],
          "encoder 0: latent dimension 17 is out of range; give one from 1 to 16, which is exact"),
+        (["--sites=encoder", "--key-dim=8", "--key-dim-in-decoder=4"],
+         "--key-dim-in-decoder: decoder attention is not among --sites; leave one of the two out"),
         (["--to=latent", "--latent-dim-in-cross=4"],
          "no latent dimension for encoder 0; give --latent-dim-in-encoder or --latent-dim"),
     ],

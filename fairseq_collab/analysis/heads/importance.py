@@ -42,7 +42,7 @@ from fairseq_collab.analysis.heads.weights import (
     read_by_decoder,
 )
 from fairseq_collab.analysis.scores import hooked
-from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.checkpoints.attentions import Attention, attentions, head_counts
 from fairseq_collab.models.layers import SITES, Site
 
 
@@ -72,11 +72,19 @@ class Importance:
 
     def per_token(self) -> dict[Site, list[list[float]]]:
         """Mean over query positions, in nats: the source's in the encoder, else the target's."""
-        return self._by_token.result()
+        return self._of_each_layer(self._by_token)
 
     def per_sample(self) -> dict[Site, list[list[float]]]:
         """Mean over sentence pairs, in nats."""
-        return self._by_sample.result()
+        return self._of_each_layer(self._by_sample)
+
+    def _of_each_layer(self, means: Means) -> dict[Site, list[list[float]]]:
+        """Nothing is counted of a layer without heads: its list is empty."""
+        found = {site: iter(layers) for site, layers in means.result().items()}
+        return {
+            site: [next(found[site]) if heads else [] for heads in counts]
+            for site, counts in head_counts(self.model).items()
+        }
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
@@ -103,7 +111,8 @@ def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = Fal
     """
     output = model(**sample["net_input"])
     if getattr(model.decoder, "adaptive_softmax", None) is not None:
-        return adaptive_cross_entropy(model.decoder, output[0], sample["target"])
+        loss = adaptive_cross_entropy(model.decoder, output[0], sample["target"])
+        return loss.sum(1) if by_sentence else loss.sum()
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
     loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
@@ -115,21 +124,25 @@ def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = Fal
 
 
 def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
-    """The same where words are in clusters: that of the cluster, and within it.
+    """That of each token ``(B, T)``, 0 of padding, where words are in clusters: that of the
+    cluster, and within it.
 
     Args:
         features: what the softmax is made of, ``(B, T, d)``.
         target: the words, ``(B, T)``.
     """
-    scores, words = decoder.adaptive_softmax(features, target.flatten())
+    softmax = decoder.adaptive_softmax
+    scores, words = softmax(features, target.flatten())
     loss = functional.cross_entropy(
-        scores[0], words[0], ignore_index=decoder.padding_idx, reduction="sum"
+        scores[0], words[0], ignore_index=decoder.padding_idx, reduction="none"
     )
+    _, places = softmax.adapt_target(target)  # of each cluster's words
     # Within a cluster words are counted anew, and none is padding: fairseq's own loss forgets that.
-    for these, those in zip(scores[1:], words[1:], strict=True):
+    for these, those, where in zip(scores[1:], words[1:], places, strict=True):
         if those is not None:  # else no word is in this cluster
-            loss = loss + functional.cross_entropy(these, those, reduction="sum")
-    return loss
+            within = functional.cross_entropy(these, those, reduction="none")
+            loss = loss.index_add(0, where, within)
+    return loss.view_as(target)
 
 
 def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, list[list[float]]]:

@@ -22,14 +22,12 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.families import STOCK, family_of
+from fairseq_collab.checkpoints.families import IGNORED, STOCK, family_of
 from fairseq_collab.checkpoints.opener import Trained, check_finite, placeholder, save
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 
-#: Options that fairseq's own ``transformer_lm`` accepts and ignores.
-_IGNORED = ("scale_attn", "scale_fc", "scale_resids")
 _ELSE = "--format safetensors takes every model, --format ct2 heads of every size"
 
 
@@ -177,7 +175,7 @@ def stock_options(trained: Trained, family: Family) -> Any:
         values["max_positions"] = trained.model.max_positions()
     if family is not LANGUAGE_MODEL:
         return Namespace(**{**values, "_name": arch, "arch": arch})
-    for option in _IGNORED:
+    for option in IGNORED:
         if given[option]:
             what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
             raise refused(trained, what)

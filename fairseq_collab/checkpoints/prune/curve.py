@@ -66,8 +66,7 @@ def measured(
     importance = Importance(pruned(trained, kept).model.to(device))
     for sample in epoch(trained, subset):
         importance.add(to_device(sample, device))
-    found = {site: iter(layers) for site, layers in FORMS[by](importance).items()}
-    return {site: [next(found[site]) if heads else [] for heads in kept[site]] for site in SITES}
+    return FORMS[by](importance)
 
 
 def free_heads(points: Sequence[tuple[int, float]], loss: float) -> int:

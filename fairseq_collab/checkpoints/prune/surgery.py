@@ -32,7 +32,9 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.families import IGNORED, STOCK
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.layers import SITES, Site, is_copy
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
@@ -196,6 +198,12 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
     for name in [name for name in weights if name.endswith(".fc1.weight")]:
         layer = name.removesuffix(".fc1.weight")
         first, second = weights[name], weights[f"{layer}.fc2.weight"]  # (ff, d), (d, ff)
+        if f"{layer}.ffn_layernorm.weight" in weights:
+            raise UserError(
+                f"{layer} normalises its feed-forward units (--scale-fc): none can go alone",
+                where=trained.path,
+                todo="leave --ffn-dim out",
+            )
         if count > len(first):
             raise UserError(
                 f"{layer} has {len(first)} feed-forward units, not {count}",
@@ -221,6 +229,12 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     }
 
 
+def used_options(trained: Trained) -> dict[str, Any]:
+    """The options of a model, without those that it ignores and one of ours would not."""
+    ignored = IGNORED if STOCK.get(type(trained.model)) is LANGUAGE_MODEL else ()
+    return {name: value for name, value in trained.options.items() if name not in ignored}
+
+
 def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) -> DictConfig:
     """Options of ``arch`` with the sizes of the trained heads, and as many heads as given.
 
@@ -234,7 +248,7 @@ def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) 
     sites = ("decoder",) if lm else SITES  # those that the architecture has options for
     defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
     chosen: dict[Any, Any] = {
-        **{name: value for name, value in trained.options.items() if name in defaults},
+        **{name: value for name, value in used_options(trained).items() if name in defaults},
         **{f"heads_in_{site}": ",".join(map(str, heads[site])) or None for site in sites},
         "head_size": None,
         "qk_head_size": common_head_size(trained, "q_proj"),
@@ -256,9 +270,13 @@ def head_size(one: Attention, projection: str) -> int:
     return size
 
 
-def common_head_size(trained: Trained, projection: str) -> int:
-    """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers."""
-    found = {head_size(one, projection) for site in trained.attentions.values() for one in site}
+def common_head_size(trained: Trained, projection: str) -> int | None:
+    """Size of a head's vector in ``q_proj`` or ``v_proj``, the same in all layers that have heads.
+
+    None without any.
+    """
+    places = [one for site in trained.attentions.values() for one in site]
+    found = {head_size(one, projection) for one in places if one.module.num_heads}
     if len(found) > 1:
         raise UserError(
             f"its heads have different sizes ({', '.join(map(str, sorted(found)))} in "
@@ -266,7 +284,7 @@ def common_head_size(trained: Trained, projection: str) -> int:
             where=trained.path,
             todo="give a model that was trained with --head-size",
         )
-    return found.pop()
+    return found.pop() if found else None
 
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:

@@ -129,9 +129,10 @@ class Collaborative(Target):
         args = self.args
         if args.method == "tensorly":
             return tensorly_factors(part.problem, key_dim, seed=args.seed)
-        steps = 0 if args.method == "block" else args.steps
+        if args.method == "block":
+            return factorise(part.problem, key_dim, max_steps=0, blocks=True)
         return factorise(
-            part.problem, key_dim, max_steps=steps, restarts=args.restarts, seed=args.seed
+            part.problem, key_dim, max_steps=args.steps, restarts=args.restarts, seed=args.seed
         )
 
     def convert(

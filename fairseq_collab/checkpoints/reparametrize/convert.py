@@ -27,7 +27,7 @@ from torch import Tensor
 from fairseq_collab.attention.scores import scaling
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.surgery import rebuilt, weights_of
+from fairseq_collab.checkpoints.prune.surgery import rebuilt, used_options, weights_of
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
@@ -88,8 +88,8 @@ def normalised(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
     tiny = torch.finfo(factors.mixing.dtype).tiny
     largest = factors.mixing.abs().amax(0).clamp_min(tiny)  # (K)
     query = torch.linalg.vector_norm(factors.query, dim=1).clamp_min(tiny)  # (K)
-    key = torch.linalg.vector_norm(factors.key, dim=1).clamp_min(tiny) * largest  # (K)
-    root = (key / query).sqrt()  # (K)
+    key = torch.linalg.vector_norm(factors.key, dim=1) * largest  # (K)
+    root = (key.clamp_min(tiny) / query).sqrt()  # (K)
     return (
         factors.query * root.unsqueeze(1),
         factors.key * (largest / root).unsqueeze(1),
@@ -122,7 +122,7 @@ def target_options(
     trained: Trained, target: Target, sizes: Mapping[Attention, int]
 ) -> dict[str, Any]:
     """The options of the result's model, without those of the source's own attention."""
-    arch, given = target_arch(trained, target), trained.options
+    arch, given = target_arch(trained, target), used_options(trained)
     known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
     # fairseq has none of these.
     own = {option.name for option in fields(target.variant.options)} - {*target.inherited}

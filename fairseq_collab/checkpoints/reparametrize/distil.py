@@ -63,22 +63,39 @@ def distil(
         net_input = utils.apply_to_sample(lambda tensor: tensor.to(parameters[0].device), batch)
         read = net_input.get("prev_output_tokens", net_input["src_tokens"])
         loss = divergence(trained, result, net_input, read.ne(pad))
-        optimiser.zero_grad()
-        loss.backward(inputs=parameters)
+        result.zero_grad()
+        # Of all: named inputs would not reach what fairseq computes again (checkpoint_activations).
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimiser.step()
         schedule.step()
         losses.append(loss.item())
-    optimiser.zero_grad()
+    result.zero_grad()
     return losses
 
 
 def divergence(trained: Any, result: Any, net_input: dict[str, Any], real: Tensor) -> Tensor:
     """Mean KL divergence (nats a token) where ``real (B, T)`` is true."""
     with torch.no_grad():
-        wanted = trained(**net_input)[0][real].float().log_softmax(-1)  # (N, vocabulary)
-    found = result(**net_input)[0][real].float().log_softmax(-1)
+        wanted = _log_probabilities(trained, trained(**net_input)[0][real])
+    found = _log_probabilities(result, result(**net_input)[0][real])
     return nn.functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
+
+
+def _log_probabilities(model: Any, output: Tensor) -> Tensor:
+    """``(N, vocabulary)`` of logits, or of the ``(N, d)`` that an adaptive softmax reads.
+
+    fairseq's own ones of an adaptive softmax have no gradients.
+    """
+    softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+    if softmax is None:
+        return output.float().log_softmax(-1)
+    common, first = softmax.head(output).float().log_softmax(-1), softmax.cutoff[0]
+    rare = [
+        tail(output).float().log_softmax(-1) + common[:, first + i, None]
+        for i, tail in enumerate(softmax.tail)
+    ]
+    return torch.cat([common[:, :first], *rare], -1)
 
 
 def changed_parameters(model: nn.Module) -> list[nn.Parameter]:

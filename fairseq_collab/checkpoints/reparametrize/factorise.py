@@ -149,12 +149,19 @@ class Problem:
         best = energy.topk(key_dim).indices
         return Terms(u[best], v[best], n[best])
 
-    def start(self, key_dim: int) -> Terms:
-        """The best of the starts."""
-        starts = [self.block_start(key_dim), self.shared_start(key_dim)]
-        if self.own is not None:
-            starts.append(self.own_start(key_dim))
-        return min(starts, key=lambda terms: relative_error(self.slices, terms))
+    def start(self, key_dim: int, blocks: bool = False) -> Terms:
+        """The best of the starts, or of blocks alone.
+
+        Of heads larger than the inputs some have fewer dimensions: the others are zeros.
+        """
+        starts = [self.block_start(key_dim)]
+        if not blocks:
+            starts.append(self.shared_start(key_dim))
+            if self.own is not None:
+                starts.append(self.own_start(key_dim))
+        best = min(starts, key=lambda terms: relative_error(self.slices, terms))
+        missing = key_dim - len(best.u)
+        return Terms(*(torch.nn.functional.pad(part, (0, 0, 0, missing)) for part in best))
 
 
 def factorise(
@@ -164,6 +171,7 @@ def factorise(
     max_steps: int = MAX_STEPS,
     restarts: int = 0,
     seed: int = 1,
+    blocks: bool = False,
 ) -> Factors:
     """The best shared projections of size ``key_dim`` that are found.
 
@@ -173,6 +181,7 @@ def factorise(
         max_steps: of the optimiser; 0 leaves the start as it is.
         restarts: further searches, from disturbed starts; the best result of all is kept.
         seed: of the disturbances.
+        blocks: start with dimensions that each belong to one head, even if others lose less.
 
     Raises:
         ValueError: ``key_dim`` is not within 1 and ``H h``.
@@ -186,7 +195,7 @@ def factorise(
         parts = (whole.query[:key_dim], whole.key[:key_dim], whole.mixing[:, :key_dim])
         query, key, mixing = map(torch.zeros_like, parts)
         return Factors(query, key, mixing, error=0.0, start_error=0.0, steps=0)
-    start = problem.start(key_dim)
+    start = problem.start(key_dim, blocks)
     left, right = _bases(problem, key_dim)
     core = Slices(left.T @ problem.slices.p, right.T @ problem.slices.q)
     small = Terms(start.u @ left, start.v @ right, start.n)

@@ -28,8 +28,13 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     }
     if whole is None and not any(lists.values()):
         return {}
-    sizes = {}
-    for place in chosen_places(args, trained):
+    places, sizes = chosen_places(args, trained), {}
+    sites = {place.site for place in places}
+    for site, listed in lists.items():
+        if site not in sites and any(listed or ()):
+            what = f"{site} attention is not among --sites"
+            raise UserError(what, f"{option}-in-{site}", "leave one of the two out")
+    for place in places:
         listed = lists[place.site]
         given = listed[place.layer] if listed else whole
         if given is None:

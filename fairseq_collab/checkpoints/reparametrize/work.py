@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
@@ -47,6 +48,7 @@ class Reparametrizer:
     def __init__(self, trained: Trained, args: Namespace, places: Sequence[Attention]):
         self.trained, self.args = trained, args
         self.target = target = TARGETS[args.to](args)
+        self.places = [*places]
         for place in places:
             target.check(place, trained.path)
         #: Sizes of what is converted although it stays as it is.
@@ -92,23 +94,34 @@ class Reparametrizer:
 
         return {
             place: smallest(self.target.largest(place.module), partial(good, place))
-            for place in bar("budget", [*self.parts])
+            for place in bar("budget", self.places)
         }
 
     def within_bleu(self, drop: float) -> dict[Attention, int]:
-        """One size for all attentions, the smallest that loses at most ``drop`` BLEU."""
+        """One size for all attentions, the smallest that loses at most ``drop`` BLEU.
+
+        Raises:
+            UserError: the largest, where it is not exact, loses more.
+        """
         task, subset = self.trained.task, self.args.bleu_subset
         translate = partial(bleu, task=task, subset=subset)
         whole = translate(self.trained.model)
-        largest = {place: self.target.largest(place.module) for place in self.parts}
+        largest = {place: self.target.largest(place.module) for place in self.places}
 
         def each(size: int) -> dict[Attention, int]:
             return {place: min(size, most) for place, most in largest.items()}
 
-        def good(size: int) -> bool:
+        def lost(size: int) -> float:
             found = translate(self.model(each(size))[0].model.to(self.args.device))
             say(f"{self.target.what} {size}: {found:.2f} BLEU, {found - whole:+.2f}")
-            return found >= whole - drop
+            return whole - found
 
         say(f"{self.trained.path}: {whole:.2f} BLEU on {subset}")
-        return each(smallest(max(largest.values()), good))
+        most = max(largest.values())
+        size = smallest(most, lambda size: lost(size) <= drop)
+        inexact = self.args.value_heads is not None or self.args.exportable
+        if size == most and inexact and (least := lost(most)) > drop:
+            what = f"{least:.2f} BLEU are lost even with {self.target.what} {most}"
+            todo = "allow more, or leave --value-heads and --exportable out"
+            raise UserError(what, f"--max-bleu-drop {drop:g}", todo)
+        return each(size)
