@@ -47,6 +47,7 @@ class HeadModel(BaseFairseqModel):
     #: What was registered: the kind of heads, and all options, without the values of a preset.
     variant: ClassVar[Variant]
     options: ClassVar[type]
+    _all_weights = True
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -93,8 +94,7 @@ class HeadModel(BaseFairseqModel):
         defaults = {option.name: option.default for option in fields(cls.variant.options)}
         config = TransformerConfig.from_namespace(Namespace(**{**defaults, **given}))
         config.attention_factory = cls.variant.attention
-        # As given: fairseq counts those that --encoder-layers-to-keep names.
-        encoder, decoder = config.encoder.layers, config.decoder.layers
+        encoder, decoder = counted_layers(config.encoder), counted_layers(config.decoder)
         config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config
 
@@ -109,6 +109,17 @@ class HeadModel(BaseFairseqModel):
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 
+    def load_state_dict(
+        self, state_dict: Any, strict: bool = True, *others: Any, **named: Any
+    ) -> Any:
+        """fairseq's; without ``strict`` weights may be missing, or too many, but none may differ.
+
+        Raises:
+            UserError: the weights do not fit; see :func:`.check_weights`.
+        """
+        self._all_weights = strict  # torch itself tells no module
+        return super().load_state_dict(state_dict, strict, *others, **named)
+
     def _load_from_state_dict(
         self,
         state_dict: dict[str, Any],
@@ -118,8 +129,26 @@ class HeadModel(BaseFairseqModel):
         *others: Any,
     ) -> None:
         # torch calls this for the whole model before it copies the first weight.
-        check_weights(self, state_dict, prefix, strict)
+        check_weights(self, state_dict, prefix, strict and self._all_weights)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
+
+
+def counted_layers(side: Any) -> tuple[int, list[int]]:
+    """How many layers an encoder or decoder has, and which of them are built.
+
+    Those that ``--encoder-layers-to-keep`` names; fairseq numbers them anew, in their order.
+
+    Raises:
+        ValueError: one that it does not have.
+    """
+    layers, kept = side.layers, side.layers_to_keep
+    if not kept:
+        return layers, [*range(layers)]
+    numbers = sorted(map(int, kept.split(",")))
+    if numbers[-1] >= layers:
+        raise ValueError(f"layers to keep are {kept!r}; there are layers 0 to {layers - 1}")
+    side.layers = len(numbers)
+    return layers, numbers
 
 
 def refuse_unsupported(options: Mapping[str, Any]) -> None:

@@ -87,8 +87,6 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
 
     @classmethod
     def build(cls, given: dict[str, Any], task: Any) -> HeadLanguageModel:
-        if given["decoder_layers_to_keep"]:
-            given["decoder_layers"] = len(given["decoder_layers_to_keep"].split(","))
         if given["max_target_positions"] is None:
             given["max_target_positions"] = (
                 given["tokens_per_sample"] or DEFAULT_MAX_TARGET_POSITIONS

@@ -114,8 +114,6 @@ class HeadRoberta(HeadModel, RobertaModel):
                 "attention scale is 'variance', a rule for this project's initial weights, which "
                 "BERT's replace here: give key or embed"
             )
-        if given["encoder_layers_to_keep"]:
-            given["encoder_layers"] = len(given["encoder_layers_to_keep"].split(","))
         if given["max_positions"] is None:
             given["max_positions"] = positions_of(task)
         # What fairseq's RoBERTa sets and gives no option for.

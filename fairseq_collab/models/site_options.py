@@ -77,9 +77,11 @@ def at_layer(cfg: TransformerConfig, name: str, site: Site, layer: int, least: i
         least: the smallest number that makes sense.
 
     Raises:
-        ValueError: not numbers, or as many as neither one nor the layers.
+        ValueError: not numbers, or as many as neither one nor the layers, those that are not kept
+            included.
     """
     text = getattr(cfg, f"{name}_in_{site}")
     option = f"--{name.replace('_', '-')}-in-{site}"
-    numbers = one_a_layer(option, text, cfg.layers_at[site], least)
-    return None if numbers is None else numbers[layer]
+    layers, kept = cfg.layers_at[site]
+    numbers = one_a_layer(option, text, layers, least)
+    return None if numbers is None else numbers[kept[layer]]

@@ -14,6 +14,7 @@ from toy_language_models import language_model, roberta, task
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.models.base import register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL, LANGUAGE_MODEL_SIZES
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL_SIZES
@@ -215,6 +216,14 @@ def test_layers_to_keep_prunes_a_loaded_model() -> None:
     short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
     weight = full.decoder.layers[1].self_attn.mixing
     assert torch.equal(short.decoder.layers[0].self_attn.mixing, weight)
+
+
+@pytest.mark.parametrize(("build", "side"), [(language_model, "decoder"), (roberta, "encoder")])
+def test_layers_that_are_kept_have_the_sizes_that_they_had(build: Any, side: str) -> None:
+    arch = "transformer_lm_headsize_n" if side == "decoder" else "roberta_headsize_n"
+    sizes = {f"heads_in_{side}": "4,3,2,1", "head_size": 3, f"{side}_layers": 4}
+    model = build(arch, **sizes, **{f"{side}_layers_to_keep": "0,3"})
+    assert [one.module.num_heads for one in attentions(model)] == [4, 1]
 
 
 def test_another_variant_takes_one_row() -> None:

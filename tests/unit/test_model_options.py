@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -157,8 +158,6 @@ def test_layer_drop_drops_layers_in_training() -> None:
 
 def test_layers_to_keep_prunes_a_loaded_model() -> None:
     """fairseq's --encoder-layers-to-keep: weights of the kept layers, renumbered."""
-    from argparse import Namespace
-
     full = toy.model("transformer_collab")
     choice = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "0,1"}
     short = toy.model("transformer_collab", **choice)
@@ -167,6 +166,21 @@ def test_layers_to_keep_prunes_a_loaded_model() -> None:
     short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
     weight = full.encoder.layers[1].self_attn.mixing
     assert torch.equal(short.encoder.layers[0].self_attn.mixing, weight)
+
+
+def test_layers_that_are_kept_have_the_sizes_that_they_had() -> None:
+    """Options of single layers speak of those of the whole model; fairseq sorts what it keeps."""
+    counts = {"heads_in_encoder": "4,3,2,1", "head_size": 3, "encoder_layers": 4}
+    full = toy.model("transformer_headsize_n", **counts)
+    choice = {"encoder_layers_to_keep": "3,0", "decoder_layers_to_keep": "0,1"}
+    short = toy.model("transformer_headsize_n", **counts, **choice)
+    assert [layer.self_attn.num_heads for layer in short.encoder.layers] == [4, 1]
+    kept = Namespace(arch="transformer_headsize_n", **choice)
+    short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
+    weight = full.encoder.layers[3].self_attn.k_proj.weight
+    assert torch.equal(short.encoder.layers[1].self_attn.k_proj.weight, weight)
+    with pytest.raises(UserError, match="layers to keep are '0,4'; there are layers 0 to 3"):
+        toy.model("transformer_headsize_n", **counts, encoder_layers_to_keep="0,4")
 
 
 def test_retain_dropout_keeps_the_attentions_dropout_on() -> None:

@@ -76,6 +76,23 @@ def test_rows_are_chosen() -> None:
     assert pages.grid(["k"], [["a  b"]], padded=False) == "| k |\n|:---|\n| a b |"
 
 
+def test_runs_are_paired_by_seed() -> None:
+    ours = [{"seed": seed, "bleu": bleu} for seed, bleu in ((2, 31.0), (1, 30.0), (4, 99.0))]
+    theirs = [{"seed": seed, "bleu": bleu} for seed, bleu in ((1, 31.0), (2, 31.0), (3, 0.0))]
+    found = pages.gain(ours, theirs, "bleu")
+    assert found["by_seed"] == {1: -1.0, 2: 0.0}
+    assert (found["mean"], found["runs"], found["baseline"]) == (-0.5, 30.5, 31.0)
+    assert found["interval"] == pytest.approx((-0.5 - 6.353, -0.5 + 6.353), abs=1e-3)  # 12.706 / 2
+    assert found["p"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seeds", [[2], [1, 1]])
+def test_runs_that_are_no_pairs(seeds: list[int]) -> None:
+    runs = [{"seed": seed, "bleu": 30.0} for seed in seeds]
+    with pytest.raises(UserError, match="are no pairs"):
+        pages.gain(runs, [{"seed": 1, "bleu": 30.0}], "bleu")
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [

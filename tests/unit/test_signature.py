@@ -68,6 +68,18 @@ def test_a_difference_is_named_with_both_values(options: dict, message: str) -> 
     assert "\n" not in str(refusal.value)
 
 
+def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
+    deep, shallow = ours(decoder_layers=3), ours(decoder_layers=1)
+    found = shallow.load_state_dict(deep.state_dict(), strict=False)
+    assert any(name.startswith("decoder.layers.2.") for name in found.unexpected_keys)
+    found = deep.load_state_dict(shallow.state_dict(), strict=False)
+    assert any(name.startswith("decoder.layers.2.") for name in found.missing_keys)
+    with pytest.raises(UserError, match="key dimension is 8 in it, 4 here"):
+        ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
+    with pytest.raises(UserError, match="is missing from it"):
+        deep.load_state_dict(shallow.state_dict())  # as if nothing had been
+
+
 def test_ordinary_heads_have_signatures_too() -> None:
     plain = {"collaborative_sites": "none"}
     with pytest.raises(UserError, match="self_attn: heads is 4 in it, 8 here"):
