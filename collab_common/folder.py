@@ -161,9 +161,7 @@ def _alone(out: Path) -> Iterator[Path]:
     out = out.resolve()
     with locked(out.with_name(f".{out.name}.lock")):
         former = _restored(out)
-        kinds = ("new-*", "tmp-*", "old-*")  # the latter two of version 0.1.0
-        lost = [p for kind in kinds for p in out.parent.glob(f".{glob.escape(out.name)}.{kind}")]
-        for left in (former, *lost):
+        for left in (former, *out.parent.glob(f".{glob.escape(out.name)}.new-*")):
             _remove(left)
         yield out
 
@@ -179,11 +177,13 @@ def _replacing(out: Path, unfinished: Path | None = None) -> Iterator[Path]:
         new.mkdir()
     try:
         yield new
-        for path in new.rglob("*"):
-            atomic.sync(path)
+        for path in (new, *new.rglob("*")):
+            if path.is_file() or path.is_dir():
+                atomic.sync(path)
         if out.exists():
             out.rename(_aside(out))  # a folder cannot be replaced at once
         new.rename(out)
+        atomic.sync(out.parent)
     finally:
         former = _restored(out)
         if unfinished is None:

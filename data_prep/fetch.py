@@ -69,7 +69,7 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
     if path.exists():
         if not _check_lock(path, path, str(source)):
             _inspect(path, b"", check)
-            _record(path, path, str(source))
+            _check_lock(path, path, str(path), record=True)
         return path
     # not .part: a download would go on writing there, into the file that this is a link to
     part = path.with_name(path.name + ".link")
@@ -115,8 +115,7 @@ def _accept(
     """Gives a whole file its name, or removes it if it is wrong: there is nothing to resume."""
     try:
         _inspect(part, magic, check)
-        if not _check_lock(path, part, url):
-            _record(path, part, url)
+        _check_lock(path, part, url, record=True)
     except UserError as error:
         part.unlink()
         raise UserError(error.what, url, error.todo) from None
@@ -136,24 +135,17 @@ def _inspect(content: Path, magic: bytes, check: Callable[[Path], None] | None) 
         check(content)
 
 
-def _recorded(path: Path) -> dict[str, Any]:
+def _check_lock(path: Path, content: Path, url: str, *, record: bool = False) -> bool:
+    """Compares `content` with what was recorded for `path`; where nothing was, may `record` it.
+
+    Returns whether something was recorded.
+    """
     lock = path.parent / LOCK_FILE
-    return read_json(lock) if lock.exists() else {}
-
-
-def _found(content: Path) -> dict[str, Any]:
-    return {"sha256": sha256(content), "bytes": content.stat().st_size}
-
-
-def _record(path: Path, content: Path, url: str) -> None:
-    entry = {path.name: {"url": url, **_found(content)}}
-    write_json(path.parent / LOCK_FILE, _recorded(path) | entry)
-
-
-def _check_lock(path: Path, content: Path, url: str) -> bool:
-    """Compares `content` with what was recorded for `path`; False if nothing was."""
-    lock, found = path.parent / LOCK_FILE, _found(content)
-    if (entry := _recorded(path).get(path.name)) is None:
+    known: dict[str, Any] = read_json(lock) if lock.exists() else {}
+    found = {"sha256": sha256(content), "bytes": content.stat().st_size}
+    if (entry := known.get(path.name)) is None:
+        if record:
+            write_json(lock, known | {path.name: {"url": url, **found}})
         return False
     if any(entry.get(key) != value for key, value in found.items()):
         raise UserError(

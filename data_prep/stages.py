@@ -92,8 +92,8 @@ def run_command(
     options = {"command": named, **({} if stdout is None else {"stdout": stdout})}
     inputs = inputs_from(out, after)
 
-    # beside what OUT/NAME may be a link to, as a rename wants it
-    unfinished = (out / name).resolve().with_name(f".{name}.unfinished") if resume else None
+    place = (out / name).resolve()  # a link leads to where it is made
+    unfinished = place.with_name(f".{place.name}.unfinished") if resume else None
 
     def build(folder: Path) -> Json:
         if unfinished:

@@ -85,7 +85,7 @@ create_venv() {
         fail "$venv was made with another Python; remove it, or choose that one with PYTHON=..."
     fi
     [ -x "$venv/bin/python" ] && return
-    [ -z "$(ls -A "$venv" 2>/dev/null)" ] ||
+    [ -e "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv" 2>/dev/null)" ] ||
         fail "$venv is there, but no Python environment; name another place with VENV=..."
     say "making $venv with $1"
     mkdir -p "$venv"
@@ -116,9 +116,11 @@ now=$(fingerprint "$python")
 if is_complete "$now"; then
     say "$venv is up to date"
 else
-    # What looks interrupted may be another set-up at work: wait for it. (macOS has no flock.)
-    exec 9<constraints.txt
-    ! command -v flock >/dev/null || flock 9
+    # What looks interrupted may be another set-up at work: wait for it. (macOS has no flock,
+    # some network file systems no locks.)
+    exec 9<>constraints.txt
+    flock 9 2>/dev/null || true
+    ! is_complete "$now" || exit 0
     check_compiler "$python"
     create_venv "$python"
     install_all

@@ -12,7 +12,7 @@ from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.evaluate import manifest_hash
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.sweep import Job, folder_of, plan, started_from
+from fairseq_collab.runs.sweep import folder_of, plan
 from fairseq_collab.runs.worker import work_off
 
 
@@ -43,7 +43,6 @@ def main(argv: list[str]) -> int:
             print(f"{run.verdict():10} {run.folder}")
         return 0
     check_data({run: Path(job.config.task.data) for run, job in runs.items()})
-    check_starts(runs)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
@@ -66,15 +65,3 @@ def check_data(folders: Mapping[Run, Path]) -> None:
         if score and score.data_sha256 not in (None, manifest_hash(data)):
             todo = "give another folder, or remove this one"
             raise UserError(f"was scored on other text than that of {data} now", run.folder, todo)
-
-
-def check_starts(runs: Mapping[Run, Job]) -> None:
-    """See that the weights are there that trainings start from.
-
-    Raises:
-        UserError: fairseq would train from scratch without a word, or fail in its own way.
-    """
-    for run, job in runs.items():
-        for option, path in started_from(job.config).items():
-            if run.verdict() != "finished" and not Path(path).is_file():
-                raise UserError("there is no such file", path, f"see checkpoint.{option}")

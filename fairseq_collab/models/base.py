@@ -118,7 +118,10 @@ class HeadModel(BaseFairseqModel):
             UserError: the weights do not fit; see :func:`.check_weights`.
         """
         self._all_weights = strict  # torch itself tells no module
-        return super().load_state_dict(state_dict, strict, *others, **named)
+        try:
+            return super().load_state_dict(state_dict, strict, *others, **named)
+        finally:
+            self._all_weights = True
 
     def _load_from_state_dict(
         self,

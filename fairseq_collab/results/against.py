@@ -113,8 +113,7 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
     pairs = [(theirs[run.record.seed], run) for run in row.runs if run.record.seed in theirs]
     if not pairs:
         return Difference(row, reason="no finished baseline run with the same seed")
-    scores = [(base.record.bleu, ours.record.bleu) for base, ours in pairs]
-    gains = [ours - base for base, ours in scores if base is not None and ours is not None]
+    gains = [_bleu(ours) - _bleu(base) for base, ours in pairs]
     found: list[tuple[int, float | None]] = []
     reason = ""
     for base, ours in pairs:
@@ -125,3 +124,8 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
             reason = f"not tested: {' '.join(str(error).split())}"
     mean, interval, seeds_p = statistics.fmean(gains), t_interval(gains), t_test(gains)
     return Difference(row, mean, interval, seeds_p, None, tuple(found), reason)
+
+
+def _bleu(run: Finished) -> float:
+    assert run.record.bleu is not None  # every translation has one
+    return run.record.bleu

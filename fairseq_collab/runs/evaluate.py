@@ -18,6 +18,7 @@ is measured in the same way, with the same averaged model.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -89,8 +90,9 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
         **model_figures(run, config),
         **circumstances(cpu=config.common.cpu),
     }
-    if own := Run(run.folder).score():
-        found |= kept(own, found, alone=run.subset is None)
+    with contextlib.suppress(UserError):  # what cannot be read, or lacks a field, is made again
+        if own := Run(run.folder).score():
+            found |= kept(own, found, alone=run.subset is None)
     record = Record(**found)
     run.finish(record)
     return record

@@ -217,6 +217,18 @@ class Run:
         return locked(self.lock_file, keep=True)
 
 
+def started_from(config: DictConfig) -> dict[str, str]:
+    """The files whose weights a training starts from, by option of the section ``checkpoint``."""
+    options = ("restore_file", "finetune_from_model", "continue_once")
+    given = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
+    # A URL is fairseq's to read.
+    return {
+        option: path
+        for option, path in given.items()
+        if path and path != OWN_CHECKPOINT and "://" not in path
+    }
+
+
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     """Nested options under dotted names."""
     found: dict[str, Any] = {}

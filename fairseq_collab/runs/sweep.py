@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from collab_common.errors import UserError, first_line
-from fairseq_collab.runs.run import OWN_CHECKPOINT
+from fairseq_collab.runs.run import started_from
 
 #: What a run must have to be followed and scored; fairseq writes these into its folder.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
@@ -124,17 +124,5 @@ def complete(config: DictConfig) -> DictConfig:
             if path and (option == "data" or Path(path).exists()):
                 config[section][option] = str(Path(path).resolve())
         for option, path in started_from(config).items():
-            config.checkpoint[option] = str(Path(path).resolve())
+            config.checkpoint[option] = str(Path(path).absolute())
     return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-
-
-def started_from(config: DictConfig) -> dict[str, str]:
-    """The files whose weights a training starts from, by option of the section ``checkpoint``."""
-    options = ("restore_file", "finetune_from_model")
-    given = {option: config.checkpoint.get(option) for option in options}
-    # A URL is fairseq's to read.
-    return {
-        option: path
-        for option, path in given.items()
-        if path and path != OWN_CHECKPOINT and "://" not in path
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import math
 import statistics
 from collections.abc import Iterable
@@ -54,7 +55,8 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     """
     checkpoint = config.checkpoint
     if checkpoint.keep_last_epochs > 0:
-        return _last_epochs(run, checkpoint.keep_last_epochs)
+        every = OmegaConf.select(config, "checkpoint.save_interval") or 1
+        return _last_epochs(run, checkpoint.keep_last_epochs, every)
     if checkpoint.keep_interval_updates > 0:
         return last_checkpoints(checkpoint.keep_interval_updates, run.checkpoints)
     validates = not OmegaConf.select(config, "dataset.disable_validation")
@@ -64,8 +66,8 @@ def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
     return [str(one)]
 
 
-def _last_epochs(run: Run, kept: int) -> list[str]:
-    """Of a training of fewer epochs, all.
+def _last_epochs(run: Run, kept: int, every: int) -> list[str]:
+    """The last ``kept`` epochs of those that are saved, ``every`` so many; of fewer, all.
 
     One that ``max_update`` cuts short counts: only the last checkpoint has it, else a copy of the
     newest epoch's.
@@ -73,10 +75,12 @@ def _last_epochs(run: Run, kept: int) -> list[str]:
     last = run.checkpoints / "checkpoint_last.pt"
     if kept == 1 and last.exists():
         return [str(last)]
-    epochs = {int(entry["epoch"]) for entry in entries(run.log, "train")}
-    newest = run.checkpoints / f"checkpoint{max(epochs, default=1)}.pt"
-    cut = last.exists() and not newest.exists()
-    whole = min(kept, len(epochs) - cut) if epochs else kept
+    files = [*run.checkpoints.glob("checkpoint[0-9]*.pt")]
+    newest = last_checkpoints(1, run.checkpoints) if files else []
+    cut = last.exists() and not any(filecmp.cmp(last, one, shallow=False) for one in newest)
+    epochs = sorted({int(entry["epoch"]) for entry in entries(run.log, "train")})
+    saved = [epoch for epoch in (epochs[:-1] if cut else epochs) if epoch % every == 0]
+    whole = min(kept, max(len(files), len(saved))) if files or epochs else kept
     chosen = last_checkpoints(whole, run.checkpoints) if whole else []
     return [*chosen, str(last)][-kept:] if cut else chosen
 

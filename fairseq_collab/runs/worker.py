@@ -27,7 +27,7 @@ from collab_common.files import Busy
 from collab_common.provenance import commit, today
 from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
-from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.run import OWN_CHECKPOINT, Run, started_from
 from fairseq_collab.runs.sweep import Job
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
@@ -83,6 +83,8 @@ class Worker:
     def _train_and_evaluate(self, run: Run, lock: int) -> Failure | None:
         # fairseq would add an update to a finished one
         if not run.trained_file.exists() and not is_over(run):
+            if absent := absent_start(run):
+                return Failure("failed", absent)
             failure = self._child(run, train_command(run), lock)
             if failure:
                 return failure
@@ -126,6 +128,19 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     """Tell the whole session that a child leads: an evaluation has fairseq's commands below it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
+
+
+def absent_start(run: Run) -> str:
+    """What weights to start from are not there: fairseq would train from scratch without a word.
+
+    Once there is a checkpoint, fairseq goes on from that, whatever it was to begin with; but for
+    ``restore_file``.
+    """
+    begun = (run.checkpoints / OWN_CHECKPOINT).exists()
+    for option, path in started_from(run.config()).items():
+        if not Path(path).is_file() and not (begun and option != "restore_file"):
+            return f"{path}: there is no such file; see checkpoint.{option}"
+    return ""
 
 
 def is_over(run: Run) -> bool:

@@ -93,6 +93,12 @@ def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
 
 
+def test_an_environment_whose_python_is_gone_is_made_anew(setup, finished):
+    (finished.parent / "bin" / "python").unlink()
+    (finished.parent / "pyvenv.cfg").touch()
+    assert "making" in setup().stdout
+
+
 def test_an_environment_of_another_python_is_not_touched(setup, finished):
     (finished.parent / "bin" / "python").unlink()
     (finished.parent / "bin" / "python").write_text("#!/bin/sh\necho Python 3.9.1\n")

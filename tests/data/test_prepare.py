@@ -361,6 +361,8 @@ def test_only_training_texts_are_joined(corpus: Path, tmp_path: Path) -> None:
 def test_usage(corpus: Path, tmp_path: Path) -> None:
     done = run("prepare", *options(corpus, tmp_path / "bin"), "--split", "tune=valid")
     assert "is not NAME=STEM" in error_line(done, "prepare", status=2)
+    done = run("prepare", *options(corpus, tmp_path / "bin"), "--split", f"train={corpus}/train")
+    assert "STEM is looked for below --text" in error_line(done, "prepare", status=2)
     error_line(run("prepare"), "prepare", status=2)
 
 

@@ -128,6 +128,9 @@ def test_resumed_where_a_link_leads(tmp_path: Path) -> None:
     made(tmp_path / "out", "one", "--resume", "--", "sh", "-c", "touch {}/done")
     assert "done" in names(disk / "one")
     assert names(tmp_path / "out") == {"one"}
+    (tmp_path / "out" / "two").symlink_to(disk / "other")
+    error_line(stage(tmp_path / "out", "two", "--resume", "--", "false"), MODULE)
+    assert names(disk) == {"one", ".other.unfinished"}
 
 
 def test_second_instance(tmp_path: Path) -> None:

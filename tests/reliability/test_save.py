@@ -264,6 +264,12 @@ def test_anything_but_plain_numbers_is_refused(value: Any, tmp_path: Path) -> No
         checkpoints.read(path)
 
 
+def test_a_number_of_a_kind_that_is_refused_is_named(tmp_path: Path) -> None:
+    path = checkpoint_with(Forged(np.dtype, "O"), tmp_path / "a.pt")
+    with pytest.raises(UserError, match="this one asks for a number of type 'O'"):
+        checkpoints.read(path)
+
+
 def test_what_others_allow_is_not_allowed_here(tmp_path: Path) -> None:
     path = checkpoint_with(Forged(math.sqrt, 4.0), tmp_path / "a.pt")
     with torch.serialization.safe_globals([math.sqrt]):

@@ -18,7 +18,6 @@ from run_folders import some_record
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
-from fairseq_collab.commands.sweep import check_starts
 from fairseq_collab.runs.evaluate import (
     kept,
     manifest_hash,
@@ -31,7 +30,7 @@ from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.sweep import Job, combinations, complete, folder_of, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, training_figures
 from fairseq_collab.runs.translations import readable
-from fairseq_collab.runs.worker import Worker, is_over, train_command, why
+from fairseq_collab.runs.worker import Worker, absent_start, is_over, train_command, why
 
 
 @pytest.fixture
@@ -103,29 +102,33 @@ def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged", "there", "chosen"),
+    ("logged", "every", "there", "last", "chosen"),
     [
-        (5, ["3", "4", "5", "_last"], ["3", "4", "5"]),
-        (1, ["1", "_last"], ["1"]),
+        (5, 1, "345", "5", ["3", "4", "5"]),
+        (1, 1, "1", "1", ["1"]),
+        (9, 2, "468", "8", ["4", "6", "8"]),
         # max_update has ended the training within an epoch, which the last checkpoint alone has
-        (4, ["1", "2", "3", "_last"], ["2", "3", "_last"]),
-        (2, ["1", "_last"], ["1", "_last"]),
-        (1, ["_last"], ["_last"]),
-        (5, ["1"], "holds 1 checkpoints of epochs or updates, not 3"),
-        (2, ["_last"], "holds 0 checkpoints of epochs or updates, not 1"),
-        (0, [], "holds 0 checkpoints of epochs or updates, not 3"),
+        (4, 1, "123", "part of 4", ["2", "3", "_last"]),
+        (2, 1, "1", "part of 2", ["1", "_last"]),
+        (1, 1, "", "part of 1", ["_last"]),
+        (0, 1, "345", "5", ["3", "4", "5"]),  # the log is gone
+        (5, 1, "1", None, "holds 1 checkpoints of epochs or updates, not 3"),
+        (2, 1, "", "2", "holds 0 checkpoints of epochs or updates, not 1"),
+        (0, 1, "", None, "holds 0 checkpoints of epochs or updates, not 3"),
     ],
 )
 def test_epochs_to_average(
-    run: Run, logged: int, there: list[str], chosen: list[str] | str
+    run: Run, logged: int, every: int, there: str, last: str | None, chosen: list[str] | str
 ) -> None:
     """As many as are kept, or all of a training that is shorter; not where one is gone."""
     run.checkpoints.mkdir()
     for name in there:
-        (run.checkpoints / f"checkpoint{name}.pt").touch()
+        (run.checkpoints / f"checkpoint{name}.pt").write_text(name)
+    if last:
+        (run.checkpoints / "checkpoint_last.pt").write_text(last)
     lines = [f'| INFO | train | {{"epoch": {epoch}}}\n' for epoch in range(1, logged + 1)]
     run.log.write_text("".join(lines))
-    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 3}})
+    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 3, "save_interval": every}})
     if isinstance(chosen, str):
         with pytest.raises(UserError, match=chosen):
             choose_checkpoints(run, config)
@@ -222,10 +225,24 @@ def test_weights_to_start_from_are_found_wherever_a_run_is(
     found = complete(OmegaConf.create(config)).checkpoint
     assert found.restore_file == "checkpoint_last.pt"
     assert found.finetune_from_model == str(tmp_path / "given.pt")
-    there["restore_file"] = "absent.pt"
-    jobs = {Run(tmp_path / "run"): Job("run", {}, complete(OmegaConf.create(config)))}
-    with pytest.raises(UserError, match=r"absent\.pt: there is no such file; see checkpoint\.rest"):
-        check_starts(jobs)
+
+
+@pytest.mark.parametrize(
+    ("option", "begun", "told"),
+    [
+        ("restore_file", True, True),
+        ("finetune_from_model", False, True),
+        ("finetune_from_model", True, False),  # fairseq reads it once
+        ("continue_once", False, True),
+    ],
+)
+def test_weights_that_are_not_there(run: Run, option: str, begun: bool, told: bool) -> None:
+    run.config_file.write_text(f"checkpoint: {{{option}: /no/a.pt}}\n")
+    run.checkpoints.mkdir()
+    if begun:
+        (run.checkpoints / "checkpoint_last.pt").touch()
+    expected = f"/no/a.pt: there is no such file; see checkpoint.{option}" if told else ""
+    assert absent_start(run) == expected
 
 
 def test_runs_under(run: Run, tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from fairseq_collab.results.rows import BUDGET_TOLERANCE
-from fairseq_collab.runs.run import OWN_CHECKPOINT, Run
+from fairseq_collab.runs.run import Run, started_from
 
 Row = dict[str, Any]
 #: What a Pareto front weighs BLEU against.
@@ -18,10 +16,7 @@ COSTS = ("parameters", "multiply_adds")
 
 def fine_tuned(run: Run) -> bool:
     """Whether a run has started from the weights of another, by its configuration."""
-    config = run.config()
-    other = OmegaConf.select(config, "checkpoint.finetune_from_model")
-    restored = OmegaConf.select(config, "checkpoint.restore_file") or OWN_CHECKPOINT
-    return bool(other) or restored != OWN_CHECKPOINT
+    return bool(started_from(run.config()))
 
 
 def budgets(rows: Iterable[Row]) -> list[dict[str, Any]]:
