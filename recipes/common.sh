@@ -2,6 +2,10 @@
 # anywhere; they go on in the root of the repository.
 # shellcheck shell=bash
 
+case ${1:-} in   # the comment that the recipe starts with
+    -h | --help) sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"; exit 0 ;;
+esac
+
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # refuse WORDS...: what is wrong with what was asked for ends the recipe.

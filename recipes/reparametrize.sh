@@ -25,7 +25,7 @@ TUNE=${TUNE:-128 85 64}
 DISTIL=${DISTIL:-40}
 heads=4   # of the trained model
 
-[ -n "${FROM:-}" ] || refuse "give FROM=FILE, the model to convert: see --help"
+[ -n "${FROM:-}" ] || refuse "give FROM=FILE, the model to convert (--help tells all)"
 [ -z "${REFERENCE:-}" ] || [ "$REFERENCE" -ef "$data/raw/test.de" ] ||
     refuse "REFERENCE is $REFERENCE; runs are compared with $data/raw/test.de"
 

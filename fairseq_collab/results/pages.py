@@ -9,12 +9,13 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
     {{ pick(rows, method="root", key_dim=64).bleu }}                 the one row with these values
     {{ where(rows, method="root") }}                                 all rows with these values
     {{ distinct(rows, "method", "heads") }}                          what rows have of these, once
+    {{ gain(rows, others, "bleu").mean }}                            paired by seed: see `gain`
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_content
+from fairseq_collab.metrics.seeds import holm, t_interval, t_test
 from fairseq_collab.results import table
 from fairseq_collab.results.html import STRICT
 from fairseq_collab.results.table_content import table_of
@@ -57,6 +59,33 @@ def distinct(rows: Iterable[Any], *keys: str) -> list[dict[str, Any]]:
     """The different values of ``keys`` that rows have, each once, in the order of the rows."""
     found = dict.fromkeys(tuple(row.get(key) for key in keys) for row in rows)
     return [dict(zip(keys, values, strict=True)) for values in found]
+
+
+def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Json:
+    """What runs have more of a score than the baseline's runs of the same seeds.
+
+    Returns:
+        ``by_seed``, their ``mean``, its 95 % t-``interval`` and the t-test's ``p`` (both None of
+        one seed, and where all gains are alike), and the mean scores of both, ``runs`` and
+        ``baseline``.
+
+    Raises:
+        UserError: they have no seed in common, or several runs of one.
+    """
+    ours, theirs = ({run["seed"]: run[score] for run in side} for side in (runs, baseline))
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds or len(ours) < len(runs) or len(theirs) < len(baseline):
+        found = [[run["seed"] for run in side] for side in (runs, baseline)]
+        raise UserError(f"seeds {found[0]} and {found[1]} are no pairs", todo="mend the template")
+    gains = [ours[seed] - theirs[seed] for seed in seeds]
+    return {
+        "by_seed": dict(zip(seeds, gains, strict=True)),
+        "mean": mean(gains),
+        "interval": t_interval(gains),
+        "p": t_test(gains),
+        "runs": mean(ours[seed] for seed in seeds),
+        "baseline": mean(theirs[seed] for seed in seeds),
+    }
 
 
 def main_table(content: Json) -> str:
@@ -104,7 +133,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
     )
     env.filters["num"] = num
     env.globals |= {"load": load, "grid": grid, "mean": mean}
-    env.globals |= {"pick": pick, "where": where, "distinct": distinct}
+    env.globals |= {"pick": pick, "where": where, "distinct": distinct, "gain": gain, "holm": holm}
     for function in (main_table, table_rows, differences_table, runs_table):
         env.globals[function.__name__] = function
     return env

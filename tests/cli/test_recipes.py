@@ -12,6 +12,20 @@ from commands import REPOSITORY
 from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
 
+RECIPES = REPOSITORY / "recipes"
+#: What recipes source, and what has an option or none.
+PARTS = ("common.sh", "stages.sh", "setup.sh", "test_matrix.sh")
+
+
+@pytest.mark.parametrize(
+    "recipe", sorted({path.name for path in RECIPES.glob("*.sh")} - set(PARTS)), ids=str
+)
+def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
+    command = ["bash", os.path.relpath(RECIPES / recipe, tmp_path), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"recipes/{recipe}" in done.stdout
+
 
 @pytest.mark.parametrize(
     ("recipe", "arguments", "message"),
