@@ -100,7 +100,7 @@ def test_file_of_the_user_is_never_written_to(
     before = original.read_bytes()
     chosen, out = corpus("fairseq", ("de", "en")), tmp_path / "out"
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
