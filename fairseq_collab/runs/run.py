@@ -218,15 +218,10 @@ class Run:
 
 
 def started_from(config: DictConfig) -> dict[str, str]:
-    """The files whose weights a training starts from, by option of the section ``checkpoint``."""
+    """What weights a training starts from, by option of the section ``checkpoint``: file or URL."""
     options = ("restore_file", "finetune_from_model", "continue_once")
     given = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
-    # A URL is fairseq's to read.
-    return {
-        option: path
-        for option, path in given.items()
-        if path and path != OWN_CHECKPOINT and "://" not in path
-    }
+    return {option: path for option, path in given.items() if path and path != OWN_CHECKPOINT}
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

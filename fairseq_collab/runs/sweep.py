@@ -124,5 +124,6 @@ def complete(config: DictConfig) -> DictConfig:
             if path and (option == "data" or Path(path).exists()):
                 config[section][option] = str(Path(path).resolve())
         for option, path in started_from(config).items():
-            config.checkpoint[option] = str(Path(path).absolute())
+            if "://" not in path:
+                config.checkpoint[option] = str(Path(path).absolute())
     return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))

@@ -138,7 +138,8 @@ def absent_start(run: Run) -> str:
     """
     begun = (run.checkpoints / OWN_CHECKPOINT).exists()
     for option, path in started_from(run.config()).items():
-        if not Path(path).is_file() and not (begun and option != "restore_file"):
+        read = option == "restore_file" or not begun
+        if read and "://" not in path and not Path(path).is_file():
             return f"{path}: there is no such file; see checkpoint.{option}"
     return ""
 

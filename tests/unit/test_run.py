@@ -221,10 +221,12 @@ def test_weights_to_start_from_are_found_wherever_a_run_is(
     monkeypatch.chdir(tmp_path)
     Path("given.pt").touch()
     there = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "given.pt"}
+    there["continue_once"] = "s3://bucket/a.pt"
     config = {"task": {"data": "data"}, "common": {"user_dir": None}, "checkpoint": there}
     found = complete(OmegaConf.create(config)).checkpoint
     assert found.restore_file == "checkpoint_last.pt"
     assert found.finetune_from_model == str(tmp_path / "given.pt")
+    assert found.continue_once == "s3://bucket/a.pt"
 
 
 @pytest.mark.parametrize(
