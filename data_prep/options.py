@@ -55,7 +55,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """--out and --force, of every command that makes a folder."""
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
-        "--force", action="store_true", help="rebuild DIR if it was made from something else"
+        "--force", action="store_true", help="rebuild DIR, whatever it was made from"
     )
 
 
@@ -65,7 +65,7 @@ def add_bpe_options(parser: argparse.ArgumentParser) -> None:
         "--vocabulary-threshold",
         type=positive,
         metavar="N",
-        help="text: take apart again, by undoing merges, a unit that the training text of its "
+        help="of text: take apart again, by undoing merges, a unit that the training text of its "
         "language has less than N times (subword-nmt's; default: none)",
     )
     parser.add_argument(
@@ -74,7 +74,7 @@ def add_bpe_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="REGEX",
-        help="text: what matches stays whole, and apart from the rest of its word (subword-nmt's)",
+        help="of text: what matches stays whole, and apart from the rest of its word (subword-nmt's)",
     )
 
 

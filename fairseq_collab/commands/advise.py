@@ -47,8 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_output(parser, "--out", "DIR", f"of {MODEL}, {page.NAME} and what was measured")
     parser.add_argument(
         "--after", type=Path, metavar="DIR",
-        help="the --out of another wish for the same model: what it has measured of single places "
-        "is not measured again",
+        help="the --out of another wish for the same model, with the same --minutes, --subset and "
+        "--seed: what it has measured of single places is not measured again",
     )  # fmt: skip
     parser.add_argument(
         "--want", nargs="+", default=[], type=wish, metavar="COST=X",

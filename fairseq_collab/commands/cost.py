@@ -31,8 +31,8 @@ def main(argv: list[str]) -> int:
     parser = options.parser_of(
         "cost",
         "Parameters, cache bytes (single precision; a latent or memory that is both "
-        "counts as keys) and multiply-adds of translation models and language models, and of the "
-        "same models with ordinary heads.",
+        "counts as keys) and multiply-adds of translation models and language models; a "
+        "transformer_collab beside the same model with ordinary heads.",
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
     parser.add_argument(
