@@ -74,7 +74,8 @@ def add_bpe_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="REGEX",
-        help="of text: what matches stays whole, and apart from the rest of its word (subword-nmt's)",
+        help="of text: what matches stays whole, and apart from the rest of its word "
+        "(subword-nmt's)",
     )
 
 
