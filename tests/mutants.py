@@ -575,6 +575,13 @@ MUTANTS = [
         (COUNTS, "-k", "multiply_adds"),
     ),
     Mutant(
+        "the search's numbers are on the model's device",
+        "fairseq_collab/search/candidates.py",
+        "torch.arange(BLOCK, device=block.device)",
+        "torch.arange(BLOCK)",
+        ("tests/cli/test_pretended_gpu.py", "-k", "decoding"),
+    ),
+    Mutant(
         "a folder that was set aside by a killed process comes back",
         "collab_common/folder.py",
         "        former.rename(out)",
