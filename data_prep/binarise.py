@@ -29,10 +29,9 @@ def preprocess_arguments(
 
 
 def binarise(
-    folder: Path, prefixes: Mapping[str, str], source_lang: str, target_lang: str, workers: int
+    folder: Path, prefixes: Mapping[str, str], languages: tuple[str, str], workers: int
 ) -> None:
     """Binarises the texts PREFIX.LANG below `folder` into `folder`, with a joined dictionary."""
-    languages = (source_lang, target_lang)
     arguments = preprocess_arguments(prefixes, languages, ["--joined-dictionary"], workers)
     run_module("fairseq_cli.preprocess", arguments, folder)
 

@@ -169,7 +169,7 @@ def find_in_side(lines: list[bytes], first: bool, limits: Limits) -> Iterator[Hi
         pattern = re.compile(b"|".join(controls))
         for index, line in enumerate(lines):
             if match := pattern.search(line):
-                detail = _code_point(match.group()) if kind is Kind.SEPARATOR else ""
+                detail = f"U+{ord(match.group().decode()):04X}" if kind is Kind.SEPARATOR else ""
                 yield Hit(kind, index, match.start(), detail)
     yield from _find_in_text(lines, block, limits)
 
@@ -205,7 +205,3 @@ def _find_bad_utf8(lines: list[bytes]) -> Iterator[Hit]:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
             yield Hit(Kind.UTF8, index, error.start, f"byte 0x{line[error.start]:02X}")
-
-
-def _code_point(encoded: bytes) -> str:
-    return f"U+{ord(encoded.decode('utf-8')):04X}"

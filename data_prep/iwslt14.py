@@ -144,17 +144,13 @@ def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
 
 def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
     """Joins the test sets in raw/test, as published; the sentences of each."""
-    chosen_sets = [
-        chosen
-        for chosen in test_sets(work.languages)
-        if any(path.exists() for path in work.originals(chosen, ".xml"))
-    ]
-    parts = {chosen: work.scratches(chosen) for chosen in chosen_sets}
+    published = {chosen: work.originals(chosen, ".xml") for chosen in test_sets(work.languages)}
     counts = {
-        chosen: write_segments(work.originals(chosen, ".xml"), part, unescape=unescape)
-        for chosen, part in parts.items()
+        chosen: write_segments(pair, work.scratches(chosen), unescape=unescape)
+        for chosen, pair in published.items()
+        if any(path.exists() for path in pair)
     }
-    join(list(parts.values()), work.results("raw/test"))
+    join([work.scratches(chosen) for chosen in counts], work.results("raw/test"))
     return counts
 
 

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from tabulate import tabulate
 from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import as_json, count_lines, make_folder, open_bytes, write_content
+from collab_common.folder import Json
 from collab_common.provenance import commit, processor, today, versions
 from data_prep import apply_bpe, bpe
 from data_prep.binarise import binarise
@@ -44,7 +46,7 @@ from data_prep.child import die_with
 from data_prep.clean_pairs import clean_pairs
 from data_prep.faults import Action, Kind, Policy
 from data_prep.moses import normalise_and_tokenise
-from data_prep.parallel_text import Pair
+from data_prep.parallel_text import pair_in
 from data_prep.validate import validate
 
 PROG = "data_prep.measure"
@@ -65,11 +67,7 @@ POLICY = Policy(
     | {Kind.LINE_COUNT: Action.REFUSE}
 )
 
-Json = dict[str, Any]
-
-
-def pair(folder: Path, stem: str) -> Pair:
-    return folder / f"{stem}.en", folder / f"{stem}.de"
+pair = partial(pair_in, languages=LANGUAGES)
 
 
 def do(stage: str, folder: Path, jobs: int) -> Json:
@@ -95,7 +93,7 @@ def do(stage: str, folder: Path, jobs: int) -> Json:
             return {**counts, "lines": 2 * counts["read"]}
     for left in [*folder.glob("dict.*"), *folder.glob("train.*")]:  # fairseq would refuse them
         left.unlink()
-    binarise(folder, {"train": "clean"}, *LANGUAGES, jobs)
+    binarise(folder, {"train": "clean"}, LANGUAGES, jobs)
     return {"lines": 2 * count_lines(clean[0])}
 
 

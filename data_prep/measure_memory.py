@@ -22,11 +22,11 @@ from pathlib import Path
 
 from collab_common.command import positive, run
 from collab_common.errors import UserError
-from data_prep.bpe import count_words
+from collab_common.folder import Json
+from data_prep.bpe import count_text
 from data_prep.measure import (
     LANGUAGES,
     MERGES,
-    Json,
     add_options,
     do,
     gathered,
@@ -35,7 +35,6 @@ from data_prep.measure import (
     table,
     write,
 )
-from data_prep.streams import read_blocks
 
 PROG = "data_prep.measure_memory"
 # of both sides of WMT14's 4.5 million pairs, about: 27 a sentence, twice as long as those here
@@ -75,11 +74,7 @@ def write_made_up(words: Sequence[str], out: Path) -> None:
 
 def different_words(folder: Path) -> list[str]:
     """The words of both sides of the tokenised text, in the order of their first places."""
-    words: dict[str, int] = {}
-    for path in pair(folder, "tok"):
-        for block in read_blocks(path):
-            words |= count_words(block)[1]
-    return list(words)
+    return list(count_text(pair(folder, "tok"), jobs=1)[1])
 
 
 def growth(texts: Sequence[Json]) -> Json | None:

@@ -20,12 +20,8 @@ normaliser and the detokeniser come from. Where it departs from the scripts we d
 And three things that we do not repeat: the scripts turn a literal DOTMULTI into a full stop, copy
 a line of white space as it is, where we write an empty one, and leave a blank behind a final .'
 Czech and Irish are not detokenised: sacremoses looks at other neighbours than the script. Which
-characters are letters
-depends on the version of Unicode: the `regex` package's here, Perl's there.
-
-sacremoses departs from the scripts as listed, which is why the tokeniser here is our own.
-opus-fast-mosestokenizer (C++) is fast, too, but made from another program of Moses,
-contrib/c++tokenizer, which is not tokenizer.perl and does not promise its output.
+characters are letters depends on the version of Unicode: the `regex` package's here, Perl's there.
+(opus-fast-mosestokenizer is contrib/c++tokenizer of Moses, which does not promise this output.)
 """
 
 from __future__ import annotations

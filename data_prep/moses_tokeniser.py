@@ -5,9 +5,7 @@ we remember what became of each such word, and look twice only at full stops, wh
 on the next word. A line on which rules reach across blanks is done rule by rule.
 
 Letters, numerals and white space are what the `regex` package takes for them, which agrees with
-Perl's classes (sacremoses' own lists lack Chinese, Japanese, Korean and newer letters). Runs of
-full stops stay as they are, where the script writes DOTMULTI for a while: hence a literal
-DOTMULTI in a text stays, too, which the script turns into a full stop.
+Perl's classes. `data_prep.moses` says where the script is not followed.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ class Tokeniser:
         self._rules += _COMMAS + _APOSTROPHES.get(lang, _ANY_APOSTROPHE)
         self._escape = escape
         self._prefixes, self._numeric_prefixes = _prefixes(lang)
-        self._words: dict[str, Word] = {}
-        self._remembered = remembered  # words at most, which take some 300 bytes each
+        self._known = lru_cache(remembered)(self._word)  # a word takes some 300 bytes
 
     def __call__(self, line: str) -> str:
         if _CONTROL.search(line):
@@ -119,14 +116,8 @@ class Tokeniser:
             return ""
         if words[0][0] in "'," or words[-1][-1] == "'" or ("'" in line and _reaching(words)):
             return self.by_rules(" ".join(words))
-        if len(self._words) > self._remembered:
-            self._words.clear()
-        known = self._words
         tokens = []
-        for index, word in enumerate(words):
-            found = known.get(word)
-            if found is None:
-                found = known[word] = self._word(word)
+        for index, found in enumerate(map(self._known, words)):
             if not found.split:
                 tokens.append(found.text)
             elif index + 1 == len(words):

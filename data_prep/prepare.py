@@ -154,7 +154,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
         stages[split] = _add([report.counts() for report in reports[split]])
     training = _segment(config, reports, folder, stages)
     print("binarising ...", flush=True)
-    binarise(folder, {split: f"spm/{split}" for split in files}, *languages, config.workers)
+    binarise(folder, {split: f"spm/{split}" for split in files}, languages, config.workers)
     for split in files:
         segmented = stages[split]["segmented"]
         expected = segmented["read"] - segmented.get("dropped", 0)

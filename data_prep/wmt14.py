@@ -73,25 +73,19 @@ def corpus(variant: str, languages: tuple[str, str] = ("en", "de")) -> Corpus:
     if variant in GERMAN_ONLY and pair != "en-de":
         todo = "give --variant wmt14 or fairseq"
         raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
+    wmt14 = partial(Corpus, name="wmt14", variant=variant, languages=languages, form=_FORM)
     test = newstest2014(languages)
     if variant == "google":
-        return Corpus(
-            name="wmt14",
-            variant=variant,
-            languages=languages,
+        return wmt14(
             archives=(READY_MADE, test),  # the latter for the reference as published
             options={},
             make_text=_ready_made_text,
-            form=_FORM,
             vocabulary=GOOGLE_VOCABULARY,
             note="WMT16's training text",
         )
     corpora = training_corpora(variant, pair)
     valid = (newstest2013(languages),) if variant == "wmt14" else ()
-    return Corpus(
-        name="wmt14",
-        variant=variant,
-        languages=languages,
+    return wmt14(
         archives=(*(training(name, languages) for name in corpora), *valid, test),
         options={
             "train": list(corpora),
@@ -100,7 +94,6 @@ def corpus(variant: str, languages: tuple[str, str] = ("en", "de")) -> Corpus:
             "merges": MERGES[variant],
         },
         make_text=partial(_text, variant),
-        form=_FORM,
         joined=pair == "en-de",
         bpe=CODES_ALONE,
     )

@@ -30,23 +30,16 @@ def program() -> str | None:
     return stem if stem in COMMANDS else None
 
 
-def one_line(error: BaseException) -> str | None:
-    """Returns the line to print for an exception; None when it needs its traceback."""
-    if any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
-        return None
-    mendable = find(error) or mistakes.translate(error)
-    if mendable is None:
-        return None
-    return f"{program() or 'fairseq'}: error: {' '.join(str(mendable).split())}"
-
-
 def report(error: BaseException) -> bool:
     """Prints the line for an exception; False when it needs its traceback."""
-    line = one_line(error)
-    if line is None:
+    if any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
+    mendable = find(error) or mistakes.translate(error)
+    if mendable is None:
+        return False
+    text = " ".join(str(mendable).split())
     sys.stdout.flush()
-    print(line, file=sys.stderr, flush=True)
+    print(f"{program() or 'fairseq'}: error: {text}", file=sys.stderr, flush=True)
     return True
 
 

@@ -157,8 +157,16 @@ importance() {
         --relevance-rule ours
 }
 
+# convert_heads MODEL FOLDER OPTIONS...: what `reparametrize` makes of a model, as FOLDER/model.pt, beside
+# fit.json. What is there is not made again; so with the next three.
+convert_heads() {
+    mkdir -p "$2"
+    [ ! -e "$2/fit.json" ] || return 0
+    fairseq-collab reparametrize "$1" --data "$data" --out "$2/model.pt" --json "${@:3}" > "$2/fit.part"
+    mv "$2/fit.part" "$2/fit.json"
+}
+
 # take_out FILE MODEL OPTIONS...: what `prune` leaves of a model, as FILE.pt in the folder `pruned`.
-# What is there is not made again; so with the next two.
 take_out() {
     [ -e "$pruned/$1.pt" ] ||
         fairseq-collab prune "$2" "${@:3}" --output "$pruned/$1.pt" || note $?

@@ -98,12 +98,7 @@ models=$(realpath -m "$OUT/models")
 # convert METHOD CACHE OPTIONS...: OUT/models/METHOD-CACHE, measured
 convert() {
     local folder=$models/$1-$2
-    mkdir -p "$folder"
-    if [ ! -e "$folder/fit.json" ]; then
-        fairseq-collab reparametrize "$TRAINED" --data "$data" --out "$folder/model.pt" --json \
-            "${@:3}" > "$folder/fit.part"
-        mv "$folder/fit.part" "$folder/fit.json"
-    fi
+    convert_heads "$TRAINED" "$folder" "${@:3}"
     measure "$1-$2" "$1" "$folder/model.pt"
 }
 measure() {   # RUN METHOD MODEL

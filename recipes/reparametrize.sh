@@ -41,12 +41,7 @@ measure() {
 convert() {
     local folder=$OUT/$1 mean='import json, sys, statistics
 print(statistics.fmean(one["error"] for one in json.load(sys.stdin)["attentions"]))'
-    mkdir -p "$folder"
-    if [ ! -e "$folder/fit.json" ]; then
-        fairseq-collab reparametrize "$FROM" --data "$data" --out "$folder/model.pt" --json \
-            --key-dim "${1##*-}" "${@:2}" > "$folder/fit.part"
-        mv "$folder/fit.part" "$folder/fit.json"
-    fi
+    convert_heads "$FROM" "$folder" --key-dim "${1##*-}" "${@:2}"
     measure "$1" "$folder/model.pt" --set relative_error="$(python -c "$mean" < "$folder/fit.json")"
 }
 

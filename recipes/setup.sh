@@ -81,7 +81,7 @@ create_venv() {
     if [ -e "$unfinished" ]; then
         say "an earlier set-up was interrupted: starting over"
         rm -rf "$venv"
-    elif [ -x "$venv/bin/python" ] && ! same_version "$1" "$venv/bin/python"; then
+    elif [ -x "$venv/bin/python" ] && [ "$("$1" --version)" != "$("$venv/bin/python" --version)" ]; then
         fail "$venv was made with another Python; remove it, or choose that one with PYTHON=..."
     fi
     [ -x "$venv/bin/python" ] && return
@@ -91,10 +91,6 @@ create_venv() {
     mkdir -p "$venv"
     touch "$unfinished"
     "$1" -m venv "$venv" || fail "'$1 -m venv' failed; on Debian and Ubuntu: apt install python3-venv"
-}
-
-same_version() {
-    [ "$("$1" --version)" = "$("$2" --version)" ]
 }
 
 install_all() {

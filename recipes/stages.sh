@@ -45,12 +45,7 @@ EOF
 EOF
 }
 
-absolute() {
-    case $1 in
-        /*) echo "$1" ;;
-        *) echo "$here/$1" ;;
-    esac
-}
+absolute() { [[ $1 == /* ]] && echo "$1" || echo "$here/$1"; }
 
 whole_number() {
     [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
