@@ -471,7 +471,7 @@ MUTANTS = [
     Mutant(
         "attention weights on request only",
         DECODER,
-        "wanted = self.need_attn and not self.training",
+        "wanted = self.aligns if self.training else self.need_attn",
         "wanted = True",
         (MODELS, "-k", "on_request or limit_equals"),
     ),

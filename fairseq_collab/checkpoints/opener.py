@@ -107,7 +107,8 @@ def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> T
             or that is gone.
     """
     # Activations that are computed again are for training: hooks would see every layer twice.
-    changed = {} if to_save else {"checkpoint_activations": False}
+    saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
+    changed = {} if to_save else dict.fromkeys(saving, False)
     return opened(checkpoint, read_checkpoint(checkpoint, data, **changed))
 
 

@@ -94,6 +94,8 @@ class HeadModel(BaseFairseqModel):
         defaults = {option.name: option.default for option in fields(cls.variant.options)}
         config = TransformerConfig.from_namespace(Namespace(**{**defaults, **given}))
         config.attention_factory = cls.variant.attention
+        if config.offload_activations:  # of fairseq's builders, only that of translation says so
+            config.checkpoint_activations = True
         encoder, decoder = counted_layers(config.encoder), counted_layers(config.decoder)
         config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config

@@ -16,6 +16,7 @@ from typing import Any, Optional
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
+from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.head_groups import HeadGroupAttention
 from fairseq_collab.models.concatenated import (
     ConcatenatedOptions,
@@ -56,9 +57,14 @@ class HeadGroupOptions(ConcatenatedOptions):
 
 def attention(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
-) -> HeadGroupAttention:
-    """The heads of one site in one layer; a group for every four of them by default."""
+) -> ConcatenatedAttention:
+    """The heads of one site in one layer; a group for every four of them by default.
+
+    Without heads there are no groups either, and the attention is that of ``..._headsize_n``.
+    """
     heads, sizes = head_options(cfg, site, layer, num_heads)
+    if not heads:
+        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
         groups = per_site("--head-groups", cfg.head_groups)[site]

@@ -23,7 +23,10 @@ class HeadTransformer(HeadModel, TransformerModelBase):
             if given[name] is None:
                 given[name] = given["decoder_embed_dim"]
         # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
-        return super(HeadModel, cls).build_model(cls.nested(given), task)
+        model = super(HeadModel, cls).build_model(cls.nested(given), task)
+        # A criterion tells the model nothing; fairseq's alignment loss needs this task option.
+        model.decoder.aligns = getattr(getattr(task, "cfg", None), "load_alignments", False)
+        return model
 
     @classmethod
     def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
+from toy import close
+from toy_heads import sample
 
 from fairseq_collab.attention.collaborative import BIASES
 from fairseq_collab.metrics.cost import used_parameters
@@ -16,7 +22,6 @@ from fairseq_compat.search import SEARCHES, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-TOLERANCE = 1e-10
 COLLAB, HEADSIZE = "transformer_collab", "transformer_headsize_n"
 LIMITS: dict[str, dict[str, Any]] = {
     "collaborative": {"arch": COLLAB, "key_dim": 16, "mixing_init": "block"},
@@ -80,19 +85,17 @@ def test_limit_equals_fairseq(limit: str, options: str, training: bool) -> None:
     ours, stock = (model.train(training) for model in pair(limit, **OPTIONS[options]))
     batch = toy.batch()
     (logits, extra), (expected, expected_extra) = ours(**batch), stock(**batch)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=TOLERANCE)
+    close(logits, expected)
     if training:
         assert extra["attn"] == [None], "computed for nobody"
     elif expected_extra["attn"][0] is not None:
-        torch.testing.assert_close(
-            extra["attn"][0], expected_extra["attn"][0], rtol=0, atol=TOLERANCE
-        )
+        close(extra["attn"][0], expected_extra["attn"][0])
     direction = torch.linspace(-1, 1, logits.numel()).view_as(logits)
     for output in (logits, expected):
         (output * direction).sum().backward()
     own = dict(ours.named_parameters())
     for name, parameter in no_copies(stock).items():
-        torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=TOLERANCE, msg=name)
+        close(own[name].grad, parameter.grad, msg=name)
 
 
 @pytest.mark.parametrize("limit", ["collaborative", "head size", "key dimension d"])
@@ -114,7 +117,7 @@ def test_collaborative_heads_start_as_concatenated_ones_of_the_same_key_dimensio
     torch.manual_seed(5)
     concatenated = toy.model(HEADSIZE, key_dim=8, key_init="fork").eval()
     batch = toy.batch()
-    torch.testing.assert_close(collab(**batch)[0], concatenated(**batch)[0], rtol=0, atol=TOLERANCE)
+    close(collab(**batch)[0], concatenated(**batch)[0])
 
 
 def generator(model: nn.Module, symbols: Any, beam: int) -> SequenceGenerator:
@@ -198,7 +201,25 @@ def test_attention_weights_on_request_only(need_attn: bool) -> None:
 def test_attention_weights_of_a_chosen_layer_in_training() -> None:
     ours, stock = (model.train() for model in pair("collaborative"))
     (_, extra), (_, expected) = (m(**toy.batch(), alignment_layer=0) for m in (ours, stock))
-    torch.testing.assert_close(extra["attn"][0], expected["attn"][0], rtol=0, atol=TOLERANCE)
+    close(extra["attn"][0], expected["attn"][0])
+
+
+def test_the_alignment_loss_is_fairseqs() -> None:
+    """It reads the attention weights in training, where nobody else pays for them."""
+    symbols = toy.task()
+    symbols.cfg = Namespace(load_alignments=True)
+    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(symbols, False, 0.1, 0.05)
+    # Source and target positions, the latter over all sentences, as fairseq's data sets pair them.
+    pairs = {"alignments": torch.tensor([[4, 0], [3, 5]]), "align_weights": torch.tensor([1, 0.5])}
+    batch = {**sample(), **pairs}
+    models = [model.train() for model in pair("head size", symbols=symbols)]
+    (loss, _, log), (expected, _, expected_log) = (criterion(model, batch) for model in models)
+    close(loss, expected)
+    close(log["alignment_loss"], expected_log["alignment_loss"])
+    for output in (loss, expected):
+        output.backward()
+    own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
+    close(own, theirs)
 
 
 def test_greedy_search_after_a_beam_search() -> None:

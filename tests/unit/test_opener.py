@@ -41,19 +41,22 @@ def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
     assert all(torch.equal(new["model"][name], weight) for name, weight in old["model"].items())
 
 
-def test_gradients_of_a_model_that_saved_memory_in_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["checkpoint_activations", "offload_activations"])
+def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_path: Path) -> None:
     """Its layers were checkpointed, through which no gradients of weights are taken."""
 
     def edit(state: dict[str, Any]) -> None:
-        state["cfg"]["model"]["checkpoint_activations"] = True
+        state["cfg"]["model"][option] = True
 
     path = edited(tmp_path / "c.pt", edit)
     trained = opener.load(path)
     source, previous = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 5, 6]])
     net_input = {"src_tokens": source, "src_lengths": torch.tensor([3])}
     sample = {"net_input": {**net_input, "prev_output_tokens": previous}, "target": source}
-    Importance(trained.model).add(sample)
-    assert opener.load(path, to_save=True).options["checkpoint_activations"]
+    importance = Importance(trained.model)
+    importance.add(sample)
+    assert all(importance.per_token()["encoder"][0]), "gradients did not come through"
+    assert opener.load(path, to_save=True).options[option]
 
 
 def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
