@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +13,6 @@ from typing import Any
 from collab_common import files
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
-from collab_common.provenance import circumstances
 from fairseq_collab.advice import page
 from fairseq_collab.advice.answer import Advice, Wanted
 from fairseq_collab.advice.ledger import Ledger
@@ -31,7 +29,6 @@ MODEL = "advised.pt"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "advise",
         "Tries what can be done to a trained model without training it: heads removed, or sharing "
@@ -51,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--seed: what it has measured of single places is not measured again",
     )  # fmt: skip
     parser.add_argument(
-        "--want", nargs="+", default=[], type=wish, metavar="COST=X",
+        "--want", nargs="+", default=[], type=options.typed(parse), metavar="COST=X",
         help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's; "
         "speed=1.5: at least as many times as fast (default: none; the cheapest is named)",
     )  # fmt: skip
@@ -74,14 +71,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     options.add_user_dir(parser)
     return parser
-
-
-def wish(text: str) -> Wish:
-    """For argparse."""
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def settings(args: Namespace) -> dict[str, Any]:
@@ -143,9 +132,8 @@ def main(argv: Sequence[str]) -> int:
     trained = opener.load(args.checkpoint, args.data)
     check(trained, args.want)
     files.make_folder(args.out)
-    command = shlex.join(["fairseq-collab", "advise", *argv])
     with files.locked(args.out / "lock"):
-        made = {"command": command, **circumstances(cpu=True)}
+        made = options.made("advise", argv)
         ledger = Ledger(args.out, settings(args), made, args.after)
         wanted = Wanted(
             tuple(args.want), args.max_loss, args.minutes, args.tune, args.seed, args.subset

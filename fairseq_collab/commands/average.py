@@ -10,7 +10,6 @@ from fairseq_collab.commands import options
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "average",
         "Averages the weights of several checkpoints of one training. The result translates like "
@@ -34,7 +33,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
     paths = arguments.inputs

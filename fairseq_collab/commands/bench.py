@@ -19,11 +19,18 @@ from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.run import run
 from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, USUAL_PARTS, Settings
 from fairseq_collab.checkpoints.opener import check_data
+from fairseq_collab.commands import options
 from fairseq_collab.commands.export import check_packages
+
+#: What is done alone, by its option, and which others it reads or :func:`settings_of` refuses.
+ALONE = {
+    "report": {"out"},
+    "decoding": {"names", "rounds", "length", "data", "threads", "device", "dtype", "out"},
+    "engines": {"presets", "quick", "threads", "seed", "data", "device", "dtype", "out"},
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = argparse.ArgumentParser(
         prog="fairseq-collab bench",
         description="Time fairseq's transformer and ours in turn, on the same work, after checking "
@@ -74,6 +81,16 @@ def chosen(known: Collection[str], text: str) -> tuple[str, ...]:
     return found
 
 
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with status 2 where an option would have no effect."""
+    for alone, read in ALONE.items():
+        if getattr(args, alone) is not None:
+            unread = [name for name in vars(args) if name not in {alone, *read}]
+            options.refuse(parser, args, unread, f"has no effect with --{alone}: leave one out")
+    if args.engines == []:
+        options.refuse(parser, args, ("data",), "needs checkpoints after --engines")
+
+
 def settings_of(args: argparse.Namespace) -> Settings:
     """The options, checked before anything runs.
 
@@ -110,8 +127,9 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    check(parser, args)
     command = shlex.join(["fairseq-collab", "bench", *argv])
     out = args.out or Path("speed.md" if args.report else "bench.json")
     if args.report:

@@ -22,26 +22,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("baseline", type=Path, help=about)
     parser.add_argument("system", type=Path, nargs="+", help="likewise; several with --seeds")
     parser.add_argument(
-        "--seeds",
-        action="store_true",
+        "--seeds", action="store_true",
         help="compare over all seeds of both, paired by seed: t-interval over seeds, bootstrap "
         "over seeds and sentences, p corrected by Holm for all tests; likewise the accuracies on "
         "contrastive pairs, where all runs have them (contrast)",
-    )
+    )  # fmt: skip
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
     parser.add_argument(
-        "--gen-subset",
-        metavar="SUBSET",
+        "--gen-subset", metavar="SUBSET",
         help="compare the runs on this test set (default: their own, dataset.gen_subset)",
-    )
+    )  # fmt: skip
     parser.add_argument("--test", choices=[*TESTS, "both"], default="bootstrap")
     parser.add_argument(
-        "--samples",
-        type=int,
-        default=0,
-        metavar="N",
+        "--samples", type=int, default=0, metavar="N",
         help="default: 1000 for bootstrap, 10000 for randomisation",
-    )
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     if args.samples < 0:

@@ -28,7 +28,6 @@ from fairseq_collab.runs.run import Run
 
 
 def build_parser() -> ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "contrast",
         "Forced scoring of contrastive pairs: the share of pairs of which the model finds the "
@@ -65,7 +64,6 @@ def add_pairs(parser: ArgumentParser, required: bool = False) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     options.import_plugin(args)

@@ -21,25 +21,39 @@ from fairseq_collab.commands import options
 
 
 class Format(NamedTuple):
-    """The module with ``export(trained, args)``, the packages that it needs, what it makes."""
+    """How one format is written.
+
+    Attributes:
+        module: has ``export(trained, args)``.
+        packages: that it needs.
+        summary: what it makes.
+        options: that only such formats read.
+    """
 
     module: str
     packages: tuple[str, ...]
     summary: str
+    options: tuple[str, ...] = ()
 
 
+#: Which dictionaries are the model's.
+VOCABULARY = ("data", "source_lang", "target_lang")
 FORMATS = {
     "fairseq": Format("model", (), "a checkpoint of fairseq's own transformer"),
     "safetensors": Format(
         "safetensors_format", ("safetensors",), "weights and description in one file"
     ),
-    "ct2": Format("ctranslate2_format", ("ctranslate2",), "a folder for CTranslate2"),
-    "hf": Format("hugging_face", ("transformers", "safetensors"), "a MarianMTModel's folder"),
+    "ct2": Format("ctranslate2_format", ("ctranslate2",), "a folder for CTranslate2", VOCABULARY),
+    "hf": Format(
+        "hugging_face",
+        ("transformers", "safetensors"),
+        "a MarianMTModel's folder",
+        (*VOCABULARY, "sentencepiece"),
+    ),
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "export",
         "Writes a trained model for another engine. The result computes the same, or the export is "
@@ -75,15 +89,20 @@ def check_packages(option: str, packages: tuple[str, ...]) -> None:
             raise UserError(what, option, "pip install 'fairseq-collab[export]'")
 
 
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse options that the format does not read, and a file that is not there."""
+    for option in (*VOCABULARY, "sentencepiece"):
+        readers = [name for name, form in FORMATS.items() if option in form.options]
+        if args.format not in readers:
+            options.refuse(parser, args, (option,), f"needs --format {' or '.join(readers)}")
+    if args.sentencepiece is not None and not args.sentencepiece.is_file():
+        raise UserError("there is no such file", args.sentencepiece)
+
+
 def main(argv: list[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if args.sentencepiece is not None:
-        if args.format != "hf":
-            parser.error("argument --sentencepiece: goes with --format hf only")
-        if not args.sentencepiece.is_file():
-            raise UserError("there is no such file", args.sentencepiece)
+    check(parser, args)
     form = FORMATS[args.format]
     check_packages(f"--format {args.format}", form.packages)
     check_folder_of(args.out, "--out")

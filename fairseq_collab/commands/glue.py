@@ -16,7 +16,6 @@ from fairseq_collab.runs.run import Run
 
 
 def build_parser() -> ArgumentParser:
-    """The options of the command."""
     usual = Settings()
     parser = options.parser_of(
         "glue",
@@ -59,11 +58,6 @@ def build_parser() -> ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: model, data or options cannot be used.
-    """
     args = build_parser().parse_args(argv)
     if not args.data.is_dir():
         what = "nothing is downloaded: give the folder of GLUE's tasks"

@@ -11,11 +11,6 @@ from fairseq_collab.results import glue
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: there are no finished runs on GLUE, or they cannot stand in one table.
-    """
     parser = options.parser_of(
         "glue-table",
         "Runs of fairseq-collab glue in one table: a row a model and key dimension, a column a "

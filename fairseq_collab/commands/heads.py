@@ -7,7 +7,6 @@ Measured in :mod:`fairseq_collab.analysis.heads`, written and summed up in
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,7 @@ from typing import Any
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from collab_common.files import make_folder
-from collab_common.provenance import circumstances
-from fairseq_collab.analysis.heads import content
-from fairseq_collab.analysis.heads.analysis import (
-    chosen_lines,
-    example,
-    left_out,
-    measure,
-    relevances,
-    score_syntax,
-)
+from fairseq_collab.analysis.heads import analysis, content
 from fairseq_collab.analysis.heads.relevance import RULES
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
@@ -35,7 +25,6 @@ from fairseq_collab.results.heads import page
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "heads",
         "What each attention head of a trained transformer (stock fairseq's or ours; "
@@ -102,14 +91,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with status 2 where an option would have no effect."""
+    if args.conllu is None:
+        options.refuse(parser, args, ("relations", "subwords"), "needs --conllu")
+    if args.no_relevance:
+        names = "relevance_rule", "relevance_sentences"
+        options.refuse(parser, args, names, "has no effect with --no-relevance: leave one out")
 
-    Raises:
-        UserError: the checkpoint, the data or the trees cannot be used, or a file cannot be
-            written.
-    """
-    args = build_parser().parse_args(argv)
+
+def main(argv: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    check(parser, args)
     options.import_plugin(args)
     loaded = load(args.checkpoint, args.data, options.device(args))
     task, alone = loaded.task, loaded.is_language_model
@@ -117,37 +111,38 @@ def main(argv: Sequence[str]) -> int:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
     task.load_dataset(args.subset)
-    lines = chosen_lines(task.dataset(args.subset), args.example_lines, args.examples)
+    lines = analysis.chosen_lines(task.dataset(args.subset), args.example_lines, args.examples)
     make_folder(args.out)
     syntax = None
     if args.conllu is not None:  # first: a fault in the trees shows before the long part
         segment = segmenter(args.data, task.cfg.source_lang, args.subwords)
-        syntax = score_syntax(loaded, args.conllu, segment, args.relations, args.max_tokens)
+        syntax = analysis.score_syntax(
+            loaded, args.conllu, segment, args.relations, args.max_tokens
+        )
     found: dict[str, Any] = {
         "checkpoint": args.checkpoint.name,
         "arch": loaded.arch,
         "data": args.data.resolve().name,
         "subset": args.subset,
-        "command": shlex.join(["fairseq-collab", "heads", *argv]),
-        **circumstances(args.cpu),
+        **options.made("heads", argv, args.cpu),
         "heads": loaded.heads,
-        **measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
+        **analysis.measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
         "syntax": syntax,
         "relevance_conservation": None,
     }
     if alone:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
     elif not args.no_relevance:
-        of_heads, found["relevance"] = relevances(
+        of_heads, found["relevance"] = analysis.relevances(
             loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
         )
         found["measures"] |= of_heads
         lost = [one["lost"] for one in found["relevance"].values() if one["lost"] is not None]
         found["relevance_conservation"] = max(lost, default=None)
     if args.leave_out:
-        found |= left_out(loaded, args.subset, args.max_tokens, found["measures"])
+        found |= analysis.left_out(loaded, args.subset, args.max_tokens, found["measures"])
     found["roles"] = roles(found, loaded.heads)
-    found["examples"] = [example(loaded, args.subset, line) for line in lines]
+    found["examples"] = [analysis.example(loaded, args.subset, line) for line in lines]
     content.write(args.out / content.NAME, found)
     page.write(found, args.out)
     print(page.summary(found))

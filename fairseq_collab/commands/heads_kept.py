@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from collab_common.errors import UserError
-from collab_common.provenance import circumstances
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import kept
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: a checkpoint or an analysis cannot be used, or a file cannot be written.
-    """
     parser = options.parser_of(
         "heads-kept",
         "The heads that models have kept along pruning: how many by site and layer, and in which "
@@ -38,6 +31,5 @@ def main(argv: Sequence[str]) -> int:
     if not args.heads.is_dir():
         raise UserError("there is no such folder", args.heads, "give that of fairseq-collab heads")
     models = kept.read(args.checkpoints, args.heads)
-    command = shlex.join(["fairseq-collab", "heads-kept", *argv])
-    print(kept.write(models, {"command": command, **circumstances(cpu=True)}, args.out), end="")
+    print(kept.write(models, options.made("heads-kept", argv), args.out), end="")
     return 0

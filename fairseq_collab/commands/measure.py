@@ -18,7 +18,6 @@ from fairseq_collab.commands import options
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "measure",
         "Time and memory of what fairseq-collab reparametrize computes, beside TensorLy's, at the "
@@ -35,7 +34,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     args = build_parser().parse_args(argv)
     if args.out:
         check_folder_of(args.out, "--out")

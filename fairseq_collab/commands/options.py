@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from fairseq import utils
 
 from collab_common.errors import UserError
+from collab_common.provenance import circumstances
 
+T = TypeVar("T")
 TRANSLATION = "a trained encoder-decoder transformer"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"
 
@@ -59,6 +62,11 @@ def device(args: Namespace) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
+def made(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
+    """What a file of results says of how it was made."""
+    return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
+
+
 def parsed(parse: Callable[..., Any], option: str, text: str, **how: Any) -> Any:
     """An option's value, read by a function that raises ValueError.
 
@@ -71,33 +79,43 @@ def parsed(parse: Callable[..., Any], option: str, text: str, **how: Any) -> Any
         raise UserError(str(error)) from error
 
 
+def refuse(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:
+    """End with status 2 where one of these options, which have no effect, is not at its default."""
+    for name in names:
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} {reason}")
+
+
 # ---- kinds of values, for argparse ---------------------------------------------------------------
 
 
-def proper_share(text: str) -> float:
-    """A number above 0 and below 1."""
-    if not 0 < number(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be above 0 and below 1, not {text!r}")
-    return number(text)
+def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A kind of values from a function that raises ValueError: its message is shown."""
+
+    def value(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return value
 
 
-def share(text: str) -> float:
-    """A number from 0 up to 1."""
-    if not 0 <= number(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up to 1, not {text!r}")
-    return number(text)
+def ranged(holds: Callable[[float], bool], said: str) -> Callable[[str], float]:
+    """Numbers for which ``holds`` is true; others must be as ``said``."""
+
+    def value(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan  # which no range holds
+        if not holds(number):
+            raise argparse.ArgumentTypeError(f"must be {said}, not {text!r}")
+        return number
+
+    return value
 
 
-def amount(text: str) -> float:
-    """A number from 0 up."""
-    if not 0 <= number(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up, not {text!r}")
-    return number(text)
-
-
-def number(text: str) -> float:
-    """NaN if it is none: no range holds that."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+proper_share = ranged(lambda x: 0 < x < 1, "above 0 and below 1")
+share = ranged(lambda x: 0 <= x < 1, "a number from 0 up to 1")
+amount = ranged(lambda x: 0 <= x < math.inf, "a number from 0 up")

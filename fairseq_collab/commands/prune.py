@@ -20,7 +20,6 @@ from fairseq_collab.models.site_options import named_sites, per_site
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "prune",
         "Takes heads out of a trained transformer or transformer language model (stock fairseq's "
@@ -113,7 +112,7 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             parser.error(f"{option} is for --importance")
 
 
-def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
+def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> Kept:
     """The heads that stay, by whichever option says so.
 
     Raises:
@@ -144,7 +143,7 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates) -> Kept:
     if keep is not None:
         todo = "add --votes or --random, or --importance"
         raise UserError("which heads stay?", where="--keep", todo=todo)
-    if args.gates:
+    if gates is not None:
         return choices.open_heads(gates)
     if args.keep_heads is not None:
         return choices.named_heads(args.keep_heads, heads)
@@ -182,23 +181,20 @@ def report(heads: choices.Heads, kept: Kept) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check_options(parser, args)
     check_folder_of(args.output, "--output")
     options.import_plugin(args)
-    if not heads_go(args):
+    if heads_go(args):
+        trained = load(args.checkpoint, args.data)
+        gates = choices.decided_gates(trained, args.round) if args.gates else None
+        kept = choose(args, trained, gates)
+        result = pruned(choices.without_gates(trained, gates), kept, args.ffn_dim)
+        lines = report(trained.heads, kept)
+    else:
         whole = choices.without_gates(opener.load(args.checkpoint, args.data, to_save=True))
-        result = narrowed(whole, args.ffn_dim)
-        opener.save(result, args.output)
-        print(f"{args.output}: {options_for_training(result)}")
-        return 0
-    trained = load(args.checkpoint, args.data)
-    gates = choices.decided_gates(trained, args.round) if args.gates else choices.gates_of(trained)
-    kept = choose(args, trained, gates)
-    result = pruned(choices.without_gates(trained, gates), kept, args.ffn_dim)
+        result, lines = narrowed(whole, args.ffn_dim), []
     opener.save(result, args.output)
-    print("\n".join(report(trained.heads, kept)))
-    print(f"{args.output}: {options_for_training(result)}")
+    print(*lines, f"{args.output}: {options_for_training(result)}", sep="\n")
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import shlex
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -14,16 +13,10 @@ from typing import Any
 from collab_common import files
 from collab_common.errors import UserError
 from collab_common.progress import say
-from collab_common.provenance import circumstances
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.choices import (
-    MEASURE,
-    Heads,
-    all_heads,
-    without_gates,
-    without_least,
-)
+from fairseq_collab.checkpoints.prune import choices
+from fairseq_collab.checkpoints.prune.choices import MEASURE, Heads, all_heads, without_least
 from fairseq_collab.checkpoints.prune.curve import (
     CURVES,
     FORMS,
@@ -41,7 +34,6 @@ from fairseq_collab.results.prune_curve import NAME, Point, Results, write_repor
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "prune-curve",
         "Takes more and more heads out of a trained transformer (stock fairseq's or ours with "
@@ -109,6 +101,8 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
         parser.error("--importance is measured already: leave it or --importance-subset out")
     if args.importance is None and args.by not in FORMS:
         parser.error(f"argument --by: without --importance one of {', '.join(FORMS)}")
+    if args.pairs is None:
+        options.refuse(parser, args, ("pairs_number",), "needs --pairs")
 
 
 def check_some_go(args: Namespace, heads: Heads) -> None:
@@ -198,21 +192,19 @@ class Pruner:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)
     options.import_plugin(args)
     trained = load(args.checkpoint, args.data, to_save=False)
     check_translation(trained.task, args.checkpoint, "give a checkpoint of a translation model")
-    trained = without_gates(trained)
+    trained = choices.without_gates(trained)
     check_some_go(args, trained.heads)
     files.make_folder(args.out)
-    command = shlex.join(["fairseq-collab", "prune-curve", *argv])
     with files.locked(args.out / "lock"):
         pairs = contrast.pairs_for(trained, args) if args.pairs else []
         chosen = settings(args) | {"pairs": signature(pairs) if pairs else None}
-        results = Results(args.out, chosen, {"command": command, **circumstances(args.cpu)})
+        results = Results(args.out, chosen, options.made("prune-curve", argv, args.cpu))
         pruner = Pruner(trained, args, results, pairs)
         for curve in args.sites:
             pruner.run(curve)

@@ -19,7 +19,6 @@ from fairseq_collab.results.rank import summary, write
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "rank",
         "Spectra and numerical ranks of a trained transformer's attention heads (stock "
@@ -50,11 +49,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status.
-
-    Raises:
-        UserError: see :func:`load` and :func:`sentences`; or a file cannot be written.
-    """
     args = build_parser().parse_args(argv)
     options.import_plugin(args)
     loaded = load(args.checkpoint, args.data)

@@ -36,7 +36,6 @@ METHODS = ("shared", "block", "tensorly")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "reparametrize",
         "Turns a trained transformer (encoder-decoder, language model, or RoBERTa; fairseq's own "
@@ -185,8 +184,8 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
         kind = "key dimensions" if args.to == "collab" else "sizes"
         parser.error(f"give {kind} ({option}, {option}-in-SITE){budget}")
     for name, (there, needed) in _needs(args).items():
-        if not there and getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name.replace('_', '-')} needs {needed}")
+        if not there:
+            options.refuse(parser, args, (name,), f"needs {needed}")
     if args.match_heads and args.pooling not in ("mean", "fit"):
         parser.error("--match-heads compares what means or fits lose: give --pooling mean or fit")
     if not args.calibration and (args.max_logit_error is not None or args.distil):
@@ -198,6 +197,7 @@ def _needs(args: Namespace) -> dict[str, tuple[bool, str]]:
     collab, grouped = args.to == "collab", args.to == "grouped-query"
     ours = collab and args.method == "shared", "--to collab and --method shared"
     seen = args.calibration > 0, "sentences: --calibration above 0"
+    weighed = not grouped or args.match_heads or args.pooling == "fit"
     return {
         "value_heads": (collab, "--to collab"),
         "exportable": (collab, "--to collab"),
@@ -205,13 +205,10 @@ def _needs(args: Namespace) -> dict[str, tuple[bool, str]]:
         "steps": ours,
         "restarts": ours,
         "match_heads": (grouped, "--to grouped-query"),
-        "pooling": (
-            grouped or args.value_heads is not None,
-            "--to grouped-query or --value-heads",
-        ),
+        "pooling": (grouped or args.value_heads is not None, "--to grouped-query or --value-heads"),
         "bleu_subset": (args.max_bleu_drop is not None, "--max-bleu-drop"),
         "subset": seen,
-        "weighting": seen,
+        "weighting": seen if weighed else (False, "--pooling fit or --match-heads"),
     }
 
 
@@ -290,7 +287,6 @@ def report(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)

@@ -25,9 +25,10 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.metrics import comet, rouge
 from fairseq_collab.metrics.bleu import Score, score, summary
-from fairseq_collab.runs.evaluate import check_test_set, evaluate
+from fairseq_collab.runs.evaluate import check_test_set, evaluate, task_of
 from fairseq_collab.runs.existing import make_run
 from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines, read_side
+from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, find_runs
 from fairseq_collab.runs.translations import System, examples, read_system
 
@@ -35,7 +36,6 @@ PROG = "fairseq-collab score"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = argparse.ArgumentParser(
         prog=PROG,
         description="BLEU and chrF (sacreBLEU, detokenised, cased) of fairseq-generate's output; "
@@ -43,47 +43,37 @@ def build_parser() -> argparse.ArgumentParser:
         "score.json is written; or all of a checkpoint, as a run of its own (--run).",
     )
     parser.add_argument(
-        "what",
-        type=Path,
-        nargs="+",
-        metavar="GENERATION|RUN|CHECKPOINT",
+        "what", type=Path, nargs="+", metavar="GENERATION|RUN|CHECKPOINT",
         help="what fairseq-generate --remove-bpe sentencepiece printed, or the folder of a run; of "
         "several runs, or a folder of runs, those that have no scores yet are translated",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--reference",
-        type=Path,
+        "--reference", type=Path,
         help="raw reference text, a sentence a line (a run has its own: raw/ in the data folder)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--gen-subset",
-        metavar="SUBSET",
+        "--gen-subset", metavar="SUBSET",
         help="another test set of the run's data folder, such as test1: writes "
         "generation.SUBSET.txt and score.SUBSET.json (default: dataset.gen_subset)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--rouge", action="store_true", help="ROUGE-1, -2 and -L, too, with 95 %% intervals"
     )
     parser.add_argument(
-        "--comet",
-        type=Path,
-        metavar="FOLDER",
+        "--comet", type=Path, metavar="FOLDER",
         help="COMET, too, with the model in this folder (hparams.yaml, checkpoints/model.ckpt, "
         "encoder/); nothing is downloaded",
-    )
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object (a run)")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     made = parser.add_argument_group("a checkpoint that was not trained in a run")
     made.add_argument("--run", type=Path, metavar="FOLDER", help="make it a run, in this folder")
     made.add_argument("--data", type=Path, metavar="DATA", help="the data folder")
     made.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "--set", action="append", default=[], metavar="NAME=VALUE",
         help="what the run is, such as method=voted; or how it is measured, in fairseq's terms, "
         "such as generation.beam=1",
-    )
+    )  # fmt: skip
     made.add_argument("--cpu", action="store_true", help="use no GPU, even if there is one")
     return parser
 
@@ -117,10 +107,11 @@ def main(argv: list[str]) -> int:
     (generation,) = args.what
     system = System(generation, read_hypotheses(generation), read_lines(args.reference))
     result = score(system.hypotheses, system.references)
-    sides = read_side(generation, "S") if args.comet else {}
-    sources = [sides[number] for number in sorted(sides)]
-    by_comet = comet_of(system, sources, args)
-    show(asdict(result), summary(result), system, generation, args, found=by_comet)
+    found_comet = None
+    if args.comet:
+        sides = read_side(generation, "S")
+        found_comet = comet_of(system, [sides[number] for number in sorted(sides)], args)
+    show(asdict(result), summary(result), system, generation, args, found=found_comet)
     return 0
 
 
@@ -177,6 +168,7 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         name: shown, if the run is one of several.
     """
     record = None if again else run.score()
+    check_options(run, record, args)
     if record is None:
         with run.locked() as lock:
             record = evaluate(run, lock)
@@ -191,7 +183,6 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         task = run.config().task
         source = Path(task.data) / "raw" / f"{record.subset}.{task.source_lang}"
         found = comet_of(system, read_lines(source), args)
-    if found:
         with run.locked():
             # others may have added to the record meanwhile
             now = run.score() or record
@@ -199,10 +190,17 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
     show(asdict(result), summary(result), system, run.generation, args, name, found)
 
 
-def comet_of(system: System, sources: list[str], args: argparse.Namespace) -> comet.Comet | None:
-    """COMET of translations, if it is asked for."""
-    if not args.comet:
-        return None
+def check_options(run: Run, record: Record | None, args: argparse.Namespace) -> None:
+    """Raises UserError where an option is of translations, and the run is a language model."""
+    options = {"--rouge": args.rouge, "--comet": args.comet, "--examples": args.examples}
+    given = [option for option, value in options.items() if value]
+    if given and (record.task if record else task_of(run.config())) == "language_modeling":
+        what = f"is of translations, and {run.name} is a language model"
+        raise UserError(what, given[0], "leave it out")
+
+
+def comet_of(system: System, sources: list[str], args: argparse.Namespace) -> comet.Comet:
+    """COMET of translations."""
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     return comet.comet(args.comet, sources, system.hypotheses, system.references, device)
 

@@ -27,38 +27,31 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
     parser.add_argument(
-        "--x",
-        default="key_dim",
+        "--x", default="key_dim",
         help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
         f"{NO_X}: a row a method and its choices, drawn against parameters",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--columns",
-        type=lambda text: tuple(text.split(",")),
-        default=(),
-        metavar="A,B,...",
+        "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
         help="fields of score.json, such as bleu,rouge.R1,perplexity.test,valid_loss,parameters, "
         "or choices of the sweep (default: scores and costs of the task)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--against",
-        metavar="ROW",
+        "--against", metavar="ROW",
         help="the baseline of the tests: a method, or a row by its name in the table, such as "
         "'concatenated, layers=2' (default: concatenated heads, if there); "
         f"{against.NO_TEST}: no tests",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--gen-subset",
-        metavar="SUBSET",
+        "--gen-subset", metavar="SUBSET",
         help="the scores on this test set, made by fairseq-collab score --gen-subset (default: on "
         "each run's own, dataset.gen_subset)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--figure",
-        metavar="FIELD",
+        "--figure", metavar="FIELD",
         help="what the figure shows: a number of score.json, such as valid_loss or "
         "contrast.np_agreement-mt.accuracy (default: what the task is measured by, such as bleu)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
     )

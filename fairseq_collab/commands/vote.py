@@ -6,29 +6,19 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
+from fairseq_collab.analysis.heads.source import batches
 from fairseq_collab.attention.groups import ELECTIONS
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
-from fairseq_collab.checkpoints.opener import epoch
+from fairseq_collab.checkpoints.prune import votes
 from fairseq_collab.checkpoints.prune.choices import without_gates
 from fairseq_collab.checkpoints.prune.surgery import load
-from fairseq_collab.checkpoints.prune.votes import (
-    COUNTS,
-    RULES,
-    Count,
-    count_votes,
-    grouped_model,
-    write,
-)
 from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     parser = options.parser_of(
         "vote",
         "The frozen model reads one epoch, and in every batch each group of heads votes for the "
@@ -39,12 +29,12 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_data(parser)
     parser.add_argument("--subset", default="train", help="what is read (default: train)")
     parser.add_argument(
-        "--rule", choices=RULES, default="group",
+        "--rule", choices=votes.RULES, default="group",
         help="group: of each group its most voted head stays; top: the heads with most votes stay, "
         "whatever their groups, as in the paper's released code (default: group)",
     )  # fmt: skip
     parser.add_argument(
-        "--groups", metavar="C", type=groups,
+        "--groups", metavar="C", type=options.typed(groups),
         help="group the heads anew: a number, or three joined by commas, for encoder, decoder and "
         "decoder-encoder attention (default: the groups that they were trained in)",
     )  # fmt: skip
@@ -61,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         "random: a member by chance, the paper's ablation (default: cosine)",
     )  # fmt: skip
     parser.add_argument(
-        "--count", choices=COUNTS, default="votes",
+        "--count", choices=votes.COUNTS, default="votes",
         help="votes: each batch counts one for the elected head of each group; scores: for every "
         "head its cosine with the centre, the paper's ablation (default: votes)",
     )  # fmt: skip
@@ -81,14 +71,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def groups(text: str) -> str:
     """The value of ``--groups``."""
-    try:
-        per_site("--groups", text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    per_site("--groups", text)
     return text
 
 
-def check_stable(count: Count, rho: float | None, path: Path) -> None:
+def check_stable(count: votes.Count, rho: float | None, path: Path) -> None:
     """Refuse votes of groups that still move."""
     if rho is not None and not count.shift <= rho:
         raise UserError(
@@ -100,22 +87,23 @@ def check_stable(count: Count, rho: float | None, path: Path) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.count == "scores":
+        options.refuse(parser, args, ("election",), "needs --count votes: scores elect no head")
     output = args.output or args.checkpoint.with_name(f"{args.checkpoint.name}.votes.json")
     check_folder_of(output, "--output")
     options.import_plugin(args)
     trained = without_gates(load(args.checkpoint, args.data))
     try:
-        model = grouped_model(trained, args.groups)
+        model = votes.grouped_model(trained, args.groups)
     except ValueError as error:
         raise UserError(str(error), where="--groups") from error
     device = options.device(args)
-    samples = epoch(trained, args.subset, args.max_tokens)
-    read = tqdm(samples, desc="batches", unit="batch", disable=None, leave=False)
+    read = batches(trained, args.subset, args.max_tokens)
     padding_symbol = trained.task.source_dictionary.pad()
     features = args.feature or [head_group_attentions(model)[0].feature]
-    count = count_votes(
+    count = votes.count_votes(
         model.to(device), read, padding_symbol, device, features, args.election, args.count
     )
     check_stable(count, args.rho, args.checkpoint)
@@ -131,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
         "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},
         "votes": count.votes,
     }
-    write(output, content)
+    votes.write(output, content)
     print(
         f"{output}: votes of {count.batches:,} batches; in a batch {count.changed:.1%} of the "
         f"heads are outside their group, and its centre is off by {count.shift:.1%} of its length"

@@ -41,12 +41,7 @@ from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
 
 #: Attentions whose heads can be written so.
-KNOWN = (
-    CollaborativeAttention,
-    ConcatenatedAttention,
-    GroupedQueryAttention,
-    LatentAttention,
-)
+KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
 #: A content vector counts as a combination of keys if what is left of it is below this share: a few
 #: roundings of single precision, in which weights are stored.
 RESIDUAL = 1e-6

@@ -140,8 +140,7 @@ def head_size(trained: Trained, one: Attention) -> int:
         UserError: of this kind, no size does.
     """
     if not isinstance(one.module, HeadAttention):
-        size: int = one.module.head_dim
-        return size
+        return one.module.head_dim
     try:
         return smallest_size(one.module)
     except NotExactError as error:

@@ -86,11 +86,9 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
         elif embedding is not None:
             sizes.append(embedding.size(0))
     if not sizes:
-        raise UserError(
-            "the size of its dictionary cannot be told: it has no plain embeddings",
-            path,
-            "adaptive inputs and characters are possible in this project's own models only",
-        )
+        what = "the size of its dictionary cannot be told: it has no plain embeddings"
+        todo = "adaptive inputs and characters are possible in this project's own models only"
+        raise UserError(what, path, todo)
     return sizes[0], sizes[-1]
 
 

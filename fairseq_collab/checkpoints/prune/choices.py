@@ -85,10 +85,8 @@ def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
     """Refuse to keep more heads than there are."""
     for site, counts in heads.items():
         if min(counts, default=keep[site]) < keep[site]:
-            raise UserError(
-                f"{keep[site]} heads cannot stay in {site} attention, which has {min(counts)}",
-                where="--keep",
-            )
+            what = f"{keep[site]} heads cannot stay in {site} attention, which has {min(counts)}"
+            raise UserError(what, "--keep")
 
 
 # ---- by a measure --------------------------------------------------------------------------------
@@ -148,12 +146,7 @@ def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
 
 
 def _without_least_important(
-    measure: Measure,
-    heads: Heads,
-    gone: int,
-    sites: Sequence[Site],
-    where: str,
-    todo: str,
+    measure: Measure, heads: Heads, gone: int, sites: Sequence[Site], where: str, todo: str
 ) -> Kept:
     """Every layer keeps its best head: a layer without heads is none."""
     total, layers = _sizes(heads, sites)
@@ -218,11 +211,8 @@ def decided_gates(trained: Trained, rounding: bool) -> Gates:
         UserError: the model has no gates; or, without ``rounding``, some are between 0 and 1.
     """
     if not gated_attentions(trained.model):
-        raise UserError(
-            "its heads have no gates",
-            where=trained.path,
-            todo="give a transformer_gated_heads, or say otherwise which heads stay",
-        )
+        todo = "give a transformer_gated_heads, or say otherwise which heads stay"
+        raise UserError("its heads have no gates", trained.path, todo)
     gates = gates_of(trained)
     undecided = [
         f"{site} layer {layer} head {head} ({gate:.3g})"
@@ -233,11 +223,9 @@ def decided_gates(trained: Trained, rounding: bool) -> Gates:
     ]
     if undecided and not rounding:
         more = f" and {len(undecided) - _NAMED} more" if len(undecided) > _NAMED else ""
-        raise UserError(
-            f"gates are neither 0 nor 1: {', '.join(undecided[:_NAMED])}{more}",
-            where=trained.path,
-            todo="train on, or give --round (the model then computes something else)",
-        )
+        what = f"gates are neither 0 nor 1: {', '.join(undecided[:_NAMED])}{more}"
+        todo = "train on, or give --round (the model then computes something else)"
+        raise UserError(what, trained.path, todo)
     return {
         site: [[float(gate >= 0.5) for gate in values] for values in layers]
         for site, layers in gates.items()

@@ -11,6 +11,7 @@ A layer may lose all of its heads, as in the paper.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal
 
 import torch
@@ -19,10 +20,7 @@ from fairseq_collab.analysis.heads.importance import Importance
 from fairseq_collab.analysis.heads.source import to_device
 from fairseq_collab.checkpoints.opener import Trained, epoch
 from fairseq_collab.checkpoints.prune.choices import Heads
-from fairseq_collab.checkpoints.prune.surgery import (
-    Kept,
-    pruned,
-)
+from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
 from fairseq_collab.models.layers import SITES, Site
 
 #: Which heads compete: those of one site, or all.
@@ -75,10 +73,5 @@ def free_heads(points: Sequence[tuple[int, float]], loss: float) -> int:
     Args:
         points: numbers of heads removed, from 0 up, and BLEU.
     """
-    whole = points[0][1]
-    free = 0
-    for removed, bleu in points:
-        if bleu < whole - loss:
-            break
-        free = removed
-    return free
+    least = points[0][1] - loss
+    return max(removed for removed, _ in takewhile(lambda point: point[1] >= least, points))

@@ -100,7 +100,6 @@ def write(folder: Path) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_collab.checkpoints.prune.shapes",
         description="Hydra configurations to fine-tune pruned models, and to train models of their "

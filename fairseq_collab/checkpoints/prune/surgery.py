@@ -31,7 +31,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.attentions import Attention
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.families import IGNORED, STOCK
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
@@ -39,10 +39,7 @@ from fairseq_collab.models.layers import SITES, Site, is_copy
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
 #: The architectures of language models with the same heads.
-LANGUAGE_MODELS = {
-    HEADSIZE: "transformer_lm_headsize_n",
-    GROUPED: "transformer_lm_grouped_heads",
-}
+LANGUAGE_MODELS = {HEADSIZE: "transformer_lm_headsize_n", GROUPED: "transformer_lm_grouped_heads"}
 #: What every model has of its own: signatures and groups.
 _OWN = ("signature", ".membership")
 
@@ -66,11 +63,9 @@ def check_layers(trained: Trained) -> None:
     for side in ("decoder",) if trained.is_language_model else ("encoder", "decoder"):
         layers = getattr(getattr(trained.model, side, None), "layers", None)
         if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
-            raise UserError(
-                "neither an encoder-decoder transformer nor a transformer language model",
-                where=trained.path,
-                todo="give a checkpoint of a translation model or a language model",
-            )
+            what = "neither an encoder-decoder transformer nor a transformer language model"
+            todo = "give a checkpoint of a translation model or a language model"
+            raise UserError(what, trained.path, todo)
 
 
 def check_heads(trained: Trained) -> None:
@@ -87,16 +82,12 @@ def check_heads(trained: Trained) -> None:
 
 def kinds_of_shared_heads(trained: Trained) -> list[str]:
     """The attentions of the model, by name, whose heads have no projections of their own."""
-    modules = [one.module for found in trained.attentions.values() for one in found]
+    modules = [one.module for one in attentions(trained.model)]
     own = MultiheadAttention | ConcatenatedAttention
     return sorted({type(module).__name__ for module in modules if not isinstance(module, own)})
 
 
-def pruned(
-    trained: Trained,
-    kept: Kept,
-    ffn_dim: int | None = None,
-) -> Trained:
+def pruned(trained: Trained, kept: Kept, ffn_dim: int | None = None) -> Trained:
     """The model with the ``kept`` heads only.
 
     Args:
@@ -199,17 +190,11 @@ def keep_units(trained: Trained, weights: Mapping[str, Tensor], count: int) -> d
         layer = name.removesuffix(".fc1.weight")
         first, second = weights[name], weights[f"{layer}.fc2.weight"]  # (ff, d), (d, ff)
         if f"{layer}.ffn_layernorm.weight" in weights:
-            raise UserError(
-                f"{layer} normalises its feed-forward units (--scale-fc): none can go alone",
-                where=trained.path,
-                todo="leave --ffn-dim out",
-            )
+            what = f"{layer} normalises its feed-forward units (--scale-fc): none can go alone"
+            raise UserError(what, trained.path, "leave --ffn-dim out")
         if count > len(first):
-            raise UserError(
-                f"{layer} has {len(first)} feed-forward units, not {count}",
-                where=trained.path,
-                todo="give a smaller --ffn-dim",
-            )
+            what = f"{layer} has {len(first)} feed-forward units, not {count}"
+            raise UserError(what, trained.path, "give a smaller --ffn-dim")
         importance = first.norm(dim=1) * second.norm(dim=0)
         units = importance.topk(count).indices.sort().values
         for full, axis in ((name, 0), (f"{layer}.fc1.bias", 0), (f"{layer}.fc2.weight", 1)):
@@ -266,8 +251,7 @@ def head_size(one: Attention, projection: str) -> int:
     """Size of a head's vector in ``q_proj`` or ``v_proj``."""
     if isinstance(one.module, ConcatenatedAttention):
         return one.module.v_head_size if projection == "v_proj" else one.module.qk_head_size
-    size: int = one.module.head_dim
-    return size
+    return one.module.head_dim
 
 
 def common_head_size(trained: Trained, projection: str) -> int | None:
@@ -275,8 +259,8 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
 
     None without any.
     """
-    places = [one for site in trained.attentions.values() for one in site]
-    found = {head_size(one, projection) for one in places if one.module.num_heads}
+    places = [one for one in attentions(trained.model) if one.module.num_heads]
+    found = {head_size(one, projection) for one in places}
     if len(found) > 1:
         raise UserError(
             f"its heads have different sizes ({', '.join(map(str, sorted(found)))} in "

@@ -15,7 +15,8 @@ them, and ``fairseq-collab prune`` reads them:
      "stability": {"changed": 0.01, "shift": 0.02},
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
-Each LAYER has a line for each of its groups, each line the votes for each of its heads.
+Each LAYER has a line for each of its groups, each line the votes for each of its heads; a layer
+without heads has none.
 """
 
 from __future__ import annotations
@@ -34,17 +35,14 @@ from torch.nn import functional
 from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.files import read_versioned
+from fairseq_collab.analysis.heads import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import Heads, check_enough, largest
-from fairseq_collab.checkpoints.prune.surgery import (
-    GROUPED,
-    Kept,
-    rebuilt,
-    sized_options,
-    weights_of,
-)
+from fairseq_collab.checkpoints.prune.surgery import Kept
 from fairseq_collab.criterions.head_groups import Padding, gram_matrices, padding_of, watched
 from fairseq_collab.models.layers import SITES, Site
 
@@ -110,12 +108,10 @@ def grouped_model(trained: Trained, head_groups: str | None) -> Any:
     """
     own = head_group_attentions(trained.model)
     if head_groups is None and not own:
-        raise UserError(
-            "has no groups of heads", where=trained.path, todo="say how many with --groups"
-        )
-    options = sized_options(trained, GROUPED, trained.heads)
+        raise UserError("has no groups of heads", trained.path, "say how many with --groups")
+    options = surgery.sized_options(trained, surgery.GROUPED, trained.heads)
     options.head_groups = head_groups or options.head_groups
-    model = rebuilt(trained, options, weights_of(trained)).model
+    model = surgery.rebuilt(trained, options, surgery.weights_of(trained)).model
     if head_groups is None:
         for attention, source in zip(head_group_attentions(model), own, strict=True):
             attention.membership.copy_(hard(source.membership))
@@ -162,8 +158,9 @@ def count_votes(
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
     total = read * len(features) * len(ballots)
+    cast = {id(ballot.attention): ballot.votes.tolist() for ballot in ballots}
     return Count(
-        {s: [one.votes.tolist() for one in ballots if one.attention.site == s] for s in SITES},
+        {s: [cast.get(id(one.module), []) for one in found] for s, found in by_site(model).items()},
         read,
         sum(ballot.changed for ballot in ballots) / total,
         sum(ballot.shift for ballot in ballots) / total,
@@ -219,13 +216,8 @@ class VotesFile:
                 is not the number of groups with the rule ``group``.
         """
         for site in SITES:
-            voted = [len(votes[0]) for votes in self.votes[site]]
-            if voted != list(heads[site]):
-                raise UserError(
-                    f"is of another model: heads by layer in {site} attention are {voted} in it, "
-                    f"{list(heads[site])} in the checkpoint",
-                    where=self.path,
-                )
+            voted = [_heads(votes) for votes in self.votes[site]]
+            content.check_heads(voted, heads, site, self.path)
         return {
             site: [elected(votes, self.rule, self._number(site, votes, keep)) for votes in layers]
             for site, layers in self.votes.items()
@@ -242,13 +234,18 @@ class VotesFile:
                 where=self.path,
                 todo="vote again with --groups, or --rule top",
             )
-        check_enough({site: [len(votes[0])]}, {site: number})
+        check_enough({site: [_heads(votes)]}, {site: number})
         return number
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def _heads(votes: Layer) -> int:
+    """How many heads a layer has."""
+    return len(votes[0]) if votes else 0
+
+
+def write(path: Path, votes: Mapping[str, Any]) -> None:
     """Write a file of votes as a whole or not at all."""
-    text = json.dumps({"version": VERSION, **content}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({"version": VERSION, **votes}, indent=1, ensure_ascii=False) + "\n"
     try:
         atomic.write(path, lambda file: file.write(text.encode()))
     except OSError as error:
@@ -259,8 +256,8 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 def read(path: Path) -> VotesFile:
     """Read a file of votes."""
     todo = "give a file that fairseq-collab vote has written"
-    content = read_versioned(path, VERSION, "votes", todo)
-    rule, votes = content.get("rule"), content.get("votes", {})
+    found = read_versioned(path, VERSION, "votes", todo)
+    rule, votes = found.get("rule"), found.get("votes", {})
     if rule not in RULES or not _are_votes(votes):
         raise UserError("its votes are damaged", where=path, todo="vote again")
     return VotesFile(path, rule, {site: votes[site] for site in SITES})
@@ -271,10 +268,13 @@ def _are_votes(votes: Any) -> bool:
     if not isinstance(votes, dict) or set(votes) != set(SITES):
         return False
     return all(
-        layer
-        and layer[0]
-        and len({len(row) for row in layer}) == 1
-        and all(isinstance(number, int | float) for row in layer for number in row)
+        layer == []
+        or (
+            layer
+            and layer[0]
+            and len({len(row) for row in layer}) == 1
+            and all(isinstance(number, int | float) for row in layer for number in row)
+        )
         for layers in votes.values()
         for layer in layers
     )

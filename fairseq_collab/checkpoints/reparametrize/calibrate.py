@@ -12,7 +12,6 @@ of them have in common cancels.  For values, which do not cancel, it is that of 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from fairseq.data import data_utils
 from torch import Tensor, nn
 
 from collab_common.progress import bar
+from fairseq_collab.analysis.scores import inputs_of
 from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained, spread
@@ -131,9 +131,8 @@ def moments(
     real: dict[str, Tensor] = {}  # where this batch has tokens on each side: (T, B)
 
     def see(place: Attention, module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-        x = given["query"]  # (T, B, d)
-        y = given["key"] if place.site == "cross" else x  # (S, B, d_y)
+        x, key = inputs_of(module, args, kwargs)  # (T, B, d), (S, B, d_y)
+        y = key if place.site == "cross" else x
         x_real = real["encoder" if place.site == "encoder" else "decoder"]
         y_real = real["decoder" if place.site == "decoder" else "encoder"]
         queries[place].add(x[x_real])

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
 from fairseq_collab.checkpoints.reparametrize.grouped import grouped, matched, uneven
 from fairseq_collab.checkpoints.reparametrize.heads import Weighed
 from fairseq_collab.checkpoints.reparametrize.target import Target
@@ -25,10 +24,6 @@ class GroupedQuery(Target):
         return int(module.num_heads)
 
     @staticmethod
-    def kept(module: Any) -> int:
-        return int(module.num_heads)
-
-    @staticmethod
     def unfit(module: Any) -> str | None:
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
         for name, size in sizes.items():
@@ -39,9 +34,6 @@ class GroupedQuery(Target):
     @classmethod
     def out_of_range(cls, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
-
-    def part(self, module: Any, seen: Moments | None) -> Weighed:
-        return Weighed.of(module, seen, self.args.weighting)
 
     def convert(
         self, module: Any, part: Weighed, size: int

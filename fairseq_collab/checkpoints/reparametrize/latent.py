@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
 from fairseq_collab.checkpoints.reparametrize.heads import Weighed
 from fairseq_collab.checkpoints.reparametrize.low_rank import (
     Projections,
@@ -66,18 +65,9 @@ class Latent(Target):
     def largest(module: Any) -> int:
         return int(module.k_proj.in_features)
 
-    kept = largest
-
     @staticmethod
     def converts(module: Any) -> bool:
         return True
-
-    @staticmethod
-    def unfit(module: Any) -> str | None:
-        return None
-
-    def part(self, module: Any, seen: Moments | None) -> Weighed:
-        return Weighed.of(module, seen, self.args.weighting)
 
     def convert(
         self, module: Any, part: Weighed, size: int

@@ -75,12 +75,7 @@ def relative_error(slices: Slices, terms: Terms) -> float:
     return math.sqrt(max(float((energy - 2 * cross + own) / energy), 0.0))
 
 
-def minimise(
-    slices: Slices,
-    start: Terms,
-    max_steps: int,
-    tolerance: float = TOLERANCE,
-) -> tuple[Terms, list[float]]:
+def minimise(slices: Slices, start: Terms, max_steps: int) -> tuple[Terms, list[float]]:
     """Improve ``start``; the terms, and the relative errors before and after each step.
 
     Never ends with a larger error than it began with.
@@ -100,7 +95,7 @@ def minimise(
             gradient = _gradient(slices, terms)
         damping = _next_damping(damping, gain)
         errors.append(error)
-        slow = steps >= PATIENCE and error > (1 - tolerance) * errors[steps - PATIENCE]
+        slow = steps >= PATIENCE and error > (1 - TOLERANCE) * errors[steps - PATIENCE]
         if slow or damping > largest:
             break
     return terms, errors

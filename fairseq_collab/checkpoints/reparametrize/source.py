@@ -91,11 +91,9 @@ def check_attention(one: Attention, path: Path, target: Target) -> None:
     module = one.module
     if isinstance(module, ConcatenatedAttention):
         if why := target.unfit(module):
-            raise UserError(
-                f"{one}: {why}; {target.heads} have size {module.embed_dim}/H",
-                path,
-                "heads that were pruned or resized cannot be re-parametrised",
-            )
+            what = f"{one}: {why}; {target.heads} have size {module.embed_dim}/H"
+            todo = "heads that were pruned or resized cannot be re-parametrised"
+            raise UserError(what, path, todo)
     elif isinstance(module, CollaborativeAttention):
         return
     elif type(module) is not MultiheadAttention:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
+from fairseq_collab.checkpoints.reparametrize.heads import Weighed
 from fairseq_collab.models.base import Variant
 
 
@@ -43,10 +44,10 @@ class Target:
         """The size that is exact for an attention."""
         raise NotImplementedError
 
-    @staticmethod
-    def kept(module: Any) -> int:
+    @classmethod
+    def kept(cls, module: Any) -> int:
         """The size of an attention that is left as it is."""
-        raise NotImplementedError
+        return cls.largest(module)
 
     @staticmethod
     def converts(module: Any) -> bool:
@@ -56,7 +57,7 @@ class Target:
     @staticmethod
     def unfit(module: Any) -> str | None:
         """Why concatenated heads cannot become such heads; None if they can."""
-        raise NotImplementedError
+        return None
 
     def check(self, place: Attention, path: Path) -> None:
         """Refuse options, other than sizes, that do not fit an attention.
@@ -77,7 +78,7 @@ class Target:
         Args:
             seen: what it reads on calibration sentences; None without any.
         """
-        raise NotImplementedError
+        return Weighed.of(module, seen, self.args.weighting)
 
     def convert(
         self, module: Any, part: Any, size: int
