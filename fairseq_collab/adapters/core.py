@@ -108,10 +108,7 @@ def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Te
 
 
 def attend(
-    core: CollaborativeAttention,
-    x: Tensor,
-    keys: tuple[Tensor, Tensor],
-    mask: Tensor | None = None,
+    core: CollaborativeAttention, x: Tensor, keys: tuple[Tensor, Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Heads side by side ``(B, T, d)``, before any output projection, and weights ``(B, H, T, S)``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,10 @@ class Wanted:
         """Whether a speed is wished for."""
         return any(wish.what == SPEED for wish in self.wishes)
 
+    def met(self, ratios: Mapping[str, float]) -> bool:
+        """Whether a model of these ratios has all wishes."""
+        return all(wish.met(ratios) for wish in self.wishes)
+
 
 @dataclass(frozen=True)
 class Final:
@@ -40,7 +45,7 @@ class Final:
         quality: BLEU; perplexity of a language model.
         drop: how much worse than the given model; ``low``, ``high``: its 95 % interval.
         within: share of the bootstrap samples in which the drop is at most ``max_loss``.
-        ratios: costs as shares of the given model's, speed as a multiple.
+        ratios: costs as shares of the given model's, speed as a multiple (none of language models).
     """
 
     candidate: Candidate
@@ -71,7 +76,5 @@ class Advice:
     def nearest(self) -> Final:
         """The answer, or what comes nearest to one: of the candidates with all wishes, if any, the
         one that loses least."""
-        return self.answer or min(self.finals, key=lambda one: (not self._cheap(one), one.drop))
-
-    def _cheap(self, one: Final) -> bool:
-        return all(wish.met(one.ratios) for wish in self.wanted.wishes)
+        met = self.wanted.met
+        return self.answer or min(self.finals, key=lambda one: (not met(one.ratios), one.drop))

@@ -26,6 +26,7 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import all_heads, without_gates, without_least
@@ -111,7 +112,8 @@ class Way:
         found: dict[str, list[int]] = {
             site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]
         }
-        found[FFN] = _shares(min(ffn_sizes(self.trained.model)), FFN_SHARES)
+        layers = [one for one in self.trained.model.modules() if hasattr(one, "fc1")]
+        found[FFN] = _shares(min(layer.fc1.out_features for layer in layers), FFN_SHARES)
         return {place: sizes for place, sizes in found.items() if sizes}
 
     def make(self, one: Candidate) -> Trained:
@@ -134,8 +136,8 @@ class Way:
         return [shlex.join(["fairseq-collab", *line]) for line in lines]
 
     def site_sizes(self, site: Site) -> list[int]:
-        """What the attentions of a site can shrink to; each way says."""
-        raise NotImplementedError
+        """What the attentions of a site can shrink to: nothing unless a way says."""
+        return []
 
     def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
         """The model with the attentions of these sites shrunk, and ``units`` in each feed-forward
@@ -149,18 +151,13 @@ class Way:
         raise NotImplementedError
 
     def _narrow(self, units: int | None) -> Trained:
-        if units is None:
-            return self.trained
-        return surgery.narrowed(self.trained, units)
+        return self.trained if units is None else surgery.narrowed(self.trained, units)
 
 
 class Narrow(Way):
     """All attentions stay."""
 
     name = NARROW
-
-    def site_sizes(self, site: Site) -> list[int]:
-        return []
 
 
 class Heads(Way):
@@ -232,7 +229,7 @@ class Sharing(Way):
         self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=seed)
         self.target = TARGETS[self.to](self.args)
         source.check(trained, self.target)
-        for one in (one for found in trained.attentions.values() for one in found):
+        for one in attentions(trained.model):
             self.target.check(one, trained.path)
         super().__init__(trained, batches, seed)
         self.base = {
@@ -275,8 +272,7 @@ class Sharing(Way):
 
     def _start(self, units: int | None) -> Reparametrizer:
         base = self.narrowed(units)
-        places = [one for found in base.attentions.values() for one in found]
-        return Reparametrizer(base, self.args, places)
+        return Reparametrizer(base, self.args, attentions(base.model))
 
 
 def ways(
@@ -293,11 +289,6 @@ def ways(
         except UserError as error:
             refused[name] = error.what
     return found, refused
-
-
-def ffn_sizes(model: Any) -> list[int]:
-    """Units of each feed-forward layer."""
-    return [module.fc1.out_features for module in model.modules() if hasattr(module, "fc1")]
 
 
 def _shares(whole: int, shares: Sequence[float]) -> list[int]:

@@ -105,16 +105,18 @@ class Judge:
     def speeds(self, group: Sequence[Candidate]) -> dict[str, float]:
         """Sentences a second as multiples of the given model's, by name.
 
-        1 of language models, of which none is measured.
+        None of language models: translations are timed.
         """
+        if self.trained.is_language_model:
+            return {}
         missing = [one for one in group if f"speed {one.name}" not in self.ledger.found]
-        if missing and not self.trained.is_language_model:
+        if missing:
             models = [self.trained, *map(self.make, missing)]
             copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
             found = measure.speeds(copies, self.subset)[1:]
             for one, speed in zip(missing, found, strict=True):
                 self.ledger.get(f"speed {one.name}", functools.partial(float, speed))
-        return {one.name: self.ledger.found.get(f"speed {one.name}", 1.0) for one in group}
+        return {one.name: self.ledger.found[f"speed {one.name}"] for one in group}
 
     def tune(self, group: Sequence[Candidate], updates: int) -> None:
         """Let candidates learn from the given model; each is kept in a file."""

@@ -87,8 +87,7 @@ class Ledger:
         if name not in self.found:
             self.found[name] = measure()
             self.write()
-        value: T = self.found[name]
-        return value
+        return self.found[name]
 
     def write(self, **more: Any) -> None:
         """Write the file as a whole or not at all, with ``more`` content."""

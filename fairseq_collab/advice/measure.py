@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairseq_collab.analysis.heads.importance import cross_entropy
+from fairseq_collab.analysis.heads.importance import cross_entropy, predicted
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.checkpoints.opener import Trained, spread
@@ -43,9 +43,8 @@ class Loss(NamedTuple):
 @torch.inference_mode()
 def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
     """The cross-entropy of each sentence, without label smoothing."""
-    pad = model.decoder.padding_idx
     each = [cross_entropy(model, sample, by_sentence=True) for sample in samples]
-    tokens = [sample["target"].ne(pad).sum(1) for sample in samples]
+    tokens = [predicted(model.decoder, sample["target"]).sum(1) for sample in samples]
     return Loss(torch.cat(each).double().numpy(), torch.cat(tokens).numpy())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
 from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
 from fairseq_collab.results.html import render
 from fairseq_collab.results.report import charts
+from fairseq_collab.results.report.budget import unbeaten
 from fairseq_collab.results.tables import num
 
 NAME = "advice.html"
-Point = tuple[float, float]
 QUALITIES = {False: "BLEU", True: "perplexity"}
 
 
@@ -47,9 +46,10 @@ def lines(advice: Advice, out: Path | None) -> str:
 
 
 def costs(one: Final) -> str:
-    """Costs as shares of the given model's, speed as a multiple."""
+    """Costs as shares of the given model's, speed as a multiple where it is measured."""
     shares = ", ".join(f"{one.ratios[what]:.0%} of its {NAMES[what]}" for what in COUNTED)
-    return f"{shares}, {one.ratios[SPEED]:.2f} times its speed"
+    speed = f", {one.ratios[SPEED]:.2f} times its speed" if SPEED in one.ratios else ""
+    return shares + speed
 
 
 def losses(advice: Advice, one: Final) -> str:
@@ -79,7 +79,7 @@ def page(advice: Advice, made: dict[str, Any]) -> str:
         places=PLACES_MEAN,
         costs=costs,
         losses=losses,
-        names=NAMES,
+        names={what: name for what, name in NAMES.items() if what in advice.finals[0].ratios},
         quality=quality_name(advice),
         figure=figure(advice),
         made=made,
@@ -98,8 +98,9 @@ def figure(advice: Advice) -> Any:
     axes.plot(1, advice.quality, "D", color=charts.TEXT)
     axes.annotate("given", (1, advice.quality), (-6, 6), textcoords="offset points", ha="right",
                   fontsize=charts.FONT, color=charts.TEXT)  # fmt: skip
-    front = _front([(one.ratios[what], one.drop) for one in advice.finals], what == SPEED)
-    ends = [(1.0, 0.0), *front]
+    sign = -1 if what == SPEED else 1  # of speed, more is better
+    front = unbeaten((sign * one.ratios[what], one.drop) for one in advice.finals)
+    ends = [(1.0, 0.0), *((sign * cost, drop) for cost, drop in reversed(front))]
     axes.plot(
         [x for x, _ in ends], [_level(advice, y) for _, y in ends], "--", color=charts.LINK,
         linewidth=1,
@@ -119,16 +120,3 @@ def figure(advice: Advice) -> Any:
 def _level(advice: Advice, drop: float) -> float:
     """The quality of a model that loses so much."""
     return advice.quality + drop if advice.language_model else advice.quality - drop
-
-
-def _front(
-    points: Sequence[tuple[float, float]], more_is_better: bool
-) -> list[tuple[float, float]]:
-    """The points that no other is both cheaper and better than, the dearest first."""
-    sign = -1 if more_is_better else 1
-    kept = [
-        (x, y)
-        for x, y in points
-        if not any(sign * u <= sign * x and v <= y and (u, v) != (x, y) for u, v in points)
-    ]
-    return sorted(kept, reverse=not more_is_better)

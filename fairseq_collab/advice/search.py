@@ -170,10 +170,12 @@ class Advisor:
         speed = self.judge.speeds(group)
         for one in group:
             costs = ratios(counts(self.judge.make(one).model), self.whole)
+            if one.name in speed:
+                costs[SPEED] = speed[one.name]
             quality, drop, drops = self.judge.compared(one)
             low, high = percentiles(drops)
             within = float((drops <= self.wanted.max_loss).mean())
-            yield Final(one, quality, drop, low, high, within, {**costs, SPEED: speed[one.name]})
+            yield Final(one, quality, drop, low, high, within, costs)
 
     def advice(self, finals: Sequence[Final]) -> Advice:
         """The answer: of those with all wishes within the loss the one that loses least, or without
@@ -183,11 +185,7 @@ class Advisor:
             self.note(f"not tried at all sizes, for want of time: {', '.join(self.cut)}")
         if wanted.tune:
             self.note(f"the commands make models before their {wanted.tune} updates")
-        good = [
-            one
-            for one in finals
-            if one.drop <= wanted.max_loss and all(wish.met(one.ratios) for wish in wanted.wishes)
-        ]
+        good = [one for one in finals if one.drop <= wanted.max_loss and wanted.met(one.ratios)]
 
         def price(one: Final) -> tuple[float, str]:
             costs = math.prod(one.ratios[what] for what in COUNTED)

@@ -20,13 +20,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.attention.beams import (
-    beam_history,
-    fold_beams,
-    start_beam_history,
-    unfold_beams,
-)
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, beams
 from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.bench.models import COLLAB, HEADSIZE, STOCK, Variant
 from fairseq_collab.bench.settings import BEAM, Budget, Record, Settings
@@ -196,14 +190,14 @@ def step_of_rows(core: Any, x: Tensor, order: Tensor, state: IncrementalState) -
 
 def step_of_ours(core: Any, x: Tensor, order: Tensor, state: IncrementalState) -> Tensor:
     """As :class:`fairseq_collab.models.decoder.Decoder` does."""
-    started = beam_history(state) if state else None
-    history = started or start_beam_history(state, x.size(1) // BEAM, x.size(1), x)
+    started = beams.beam_history(state) if state else None
+    history = started or beams.start_beam_history(state, x.size(1) // BEAM, x.size(1), x)
     history.extend()
-    folded = fold_beams(x, history.beam)  # (beam, B, d)
+    folded = beams.fold_beams(x, history.beam)  # (beam, B, d)
     output, _ = core(folded, folded, folded, incremental_state=state, need_weights=False)
     history.reorder(order)
     core.reorder_incremental_state(state, order)
-    return unfold_beams(output, 1)
+    return beams.unfold_beams(output, 1)
 
 
 # ---- forward and backward ------------------------------------------------------------------------

@@ -33,7 +33,8 @@ from fairseq_collab.bench.models import (
     STOCK,
     Pair,
     Variant,
-    opened_pair,
+    opened,
+    pair_of,
     random_pair,
 )
 from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
@@ -76,7 +77,7 @@ def run(settings: Settings) -> Iterator[Record]:
 def subjects(settings: Settings) -> Iterator[tuple[Pair, list[Case]]]:
     """Trained models with natural lengths, and random ones with fixed lengths."""
     for file in settings.engines or ():
-        yield opened_pair(file, settings), [*cases(settings, natural=True)]
+        yield pair_of(opened(file, settings)), [*cases(settings, natural=True)]
     for preset in settings.presets:
         for variant in RANDOM:
             most = PRESETS[preset].batch

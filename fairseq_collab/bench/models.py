@@ -145,28 +145,23 @@ def trained_pairs(settings: Settings) -> Iterator[Pair]:
         UserError: a checkpoint is not what its option says.
     """
     if settings.checkpoint:
-        stock = _opened(settings.checkpoint, settings)
+        stock = opened(settings.checkpoint, settings)
         if type(stock.model) is not TransformerModel:
             raise _of_another_kind(stock, "fairseq's transformer")
         yield pair_of(stock)
     if settings.collab_checkpoint:
-        ours = _opened(settings.collab_checkpoint, settings)
+        ours = opened(settings.collab_checkpoint, settings)
         if not isinstance(ours.model, HeadTransformer) or ours.model.variant is not COLLABORATIVE:
             raise _of_another_kind(ours, "transformer_collab")
         yield pair_of(ours)
 
 
-def opened_pair(file: str, settings: Settings) -> Pair:
-    """The pair of a checkpoint of either kind.
+def pair_of(found: Trained) -> Pair:
+    """A trained model of fairseq's or of ours, and its twin of the other kind.
 
     Raises:
         UserError: it is no translation model, or fairseq's own model cannot compute it.
     """
-    return pair_of(_opened(file, settings))
-
-
-def pair_of(found: Trained) -> Pair:
-    """A trained model of fairseq's or of ours, and its twin of the other kind."""
     if type(found.model) is TransformerModel:
         return Pair("trained", Variant(HEADSIZE).name, found, pruned(found, all_heads(found.heads)))
     if not isinstance(found.model, HeadTransformer):
@@ -184,7 +179,8 @@ def name_of(ours: Trained) -> str:
     return f"{COLLAB} K={key_dim}" if rest else Variant(COLLAB, size).name
 
 
-def _opened(file: str, settings: Settings) -> Trained:
+def opened(file: str, settings: Settings) -> Trained:
+    """A checkpoint that was given, for the sentences of ``--data``."""
     return load(Path(file), Path(str(settings.data)), to_save=True)
 
 

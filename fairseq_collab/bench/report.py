@@ -50,7 +50,9 @@ def draw(runs: Sequence[dict[str, Any]]) -> Figure | None:
     A colour for each matrix library or engine, a mark for each run; the line at 1 is the model
     compared with.
     """
-    runs = [{**run, "records": [*filter(_is_compared, run["records"])]} for run in runs]
+    # fairseq's model itself is the line at 1
+    compared = [[r for r in run["records"] if r["model"] != r.get("against")] for run in runs]
+    runs = [{**run, "records": found} for run, found in zip(runs, compared, strict=True)]
     records = [record for run in runs for record in run["records"]]
     labels = {p: list(dict.fromkeys(_label(r) for r in records if r["part"] == p)) for p in TITLES}
     labels = {part: rows for part, rows in labels.items() if rows}
@@ -91,10 +93,6 @@ def _series(
 
 def _kind(record: Record) -> str:
     return str(record.get("engine", record["column"]))
-
-
-def _is_compared(record: Record) -> bool:
-    return record["model"] != record.get("against")  # fairseq's model itself is the line at 1
 
 
 def _label(record: Record) -> str:

@@ -86,11 +86,9 @@ class Mean:
             return first
         if name.endswith("signature"):
             place = 1 + differs.index(True)
-            raise UserError(
-                f"{name} is {values[place].tolist()}, but {first.tolist()} in {self.paths[0]}",
-                self.paths[place],
-                "these are models of different kinds and have no mean",
-            )
+            what = f"{name} is {values[place].tolist()}, but {first.tolist()} in {self.paths[0]}"
+            todo = "these are models of different kinds and have no mean"
+            raise UserError(what, self.paths[place], todo)
         total = torch.stack([value.to(torch.int64) for value in values]).sum(0)
         return (total // len(values)).to(first.dtype)
 
@@ -150,9 +148,7 @@ def last_checkpoints(
     names = [name for _, name in numbered]
     if len(names) < count:
         limit = "" if upper_bound is None else f" up to {upper_bound}"
-        raise UserError(
-            f"holds {len(names)} checkpoints of epochs or updates{limit}, not {count}",
-            folder,
-            "give a smaller --last, or train with --keep-last-epochs or more",
-        )
+        what = f"holds {len(names)} checkpoints of epochs or updates{limit}, not {count}"
+        todo = "give a smaller --last, or train with --keep-last-epochs or more"
+        raise UserError(what, folder, todo)
     return [os.path.join(folder, name) for name in names[-count:]]

@@ -61,11 +61,9 @@ def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
     if wanted == NO_TEST:
         return None
     if not any(is_named(row, wanted) for row in rows):
-        raise UserError(
-            f"no run of the method {wanted!r}, and no row of that name",
-            where="--against",
-            todo=f"give one of {', '.join(methods)}, a row's name in the table, or {NO_TEST}",
-        )
+        what = f"no run of the method {wanted!r}, and no row of that name"
+        todo = f"give one of {', '.join(methods)}, a row's name in the table, or {NO_TEST}"
+        raise UserError(what, "--against", todo)
     return wanted
 
 

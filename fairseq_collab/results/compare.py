@@ -26,10 +26,9 @@ def check_comparable(baseline: System, system: System) -> None:
     for field, plural in SAME.items():
         ours, theirs = (getattr(one.record, field, None) for one in (baseline, system))
         if baseline.record and system.record and ours != theirs:
-            raise UserError(
-                f"different {plural}: {ours} in {baseline.path}, {theirs} in {system.path}",
-                todo="compare their outputs, with --reference, if they translate the same set",
-            )
+            what = f"different {plural}: {ours} in {baseline.path}, {theirs} in {system.path}"
+            todo = "compare their outputs, with --reference, if they translate the same set"
+            raise UserError(what, todo=todo)
     sizes = len(baseline.references), len(system.references)
     if baseline.references != system.references:
         raise UserError(

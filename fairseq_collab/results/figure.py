@@ -55,10 +55,7 @@ def draw(
         detail = " (sacreBLEU, detokenised, cased)" if score == "bleu" else ""
         axes.set_ylabel(f"{name}{detail}")
         axes.set_title(f"{title}\n{seeds_text(rows)}", fontsize=10, loc="left")
-        return {
-            "figure.png": saved(page, "png"),
-            "figure.svg": saved(page, "svg"),
-        }
+        return {f"figure.{form}": saved(page, form) for form in ("png", "svg")}
 
 
 def place(rows: Sequence[Row]) -> dict[X, float]:

@@ -8,18 +8,18 @@ same model before the swap, may be compared.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters.glue.tasks import TASKS, mean_of
+from fairseq_collab.adapters.glue.tasks import TASKS
 from fairseq_collab.results import published
 from fairseq_collab.results.html import render
 from fairseq_collab.results.rows import Finished, distinct, finished_runs
 from fairseq_collab.results.table_content import LEFT_OUT
 from fairseq_collab.results.tables import grid, mean, num, spread, versions_text
-from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import find_runs
 
 VERSION = 1
@@ -49,8 +49,7 @@ def read(folders: Sequence[Path]) -> tuple[list[Finished], list[str]]:
             raise UserError(what, todo="leave one out, or name one with --method")
         seen[key] = run
         like = next(one for one in seen.values() if _model(one) == _model(run))
-        sizes = [one.record.attention_parameters for one in (like, run)]
-        if sizes[0] != sizes[1]:
+        if like.record.attention_parameters != record.attention_parameters:
             what = f"{like.folder} and {run.folder} are of different models under one name"
             raise UserError(what, todo="name one with --method")
         first = next(one for one in seen.values() if one.record.data == record.data)
@@ -84,8 +83,7 @@ def average(tasks: Mapping[str, Sequence[Finished]], wanted: Sequence[str]) -> f
     """The mean of all numbers of a row; None where a task is missing."""
     if set(wanted) - tasks.keys():
         return None
-    values = [mean(one) for name in wanted for one in metrics(name, tasks[name])]
-    return mean_of([value for value in values if value is not None])
+    return mean(statistics.fmean(one) for name in wanted for one in metrics(name, tasks[name]))
 
 
 def ours(runs: Sequence[Finished]) -> str:
@@ -141,16 +139,14 @@ def markdown(runs: Sequence[Finished], unfinished: Sequence[str]) -> str:
         source=published.GLUE["source"],
         metrics={TASKS[name].folder: TASKS[name].metrics for name in TASKS if name in there},
         unfinished=unfinished,
-        trainings=distinct(runs, _training),
+        trainings=distinct(
+            runs, lambda r: f"{r.data}: {r.epochs} epochs, {r.train_updates:,} updates"
+        ),
         versions=distinct(runs, lambda r: versions_text(r.versions)),
         hardware=distinct(runs, lambda r: r.hardware),
         commits=distinct(runs, lambda r: f"{r.commit}, {r.date}"),
         seeds=distinct(runs, lambda r: r.seed),
     )
-
-
-def _training(record: Record) -> str:
-    return f"{record.data}: {record.epochs} epochs, {record.train_updates:,} updates"
 
 
 def content(runs: Sequence[Finished]) -> dict[str, Any]:

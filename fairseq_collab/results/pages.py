@@ -132,9 +132,8 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         **STRICT,
     )
     env.filters["num"] = num
-    env.globals |= {"load": load, "grid": grid, "mean": mean}
-    env.globals |= {"pick": pick, "where": where, "distinct": distinct, "gain": gain, "holm": holm}
-    for function in (main_table, table_rows, differences_table, runs_table):
+    tables = (main_table, table_rows, differences_table, runs_table)
+    for function in (load, grid, mean, pick, where, distinct, gain, holm, *tables):
         env.globals[function.__name__] = function
     return env
 

@@ -80,9 +80,8 @@ class Results:
             raise UserError("its points are damaged", self.path, another) from error
         for name, value in self.settings.items():
             if found.get(name) != value:
-                raise UserError(
-                    f"holds a curve with {name} {found.get(name)}, not {value}", self.path, another
-                )
+                what = f"holds a curve with {name} {found.get(name)}, not {value}"
+                raise UserError(what, self.path, another)
 
     def find(self, curve: Curve, removed: int) -> Point | None:
         """The point of so many heads; that of none is the same in all curves."""

@@ -144,9 +144,8 @@ def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> No
         known = [pair for pair in values if pair[0] is not None or field not in MAY_LACK]
         for (one, first), (another, other) in pairwise(known):
             if one != another:
-                raise UserError(
-                    f"{first} and {other} differ in {field}: {one} and {another}", todo=todo
-                )
+                what = f"{first} and {other} differ in {field}: {one} and {another}"
+                raise UserError(what, todo=todo)
 
 
 def value_of(run: Finished, name: str) -> Any:

@@ -67,6 +67,8 @@ def heading(table: Table, name: str) -> str:
     """What a column is called."""
     if name == "multiply_adds":
         length = table.first.multiply_adds_length
+        if table.first.task == "language_modeling":
+            return f"multiply-adds (a block of {length} tokens)"
         return f"multiply-adds ({length} source, {length} target tokens)"
     name = name.removeprefix("rouge.").removeprefix("contrast.")
     return HEADINGS.get(name) or name.replace("_", " ").replace(".", ", ")

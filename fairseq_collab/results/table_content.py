@@ -211,15 +211,13 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
 def paper_bleu(table: Table, row: Row) -> float | None:
     """The published BLEU of the same method at the same ratio d/K; None if there is none.
 
-    The ratio is that of the value to the key cache: values are d wide in both methods.  A row that
-    was not run has it from the other method's.
+    A row that was not run has the ratio from the other method's.
     """
     there = next((other for other in table.rows if other.x == row.x and other.runs), None)
     if table.x != "key_dim" or there is None:
         return None
-    values = there.fact("value_bytes_per_target_token")
-    reduction = values / there.fact("key_bytes_per_target_token")
-    return published.counterpart(row.method.removeprefix("fork_"), reduction)
+    reduction = there.runs[0].record.reduction
+    return reduction and published.counterpart(row.method.removeprefix("fork_"), reduction)
 
 
 def as_csv(table: Table) -> str:

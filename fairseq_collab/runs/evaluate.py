@@ -145,11 +145,8 @@ def task_of(config: DictConfig) -> Task:
         return "summarization" if rouge_wanted else "translation"
     name = config.task.get("_name")
     if name != "language_modeling":
-        raise UserError(
-            f"there is no evaluation of {name!r}",
-            where="task._name",
-            todo="train translations, summaries or language models",
-        )
+        todo = "train translations, summaries or language models"
+        raise UserError(f"there is no evaluation of {name!r}", "task._name", todo)
     return "language_modeling"
 
 

@@ -42,18 +42,14 @@ def make_run(
         raise UserError("there is no such file", where=checkpoint)
     config = configuration(checkpoint, data.resolve(), chosen, cpu)
     run.check_same(config)
+    todo = "give another --run, or remove the folder"
     started = Started(dict(chosen), command, commit(), today(), str(checkpoint))
     before = run.started() if run.config_file.exists() else started
     if (before.checkpoint, before.overrides) != (started.checkpoint, started.overrides):
-        raise UserError(
-            f"is of {before.checkpoint} and {before.overrides}",
-            where=run.folder,
-            todo="give another --run, or remove the folder",
-        )
+        raise UserError(f"is of {before.checkpoint} and {before.overrides}", run.folder, todo)
     if not run.average.exists():
         atomic.copy(checkpoint, run.average)
     elif not filecmp.cmp(checkpoint, run.average):
-        todo = "give another --run, or remove the folder"
         raise UserError(f"is no longer what {run.folder} was made of", checkpoint, todo)
     run.start(started, config)
     if not run.trained_file.exists():

@@ -98,7 +98,6 @@ def shell(found: dict[str, list[str]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_collab.runs.prepared",
         description="Shell variables with which a recipe trains on a prepared data folder.",

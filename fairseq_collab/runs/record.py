@@ -26,6 +26,11 @@ Task = Literal["translation", "summarization", "language_modeling", "classificat
 Verdict = Literal["failed", "diverged"]
 T = TypeVar("T")
 
+#: Caches are counted in single precision.
+BYTES = 4
+#: Choices of a sweep that make values or keys of another width than K and d say.
+NOT_OF_THE_PAPER = ("head_size", "heads_in_", "bias")
+
 #: Beside the fields that every record must have, by task.
 _OF_TRANSLATIONS = (
     "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "compound_split_bleu",
@@ -59,9 +64,10 @@ class Record:
         rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
         comet: mean over sentences, as the model of its signature gives it; where it was asked for.
         contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
-        perplexity: a word, ends of lines counted as words; by subset.
+        perplexity: a token of the data (a word or a subword), ends of lines counted; by subset.
         glue: a GLUE task's metrics by name, up to 100; ``sentences`` is the number of examples.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
+        model_dim: d; None in records of before it was kept, and where attentions differ.
         heads: of each attention; None where attentions differ.
         heads_by_site: heads of each layer, by attention site.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
@@ -120,6 +126,7 @@ class Record:
     linear_maps: str | None = None
 
     key_dim: int | None
+    model_dim: int | None = None
     heads: int | None
     heads_by_site: dict[str, list[int]] | None = None
     parameters: int
@@ -147,6 +154,18 @@ class Record:
         missing = [name for name in NEEDED[self.task] if getattr(self, name) is None]
         if missing:
             raise UserError(f"lacks {', '.join(missing)}", todo=AGAIN)
+
+    @property
+    def reduction(self) -> float | None:
+        """d/K of a decoder whose values are d wide; None of another, and where K differs."""
+        keys, values = self.key_bytes_per_target_token, self.value_bytes_per_target_token
+        if self.model_dim is None:  # values may be assumed d wide, and the ratio of caches d/K
+            narrow = any(part in name for name in self.overrides for part in NOT_OF_THE_PAPER)
+            return None if narrow or not keys else values / keys
+        layers = len((self.heads_by_site or {}).get("decoder", ()))
+        if not self.key_dim or values != BYTES * self.model_dim * layers:
+            return None
+        return self.model_dim / self.key_dim
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -242,9 +261,8 @@ def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T
             found[name] = _typed(content[name], types_of[name])
         except TypeError:
             kind = next(field.type for field in fields if field.name == name)
-            raise UserError(
-                f"{name} is {reprlib.repr(content[name])}, not {kind}", where, todo
-            ) from None
+            what = f"{name} is {reprlib.repr(content[name])}, not {kind}"
+            raise UserError(what, where, todo) from None
     try:
         return cls(**found)
     except UserError as error:

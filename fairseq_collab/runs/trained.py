@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints import opener
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 from fairseq_collab.runs.fairseq_command import fairseq
@@ -89,10 +90,11 @@ def model_figures(run: Run, config: DictConfig) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key dimension of the averaged model."""
     utils.import_user_module(config.common)
     trained = opener.load(run.average, Path(config.task.data))
-    every = [one.module for site in trained.attentions.values() for one in site]
+    every = [one.module for one in attentions(trained.model)]
     return {
         # Queries and keys, all heads together, stock or ours.
         "key_dim": common_value(attention.q_proj.out_features for attention in every),
+        "model_dim": common_value(attention.embed_dim for attention in every),
         "heads": common_value(attention.num_heads for attention in every),
         "heads_by_site": {site: counts for site, counts in trained.heads.items() if counts},
         **asdict(cost(trained.model)),
@@ -122,15 +124,34 @@ def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> F
     validation = (entries(run.log, "valid") or validate(run, config, lock))[-1]
     nll = validation.get("valid_nll_loss")
     last = epochs[-1] if epochs else {}
-    # The median, since the first epoch after a resumption counts from there.
-    speeds = [float(entry["train_wps"]) for entry in epochs]
     return {
-        "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
+        "train_tokens_per_second": round(tokens_per_second(epochs)) if epochs else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
         "valid_loss": float(validation["valid_loss"]),
         "valid_nats": None if nll is None else float(nll) * math.log(2),
     }
+
+
+def tokens_per_second(epochs: Sequence[Facts]) -> float:
+    """Of updates alone: the median of the epochs that are not cut short.
+
+    fairseq's ``train_wps`` has validation and the writing of checkpoints in it; it is taken where
+    the updates of an epoch took less than fairseq's log can say, which is in whole seconds.
+
+    Args:
+        epochs: what fairseq logs at their ends.  The time of the first one after a resumption
+            begins there, one of the reasons for the median.
+    """
+    found, before = [], 0
+    for entry in epochs:
+        updates = int(entry["train_num_updates"]) - before
+        seconds = float(entry["train_train_wall"])
+        tokens = float(entry["train_wpb"]) * updates
+        found.append((updates, tokens / seconds if seconds else float(entry["train_wps"])))
+        before += updates
+    most = max(updates for updates, _ in found)
+    return statistics.median(speed for updates, speed in found if 2 * updates >= most)
 
 
 def validate(run: Run, config: DictConfig, lock: int | None) -> list[Facts]:

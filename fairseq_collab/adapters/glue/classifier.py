@@ -26,7 +26,7 @@ KEY_DIM = "collaborative_key_dim"
 WEIGHTS = "model.safetensors"
 MODEL = "nothing is downloaded: give a folder with a model of Hugging Face's"
 #: Weights that a model has first got for a task: missing from what was trained on text alone.
-_OF_TASK = ("classifier", "pooler", "pre_classifier", "score")
+_OF_TASK = {"classifier", "pooler", "pre_classifier", "score"}
 
 
 @dataclass
@@ -58,11 +58,9 @@ class Classifier:
             UserError: they are swapped already, or cannot be.
         """
         if self.is_swapped:
-            raise UserError(
-                f"has collaborative heads already, of key dimension {self.key_dim}",
-                where="--key-dim",
-                todo="give the model before the swap, or leave --key-dim out",
-            )
+            what = f"has collaborative heads already, of key dimension {self.key_dim}"
+            todo = "give the model before the swap, or leave --key-dim out"
+            raise UserError(what, "--key-dim", todo)
         swap_attention(self.model, key_dim, seed=seed)
         setattr(self.model.config, KEY_DIM, key_dim)
 
@@ -85,16 +83,17 @@ def load(folder: Path, task: Task) -> Classifier:
         raise UserError("there is no config.json in it", folder, MODEL)
     auto = _library()
     local = {"local_files_only": True, "trust_remote_code": False}
+    problem = "single_label_classification" if task.classes else "regression"
     try:
         config = auto.AutoConfig.from_pretrained(
-            folder, num_labels=len(task.classes) or 1, problem_type=_problem(task), **local
+            folder, num_labels=len(task.classes) or 1, problem_type=problem, **local
         )
         tokenizer = auto.AutoTokenizer.from_pretrained(folder, **local)
         model, lacking = _model(auto, folder, config, local)
     except (OSError, ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
         raise UserError(f"cannot be loaded: {first_line(error)}", folder, MODEL) from error
     known = model.base_model_prefix + "."
-    lost = [name for name in lacking if name.startswith(known) and not _is_of_task(name)]
+    lost = [x for x in lacking if x.startswith(known) and _OF_TASK.isdisjoint(x.split("."))]
     if lost:
         what = f"lacks {len(lost)} weights of a {type(model).__name__}, such as {sorted(lost)[0]}"
         raise UserError(what, folder, "give an intact model")
@@ -115,14 +114,6 @@ def _model(auto: Any, folder: Path, config: Any, local: dict[str, bool]) -> tupl
     swap_attention(model, getattr(config, KEY_DIM), max_steps=0)
     model.load_state_dict(load_file(folder / WEIGHTS))  # all of them, or RuntimeError
     return model, []
-
-
-def _problem(task: Task) -> str:
-    return "single_label_classification" if task.classes else "regression"
-
-
-def _is_of_task(name: str) -> bool:
-    return any(part in _OF_TASK for part in name.split("."))
 
 
 def attention_parameters(model: Any) -> int:

@@ -13,7 +13,7 @@ They are TorchMetrics', times 100.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -158,11 +158,6 @@ def scores(task: Task, predictions: Tensor, labels: Tensor) -> dict[str, float]:
             what = f"all predictions of {task.folder} are the same: {name} is undefined"
             raise UserError(what, todo="train with another --lr or --seed")
     return found
-
-
-def mean_of(metrics: Sequence[float]) -> float:
-    """The average of the paper's table: over all numbers printed, two of a task with two."""
-    return sum(metrics) / len(metrics)
 
 
 def signature() -> str:

@@ -19,6 +19,7 @@ from fairseq_collab.analysis.heads.importance import (
     cross_entropy,
     loss_increases,
     normalised,
+    predicted,
     rank_correlations,
 )
 from fairseq_collab.analysis.heads.measures import SELF_SITES, Measure
@@ -66,7 +67,7 @@ def measure(
             importance.add(sample)
         counts["sentences"] += len(batch.source)
         counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
-        counts["target_tokens"] += int(sample["target"].ne(batch.pad).sum())
+        counts["target_tokens"] += int(predicted(model.decoder, sample["target"]).sum())
         if trained.is_language_model:
             with torch.inference_mode():
                 loss += float(cross_entropy(model, sample))
@@ -214,5 +215,4 @@ def example(trained: Trained, subset: str, line: int) -> dict[str, Any]:
 def rounded(weights: Tensor) -> list[Any]:
     """Nested lists, with as many decimals as can be seen."""
     # In double precision, or the lists would hold the many digits of the nearest single.
-    listed: list[Any] = torch.round(weights.double(), decimals=DIGITS).tolist()
-    return listed
+    return torch.round(weights.double(), decimals=DIGITS).tolist()

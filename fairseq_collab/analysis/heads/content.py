@@ -83,15 +83,19 @@ def measure(
             raise UserError(f"{name} is not measured of {site} attention", where=path)
         if not _are_numbers(layers):
             raise UserError(f"{name} is damaged", where=path, todo=TODO)
-        counts = [len(layer) for layer in layers]
-        if counts != list(heads[site]):
-            raise UserError(
-                f"is of another model: heads by layer in {site} attention are {counts} in it, "
-                f"{list(heads[site])} in the checkpoint",
-                where=path,
-            )
+        check_heads([len(layer) for layer in layers], heads, site, path)
         measured[site] = layers
     return measured
+
+
+def check_heads(found: list[int], heads: Heads, site: Site, path: Path) -> None:
+    """Refuse a file whose heads by layer are not those of the model."""
+    if found != list(heads[site]):
+        raise UserError(
+            f"is of another model: heads by layer in {site} attention are {found} in it, "
+            f"{list(heads[site])} in the checkpoint",
+            where=path,
+        )
 
 
 def _are_numbers(layers: Any) -> bool:

@@ -109,18 +109,26 @@ def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = Fal
     Args:
         by_sentence: ``(B)``, of each sentence.
     """
+    decoder, target = model.decoder, sample["target"]
+    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
     output = model(**sample["net_input"])
-    if getattr(model.decoder, "adaptive_softmax", None) is not None:
-        loss = adaptive_cross_entropy(model.decoder, output[0], sample["target"])
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        loss = adaptive_cross_entropy(decoder, output[0], target)
         return loss.sum(1) if by_sentence else loss.sum()
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
     loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
-        sample["target"].flatten(),
-        ignore_index=model.decoder.padding_idx,
+        target.flatten(),
+        ignore_index=decoder.padding_idx,
         reduction="none" if by_sentence else "sum",
     )
-    return loss.view_as(sample["target"]).sum(1) if by_sentence else loss
+    return loss.view_as(target).sum(1) if by_sentence else loss
+
+
+def predicted(decoder: Any, target: Tensor) -> Tensor:
+    """Which targets count as tokens ``(B, T)``: not padding, nor the beginning of a block that
+    ``--add-bos-token`` makes one, and that ``fairseq-eval-lm`` leaves out, too."""
+    return target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
 
 
 def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
@@ -147,7 +155,7 @@ def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Te
 
 def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, list[list[float]]]:
     """How much the loss of a target token grows without a head, in nats: a pass for each head."""
-    tokens = sum(int(one["target"].ne(model.decoder.padding_idx).sum()) for one in batches)
+    tokens = sum(int(predicted(model.decoder, one["target"]).sum()) for one in batches)
 
     def loss() -> float:
         return sum(float(cross_entropy(model, sample)) for sample in batches) / tokens

@@ -210,8 +210,7 @@ def projection_cosines(model: Any) -> dict[Site, list[list[list[float]]]]:
 
     def of(module: Any) -> list[list[float]]:
         a, b = (factor[:, :-1].double() for factor in factors(module))  # biases apart
-        found: list[list[float]] = cosines(a, b).tolist()
-        return found
+        return cosines(a, b).tolist()
 
     with torch.inference_mode():
         return {site: [of(one.module) for one in found] for site, found in by_site(model).items()}

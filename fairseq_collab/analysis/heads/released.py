@@ -82,8 +82,7 @@ def through_linear(module: nn.Linear, args: tuple[Tensor], output: Tensor) -> Te
     def handing(relevance: Tensor) -> tuple[Tensor]:
         return (linear(module.weight.detach(), module.bias, x[:, 0].detach(), relevance),)
 
-    found: Tensor = Handed.apply(handing, output, x)
-    return found
+    return Handed.apply(handing, output, x)
 
 
 def through_norm(module: nn.LayerNorm, args: tuple[Tensor], output: Tensor) -> Tensor:
@@ -98,8 +97,7 @@ def through_norm(module: nn.LayerNorm, args: tuple[Tensor], output: Tensor) -> T
         jacobian = (centre - unit[:, :, None] * unit[:, None] / d) / deviation[:, None, None]
         return (linear(module.weight.detach()[:, None] * jacobian, module.bias, row, relevance),)
 
-    found: Tensor = Handed.apply(handing, output, x)
-    return found
+    return Handed.apply(handing, output, x)
 
 
 def added(x: Tensor, residual: Tensor) -> Tensor:
@@ -110,14 +108,12 @@ def added(x: Tensor, residual: Tensor) -> Tensor:
         found = scaled(parts, relevance[..., None], (-2, -1))
         return found[..., 0], found[..., 1]
 
-    found: Tensor = Handed.apply(handing, x + residual, x, residual)
-    return found
+    return Handed.apply(handing, x + residual, x, residual)
 
 
 def passed(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """An activation, which relevance passes unchanged."""
-    found: Tensor = Handed.apply(lambda relevance: (relevance,), activation(x), x)
-    return found
+    return Handed.apply(lambda relevance: (relevance,), activation(x), x)
 
 
 @contextmanager
@@ -147,8 +143,7 @@ def attend(module: Any, x: Tensor, y: Tensor, weights: Tensor, inputs: list[Tens
     value = for_each_head(projections(module)[2](y), module.num_heads)
     handing = partial(through_attention, module, x[:, 0].detach(), y[:, 0].detach(), weights[0])
     sources = (x,) if x is y else (x, y)
-    found: Tensor = Handed.apply(handing, weights @ value, *sources)
-    return found
+    return Handed.apply(handing, weights @ value, *sources)
 
 
 def through_attention(

@@ -60,10 +60,8 @@ class Relevance:
 
     def __init__(self, model: Any, rule: str = "paper"):
         if model.decoder.adaptive_softmax is not None:
-            raise UserError(
-                "relevance starts from logits, which a model with adaptive softmax does not have",
-                todo="give --no-relevance",
-            )
+            what = "relevance starts from logits, which a model with adaptive softmax does not have"
+            raise UserError(what, todo="give --no-relevance")
         self.rule = rule
         # Where sums nearly vanish, single precision would lose relevance.
         self.model = model if rule == "ours" else copy.deepcopy(model).double()

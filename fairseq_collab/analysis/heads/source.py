@@ -55,5 +55,4 @@ def batches(trained: Trained, subset: str, max_tokens: int | None = None) -> Ite
 
 def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """A batch with all its tensors on ``device``."""
-    moved: dict[str, Any] = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
-    return moved
+    return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)

@@ -91,8 +91,7 @@ class AttentionBatch:
     @property
     def source(self) -> Tensor:
         """The tokens of the source, or those that a language model reads: ``(B, S)``."""
-        found: Tensor = self.sample["net_input"]["src_tokens"]
-        return found
+        return self.sample["net_input"]["src_tokens"]
 
     def words(self, tokens: Tensor) -> Tensor:
         """Which tokens are words: ``(B, T) -> (B, T)``."""
@@ -110,8 +109,7 @@ class AttentionBatch:
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
     """The tokens that a decoder reads in a batch of fairseq's: ``(B, T)``."""
     net_input = sample["net_input"]
-    found: Tensor = net_input.get("prev_output_tokens", net_input["src_tokens"])
-    return found
+    return net_input.get("prev_output_tokens", net_input["src_tokens"])
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:

@@ -55,8 +55,7 @@ def effective_rank(s: Tensor) -> Tensor:
     """
     total = s.sum(-1, keepdim=True)
     shares = s / total.clamp_min(torch.finfo(s.dtype).tiny)
-    entropy = -torch.xlogy(shares, shares).sum(-1)
-    return entropy.exp() * (total.squeeze(-1) > 0)
+    return torch.special.entr(shares).sum(-1).exp() * (total.squeeze(-1) > 0)
 
 
 def centre_rows(logits: Tensor) -> Tensor:

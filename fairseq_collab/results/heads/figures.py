@@ -28,6 +28,7 @@ CELL, AROUND = 0.55, 1.1
 #: As in ``style.css``: distinct for readers with any colour vision.
 ROLES = {"positional": "#56b4e9", "syntactic": "#f0c24b", "rare": "#4cc9a0"}
 OTHER, NO_ROLE = "#d9d9d9", "#ffffff"
+CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
 
 
 def draw(content: shown.Content) -> dict[str, bytes]:
@@ -75,15 +76,7 @@ def measure_figure(about: shown.About, found: Mapping[str, Any]) -> Figure:
             for j, value in enumerate(layer):
                 if value is not None:
                     letters = shown.PALETTE[shown.shade(scale, value)][1]
-                    panel.text(
-                        j,
-                        i,
-                        num(value, about.spec),
-                        color=letters,
-                        ha="center",
-                        va="center",
-                        size=7,
-                    )
+                    panel.text(j, i, num(value, about.spec), **CENTRED, color=letters, size=7)
     colours = ScalarMappable(scale, shown.COLOURS)
     page.colorbar(colours, ax=panels, shrink=0.8)
     return page
@@ -111,7 +104,7 @@ def _role_cell(panel: Axes, layer: int, head: int, kinds: Sequence[str]) -> None
         width = 1 / max(len(kinds), 1)
         left = head - 0.5 + part * width
         panel.bar(left, 1, width, layer - 0.5, align="edge", color=colour, edgecolor="#999999")
-        panel.text(left + width / 2, layer, kind[:1], ha="center", va="center", size=8)
+        panel.text(left + width / 2, layer, kind[:1], **CENTRED, size=8)
 
 
 def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:

@@ -84,10 +84,16 @@ def front(rows: Iterable[Row], cost: str) -> list[int]:
     One row beats another if it costs as little or less and has as much BLEU or more, and is not
     equal in both.
     """
-    points = sorted((row[cost], -row["bleu"]["mean"], row["number"]) for row in rows)
-    found, worst = [], float("inf")
-    for (_, quality), equal in groupby(points, key=lambda point: point[:2]):
-        if quality < worst:
-            found += [number for *_, number in equal]
-            worst = quality
+    points = ((row[cost], -row["bleu"]["mean"], row["number"]) for row in rows)
+    return [number for *_, number in unbeaten(points)]
+
+
+def unbeaten(points: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Of ``(cost, loss, ...)`` those that no other beats in both, the cheapest first."""
+    found: list[tuple[Any, ...]] = []
+    least = float("inf")
+    for (_, loss), equal in groupby(sorted(points), key=lambda point: point[:2]):
+        if loss < least:
+            found += equal
+            least = loss
     return found

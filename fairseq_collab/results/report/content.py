@@ -143,7 +143,7 @@ def section(entries: Sequence[Entry]) -> Content:
 
 def _row(row: Row, seeds: Sequence[Entry]) -> Content:
     facts = {field: row.fact(field) for field in FACTS}
-    keys = facts["key_bytes_per_target_token"]
+    reduction = row.runs[0].record.reduction
     speeds = [_decoding_speed(entry) for entry in seeds]
     return {
         "method": row.method,
@@ -154,8 +154,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
             name.lower(): _score([entry.facts[name.lower()] for entry in seeds]) for name in METRICS
         },
         **facts,
-        # d/K: values are d wide in every method, so it is the ratio of value to key cache.
-        "reduction": round(facts["value_bytes_per_target_token"] / keys, DIGITS) if keys else None,
+        "reduction": None if reduction is None else round(reduction, DIGITS),
         "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
         "sentences_per_second": _mean(speeds),
