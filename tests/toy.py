@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
 from omegaconf import OmegaConf
@@ -69,6 +70,24 @@ def batch(symbols: Namespace | None = None) -> dict[str, Tensor]:
         "src_lengths": source.ne(pad).sum(1),
         "prev_output_tokens": previous,
     }
+
+
+def randomised(module: Any, std: float = 0.5) -> Any:
+    """The module with weights that hide no mistake behind zeros and ones."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=std)
+    return module
+
+
+def criterion() -> LabelSmoothedCrossEntropyCriterion:
+    """fairseq's own, which our criterions add to."""
+    return LabelSmoothedCrossEntropyCriterion(task(), False, 0.1)
+
+
+def close(*tensors: Any, **more: Any) -> None:
+    """They are equal in double precision."""
+    torch.testing.assert_close(*tensors, rtol=0, atol=1e-10, **more)
 
 
 def num_parameters(module: nn.Module) -> int:

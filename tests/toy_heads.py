@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,7 +67,24 @@ def sample(sentence: int | None = None) -> dict[str, Any]:
     if sentence is not None:
         net_input = {name: x[sentence : sentence + 1] for name, x in net_input.items()}
         target = target[sentence : sentence + 1]
-    return {"net_input": net_input, "target": target}
+    return {
+        "net_input": net_input,
+        "target": target,
+        "ntokens": int(target.ne(symbols.pad()).sum()),
+    }
+
+
+def write_pruned(
+    path: Path, encoder: str, decoder: str = "8,8", cross: str = "8,8", **options: Any
+) -> Path:
+    """A checkpoint with nothing but the options of a pruned model."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
+    model = {"_name": "transformer_headsize_n", **heads, **options}
+    torch.save(
+        {"cfg": {"model": model}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
+    )
+    return path
 
 
 def double(numbers: list) -> torch.Tensor:

@@ -63,3 +63,13 @@ def ending(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ending")
     succeed("fairseq-train", data, *USER_DIR, *MODEL, *ENDING, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of fairseq's own transformer, for tests that translate."""
+    folder = tmp_path_factory.mktemp("stock")
+    short = [f"--max-{side}-positions=32" for side in ("source", "target")]  # as translations are
+    model = ["--arch=transformer", *SIZES, *short, "--share-all-embeddings"]
+    succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.conftest import ENDING, SHORT, SIZES
+from cli.conftest import SHORT
 from cli.test_language_models_commands import LM
 from commands import USER_DIR, succeed
 
@@ -33,16 +33,6 @@ def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "TURNS", 1)
     few = {name: candidates.SHARING[name] for name in ("grouped-query", "latent")}
     monkeypatch.setattr(candidates, "SHARING", few)
-
-
-@pytest.fixture(scope="module")
-def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """fairseq's own transformer, little trained: 4 heads in each of 3 attentions."""
-    folder = tmp_path_factory.mktemp("stock")
-    short = [f"--max-{side}-positions=32" for side in ("source", "target")]  # as translations are
-    model = ["--arch=transformer", *SIZES, *short, "--share-all-embeddings"]
-    succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
-    return folder / "checkpoint_last.pt"
 
 
 def run(stock: Path, data: Path, out: Path, *options: str) -> int:

@@ -18,37 +18,28 @@ from fairseq_collab.criterions.with_head_gates import LOGGED
 from fairseq_collab.runs.fairseq_output import read_hypotheses
 from fairseq_compat import checkpoints
 
-SHARED = "--share-all-embeddings"
-GATED = ["--arch=transformer_gated_heads", *SIZES, SHARED, "--gated-sites=encoder"]
+GATED = [
+    "--arch=transformer_gated_heads",
+    *SIZES,
+    "--share-all-embeddings",
+    "--gated-sites=encoder",
+]
 CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_gates", "--gate-penalty=0.5"]
 TRAINING = [option for option in SHORT if not option.startswith("--criterion")]
 
 
 @pytest.fixture(scope="module")
-def converged(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of fairseq's own transformer."""
-    folder = tmp_path_factory.mktemp("plain")
-    succeed(
-        "fairseq-train", data, *USER_DIR, "--arch=transformer", *SIZES, SHARED, *SHORT,
-        "--save-dir", folder,
-    )  # fmt: skip
-    return folder / "checkpoint_last.pt"
-
-
-@pytest.fixture(scope="module")
-def closing(
-    data: Path, converged: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, str]:
-    """A checkpoint with gates that go on from there, the decoder frozen; and the log."""
+def closing(data: Path, stock: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A checkpoint with gates that go on from fairseq's, the decoder frozen; and the log."""
     folder = tmp_path_factory.mktemp("gated")
     log = succeed(
         "fairseq-train", data, *USER_DIR, *GATED, *CRITERION, *TRAINING, "--freeze=decoder",
-        "--gate-speed=10000", "--finetune-from-model", converged, "--save-dir", folder,
+        "--gate-speed=10000", "--finetune-from-model", stock, "--save-dir", folder,
     )  # fmt: skip
     return folder / "checkpoint_last.pt", log
 
 
-def test_gates_go_on_from_a_converged_model(converged: Path, closing: tuple[Path, str]) -> None:
+def test_gates_go_on_from_a_converged_model(stock: Path, closing: tuple[Path, str]) -> None:
     """The encoder, and only it, has moved; its gates are logged."""
     checkpoint, log = closing
     entries = train_log(log)
@@ -57,7 +48,7 @@ def test_gates_go_on_from_a_converged_model(converged: Path, closing: tuple[Path
         assert set(LOGGED) - {"gates_l0_decoder", "gates_l0_cross"} <= entry.keys()
         assert float(entry["gates_open"]) == 4
     assert float(entries[-1]["gates_l0"]) < float(entries[0]["gates_l0"]) <= 4
-    before, after = (checkpoints.read(path)["model"] for path in (converged, checkpoint))
+    before, after = (checkpoints.read(path)["model"] for path in (stock, checkpoint))
     assert after["encoder.layers.0.self_attn.theta"].max() < 4e-4
     moved = {n for n in before.keys() & after.keys() if not before[n].equal(after[n])}
     assert "encoder.layers.0.fc1.weight" in moved

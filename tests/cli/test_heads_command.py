@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import MODEL, SHORT
-from commands import preprocess, succeed, write_copy_task
+from commands import preprocess, write_copy_task
+from refusals import wrong_usage
 
 from collab_common import main as cli
 from fairseq_collab.analysis.heads.measures import FREQUENT
@@ -106,10 +106,8 @@ def test_a_collaborative_model(
     assert "nsubj head->dependent: no pairs" in output
 
 
-def test_a_stock_model_and_other_sentences(data: Path, tmp_path: Path) -> None:
-    stock = [option for option in MODEL if "key-dim" not in option and "arch" not in option]
-    succeed("fairseq-train", data, "--arch=transformer", *stock, *SHORT, "--save-dir", tmp_path)
-    arguments = [tmp_path / "checkpoint_last.pt", data, "--no-relevance", "--subset=test"]
+def test_a_stock_model_and_other_sentences(stock: Path, data: Path, tmp_path: Path) -> None:
+    arguments = [stock, data, "--no-relevance", "--subset=test"]
     found = run(tmp_path / "one", *arguments, "--example-lines", "3", "1")
     assert (found["arch"], found["subset"]) == ("transformer", "test")
     assert set(found["measures"]) == MEASURES
@@ -165,9 +163,26 @@ def test_refusals(
     assert f"{bad}: no such folder can be made" in line(trained, data, out=bad)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--relations", "obj"], "--relations needs --conllu"),
+        (["--subwords=code"], "--subwords needs --conllu"),
+        (["--no-relevance", "--relevance-rule=ours"], "--relevance-rule has no effect with --no-r"),
+        (
+            ["--no-relevance", "--relevance-sentences=9", "--conllu=trees"],
+            "--relevance-sentences has no effect with --no-relevance: leave one out",
+        ),
+    ],
+)
+def test_options_without_effect(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wrong_usage(capsys, message):
+        cli.main(["heads", "checkpoint.pt", "data", "--out=out", *options])
+
+
 @pytest.mark.parametrize("option", ["--max-tokens=0", "--examples=x", "--example-lines=0"])
 def test_options(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
+    with wrong_usage(capsys, f"argument {option.split('=')[0]}: must be a"):
         cli.main(["heads", "checkpoint.pt", "data", "--out=out", option])
-    assert exit_.value.code == 2
-    assert f"argument {option.split('=')[0]}: must be a" in capsys.readouterr().err

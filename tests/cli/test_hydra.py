@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import toy
-from commands import REPOSITORY, refuse, succeed
+from commands import REPOSITORY, succeed
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
@@ -60,9 +60,3 @@ def test_sweep_over_key_dimensions(data: Path, tmp_path: Path) -> None:
     found = [int(number.replace(",", "")) for number in PARAMETERS.findall(log)]
     arch = "transformer_collab_multi30k"
     assert found == [expected_parameters(arch, key_dim=16), expected_parameters(arch, key_dim=64)]
-
-
-def test_a_wrong_value_is_one_line(data: Path, tmp_path: Path) -> None:
-    overrides = ["+model._name=transformer_collab_multi30k", "+model.key_dim=0"]
-    line = refuse(*hydra(data, *overrides), cwd=tmp_path)
-    assert "key_dim is 0; it must be at least 1" in line

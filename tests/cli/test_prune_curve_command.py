@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import ENDING, SIZES
 from commands import succeed
+from refusals import wrong_usage
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
@@ -18,15 +18,6 @@ pytestmark = pytest.mark.slow
 
 HALF = ["--steps=0.5", "--most=0.5", "--subset=valid", "--cpu"]
 RESULTS = {"curve.json", "table.md", "curve.png"}
-
-
-@pytest.fixture(scope="module")
-def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """fairseq's own transformer, little trained: 4 heads in each of 3 attentions."""
-    folder = tmp_path_factory.mktemp("stock")
-    model = ["--arch=transformer", *SIZES, "--share-all-embeddings"]
-    succeed("fairseq-train", data, *model, *ENDING, "--save-dir", folder)
-    return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +99,6 @@ def test_heads_in_the_order_of_a_file(stock: Path, data: Path, tmp_path: Path) -
     assert "no such" in refusal(*command[:-1], tmp_path / "none.json").lower()
 
 
-def test_another_curve_in_the_folder_is_refused(stock: Path, data: Path, curve: Path) -> None:
-    before = read(curve)
-    message = refusal(stock, data, "--out", curve, *HALF, "--by=importance_sample")
-    assert "holds a curve with by importance_token_normalised, not importance_sample" in message
-    assert "another --out" in message
-    assert read(curve) == before
-
-
 def test_a_curve_on_which_no_head_goes_is_refused(stock: Path, data: Path, tmp_path: Path) -> None:
     """Before anything is translated: there would be nothing to draw."""
     less = ["--steps=0.5", "--most=0.1", "--cpu"]
@@ -137,12 +120,11 @@ def test_heads_that_cannot_go_alone_are_refused(trained: Path, data: Path, tmp_p
         (["--importance=x", "--iterative"], "leave it or --iterative out"),
         (["--importance=x", "--importance-subset=valid"], "leave it or --importance-subset out"),
         (["--by=entropy"], "without --importance one of importance_token_normalised"),
+        (["--pairs-number=5"], "--pairs-number needs --pairs"),
     ],
 )
 def test_options_that_make_no_sense(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
+    with wrong_usage(capsys, message):
         command_curve.main(["model.pt", "data", "--out", "out", *options])
-    assert left.value.code == 2
-    assert message in capsys.readouterr().err

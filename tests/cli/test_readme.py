@@ -137,10 +137,7 @@ def test_an_excerpt_that_is_not_in_its_file_is_noticed(tmp_path: Path) -> None:
         ("fairseq-collab user-dir now", "takes no arguments"),
         ("fairseq-collab doctor --verbos", "unrecognized arguments: --verbos"),
         ("fairseq-collab sweep configs/none.yaml", "there is no configs/none.yaml"),
-        (
-            "fairseq-collab sweep configs/experiment/head_size_multi30k.yaml comon.seed=1",
-            "comon",
-        ),
+        ("fairseq-collab sweep configs/experiment/head_size_multi30k.yaml comon.seed=1", "comon"),
         ("fairseq-train data --user-dir fairseq_collab --arch transformer_colab", "invalid choice"),
         (
             "fairseq-train data --user-dir fairseq_collab --arch transformer_collab --key-dimm 4",

@@ -133,28 +133,3 @@ def test_converted_models_cache_as_much(recorded: list[Recorded]) -> None:
     """Collaborative heads that were converted keep their biases beside the keys."""
     tunes = [one for one in recorded[0].commands if "method=choice(tuned-collab-values)" in one]
     assert [cached(config) for _, config in jobs(tunes, "tuned")] == [384, 64]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "settings", "message"),
-    [
-        ([], {}, "DATASET is ''; it must be multi30k"),
-        (["multi30k"], {"SIZE": "base"}, "SIZE is 'base'; it must be multi30k or small"),
-        (
-            ["multi30k"],
-            {"BUDGETS": "64 100"},
-            "BUDGETS has '100'; it must be some of 384 320 256 128 64",
-        ),
-        (
-            ["multi30k"],
-            {"SIZE": "small", "BUDGETS": "256"},
-            "BUDGETS has '256'; it must be some of 192 160 128 64 32",
-        ),
-    ],
-)
-def test_what_is_refused(
-    arguments: list[str], settings: dict[str, str], message: str, tmp_path: Path
-) -> None:
-    refused = Recorded(tmp_path, RECIPE, *arguments, **settings)
-    assert (refused.status, refused.commands) == (2, [])
-    assert refused.errors.strip() == f"equal_cache: {message}"

@@ -1,4 +1,4 @@
-"""Which runs ``recipes/glue.sh`` asks for, and what it refuses."""
+"""Which runs ``recipes/glue.sh`` asks for."""
 
 from __future__ import annotations
 
@@ -51,9 +51,3 @@ def test_without_the_first_row_there_is_nothing_to_swap(tmp_path: Path) -> None:
     )
     assert failed.status == 1
     assert [name for name, *_ in failed.commands] == ["glue", "glue-table"]
-
-
-def test_folders_that_are_not_there(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, "glue.sh", MODEL="bert-base-cased")
-    assert (refused.status, refused.commands) == (2, [])
-    assert "glue: MODEL is 'bert-base-cased', which is no folder; nothing is" in refused.errors

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-import torch
-from commands import REPOSITORY
 from omegaconf import DictConfig
 from recipe_recorder import Recorded, jobs, options
+from toy_heads import write_pruned
 
 from fairseq_collab.checkpoints.prune import shapes
 
-RECIPE = REPOSITORY / "recipes" / "head_pruning.sh"
 PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.
 SHAPES = [*(f"all-{penalty}" for penalty in PENALTIES), "encoder-0.01", "encoder-0.1"]
 FAILED = "all-0.1"
 #: Those of which as many heads go otherwise.
 FEWER = "all-0.01"
+#: Options of a pruned model.
+PRUNED = {"encoder": "4,1", "decoder": "8,2", "cross": "7,8", "qk_head_size": 16, "v_head_size": 16}
 #: What comes after the tables.
 LAST = ("heads", "heads-kept")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [([], "DATASET is ''; it must be embedded or multi30k"), (["wmt14"], "DATASET is 'wmt14'")],
-)
-def test_refusals(arguments: list[str], message: str) -> None:
-    done = subprocess.run(["bash", RECIPE, *arguments], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not done.stdout
-
-
-def test_sites_that_there_are_not(tmp_path: Path) -> None:
-    done = Recorded(tmp_path, "head_pruning.sh", "embedded", SITES="all,decoder")
-    assert (done.status, done.commands) == (2, [])
-    assert "SITES is 'all,decoder'; it must be all, encoder or both" in done.errors
 
 
 def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
@@ -46,7 +28,7 @@ def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
     for run in ("trained/model-concatenated_seed-7", "gated/encoder/gate_penalty-0.1_seed-7"):
         (tmp_path / "out" / run).mkdir(parents=True)
         (tmp_path / "out" / run / "score.json").touch()
-    write_pruned(tmp_path / "pruned.pt")
+    write_pruned(tmp_path / "pruned.pt", **PRUNED)
     made = str(tmp_path / "pruned.pt")
     done = Recorded(
         tmp_path, "head_pruning.sh", "embedded", MADE=made, SITES="encoder", PENALTIES="0,0.1"
@@ -82,7 +64,7 @@ class Pruning(Recorded):
         for run in finished:
             run.mkdir(parents=True)
             (run / "score.json").touch()
-        write_pruned(folder / "pruned.pt")
+        write_pruned(folder / "pruned.pt", **PRUNED)
         super().__init__(
             folder, "head_pruning.sh", dataset, told_as=str(folder),
             MADE=str(folder / "pruned.pt"), PENALTIES=",".join(PENALTIES), SITES="all,encoder",
@@ -95,16 +77,6 @@ class Pruning(Recorded):
         if folder not in self._composed:
             self._composed[folder] = dict(jobs(self.commands, folder, self.out))
         return self._composed[folder]
-
-
-def write_pruned(path: Path) -> None:
-    """A checkpoint with the options of a pruned model."""
-    heads = {"heads_in_encoder": "4,1", "heads_in_decoder": "8,2", "heads_in_cross": "7,8"}
-    sizes = {"qk_head_size": 16, "v_head_size": 16}
-    options = {"_name": "transformer_headsize_n", **heads, **sizes}
-    torch.save(
-        {"cfg": {"model": options}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
-    )
 
 
 @pytest.fixture(scope="module", params=["embedded", "multi30k"])

@@ -11,7 +11,7 @@ import torch
 from commands import REPOSITORY
 from fairseq.models import build_model
 from omegaconf import DictConfig, OmegaConf
-from recipe_recorder import Recorded, record
+from recipe_recorder import record
 from warm.composing import compose_faster
 
 from fairseq_collab.checkpoints.opener import placeholder
@@ -90,11 +90,3 @@ def test_what_the_widths_are_is_no_option_of_a_training(tmp_path: Path) -> None:
     OmegaConf.save(config, run.config_file)
     train_command(run)
     assert list(OmegaConf.load(tmp_path / "training.yaml")) == ["model"]
-
-
-def test_an_unknown_data_set_is_refused(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, RECIPE, "lm1b")
-    assert (refused.status, refused.commands) == (2, [])
-    assert refused.errors == (
-        "head_size_table: DATASET is 'lm1b'; it must be multi30k or wikitext2\n"
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from recipe_recorder import Recorded, jobs, options
 
@@ -60,9 +58,3 @@ def test_what_was_converted_is_not_converted_again(recorded: list[Recorded]) -> 
     made = ("reparametrize", "prune")
     assert again.commands == [command for command in first.commands if command[0] not in made]
     assert again.commands[-1][:3] == ["table", "/out/runs", "/out/tuned"]
-
-
-def test_another_reference_is_refused(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, RECIPE, FROM="/trained.pt", REFERENCE="/other.de")
-    assert (refused.status, refused.commands) == (2, [])
-    assert refused.errors.startswith("reparametrize: REFERENCE is /other.de; runs are compared")

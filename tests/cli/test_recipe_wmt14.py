@@ -53,10 +53,6 @@ def test_ready_made_archive(shared_data: Path, tmp_path: Path) -> None:
     assert "absent/wmt16_en_de.tar.gz: no such file" in error
 
 
-#: Two checkpoints to average of next to no training, and translations that end.
-BRIEF = ["optimization.max_epoch=2", "dataset.max_tokens=9000", "generation.max_len_b=5"]
-
-
 def test_english_french_from_download_to_data(shared_data: Path, tmp_path: Path) -> None:
     """Six archives; rare units are taken apart.  Stage 5 is that of the other recipes."""
     captions = Sentences(shared_data / "multi30k", "train")

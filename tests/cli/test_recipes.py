@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -38,12 +39,10 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
         ("key_dim_table.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
         ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded, multi30k or mix"),
         ("grouped_heads.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
-        (
-            "grouped_heads.sh",
-            ["--source-lang", "en"],
-            "grouped_heads: which folder? Give --data",
-        ),
+        ("grouped_heads.sh", ["--source-lang", "en"], "grouped_heads: which folder? Give --data"),
         ("head_pruning.sh", ["--data"], "head_pruning: which folder? Give --data DIR"),
+        ("head_pruning.sh", [], "DATASET is ''; it must be embedded or multi30k"),
+        ("head_pruning.sh", ["wmt14"], "DATASET is 'wmt14'"),
     ],
 )
 def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
@@ -53,6 +52,65 @@ def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("equal_cache", "DATASET is ''; it must be multi30k"),
+        ("equal_cache multi30k SIZE=base", "SIZE is 'base'; it must be multi30k or small"),
+        (
+            "equal_cache multi30k BUDGETS='64 100'",
+            "BUDGETS has '100'; it must be some of 384 320 256 128 64",
+        ),
+        (
+            "equal_cache multi30k SIZE=small BUDGETS=256",
+            "BUDGETS has '256'; it must be some of 192 160 128 64 32",
+        ),
+        (
+            "glue MODEL=bert-base-cased",
+            "MODEL is 'bert-base-cased', which is no folder; nothing is",
+        ),
+        ("grouped_heads multi30k CORE=1", "CORE is '1'; it must be yes or no"),
+        *(
+            (
+                f"grouped_heads multi30k COUNTS='{counts}'",
+                f"COUNTS is '{counts}'; it must be numbers from 1 to 7, joined by commas",
+            )
+            for counts in ("4 2", "8", "0", "two")
+        ),
+        (
+            "grouped_heads multi30k STAGES=3",
+            "STAGES is '3'; it must be some of 1, 2 and 1+2, joined by commas",
+        ),
+        *(
+            (
+                f"{recipe} multi30k UPDATES={updates} TUNE={tune}",
+                f"UPDATES is '{updates}', TUNE '{tune}'; they must be numbers",
+            )
+            for recipe in ("grouped_heads", "head_pruning")
+            for updates, tune in (("many", ""), ("08", ""), ("800", "0"))
+        ),
+        (
+            "head_pruning embedded SITES=all,decoder",
+            "SITES is 'all,decoder'; it must be all, encoder or both",
+        ),
+        ("head_size_table lm1b", "DATASET is 'lm1b'; it must be multi30k or wikitext2"),
+        (
+            "reparametrize FROM=/trained.pt REFERENCE=/other.de",
+            "REFERENCE is /other.de; runs are compared",
+        ),
+    ],
+)
+def test_settings_that_are_refused(asked: str, message: str, tmp_path: Path) -> None:
+    """In one line, before any command is asked for."""
+    recipe, *words = shlex.split(asked)
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    arguments = [word for word in words if "=" not in word]
+    refused = Recorded(tmp_path, f"{recipe}.sh", *arguments, **settings)
+    assert (refused.status, refused.commands) == (2, [])
+    (line,) = refused.errors.splitlines()
+    assert line.startswith(f"{recipe}: {message}")
 
 
 # ---- the runs of grouped_heads.sh ----------------------------------------------------------------
@@ -133,12 +191,6 @@ def test_grouped_heads_with_the_constraint_in_other_stages(
         assert config.model.head_size == 16
 
 
-def test_grouped_heads_knows_its_stages(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", STAGES="3")
-    assert (refused.status, refused.commands) == (2, [])
-    assert "STAGES is '3'; it must be some of 1, 2 and 1+2, joined by commas" in refused.errors
-
-
 def test_grouped_heads_keeps_as_many_as_are_asked_for(tmp_path: Path) -> None:
     """One count; fine-tuning takes half of the updates, unless ``TUNE`` says otherwise."""
     found = record(tmp_path, "grouped_heads.sh", "multi30k", COUNTS="3", CORE="yes", UPDATES="800")
@@ -151,32 +203,8 @@ def test_grouped_heads_keeps_as_many_as_are_asked_for(tmp_path: Path) -> None:
         assert {config.optimization.max_update for _, config in jobs(found, kind)} == {updates}
 
 
-@pytest.mark.parametrize("recipe", ["grouped_heads.sh", "head_pruning.sh"])
-@pytest.mark.parametrize(("updates", "tune"), [("many", ""), ("08", ""), ("800", "0")])
-def test_updates_are_numbers(tmp_path: Path, recipe: str, updates: str, tune: str) -> None:
-    refused = Recorded(tmp_path, recipe, "multi30k", UPDATES=updates, TUNE=tune)
-    assert (refused.status, refused.commands) == (2, [])
-    assert f"UPDATES is '{updates}', TUNE '{tune}'; they must be numbers\n" in refused.errors
-
-
-@pytest.mark.parametrize("counts", ["4 2", "8", "0", "two"])
-def test_grouped_heads_wants_counts(tmp_path: Path, counts: str) -> None:
-    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", COUNTS=counts)
-    assert (refused.status, refused.commands) == (2, [])
-    told = f"COUNTS is '{counts}'; it must be numbers from 1 to 7, joined by commas\n"
-    assert refused.errors == f"grouped_heads: {told}"
-
-
-def test_grouped_heads_wants_yes_or_no(tmp_path: Path) -> None:
-    refused = Recorded(tmp_path, "grouped_heads.sh", "multi30k", CORE="1")
-    assert (refused.status, refused.commands) == (2, [])
-    assert refused.errors == "grouped_heads: CORE is '1'; it must be yes or no\n"
-
-
 def test_pruned_checkpoints_have_the_sizes_of_their_runs(
-    commands: list[Command],
-    trained_runs: dict[str, DictConfig],
-    tuned_runs: dict[str, DictConfig],
+    commands: list[Command], trained_runs: dict[str, DictConfig], tuned_runs: dict[str, DictConfig]
 ) -> None:
     tuned = {run.checkpoint.finetune_from_model: run.model for run in tuned_runs.values()}
     prunings = [command for command in commands if command[0] == "prune"]

@@ -130,6 +130,8 @@ def test_perplexities_of_a_language_model(
     options = [option for option in SHORT if "criterion" not in option and "label" not in option]
     succeed("fairseq-train", monolingual, *USER_DIR, *LM, *options, "--save-dir", tmp_path)
     run = tmp_path / "run"
+    line = refused(tmp_path / "checkpoint_last.pt", monolingual, run, "--rouge")
+    assert line == "--rouge: is of translations, and run is a language model; leave it out"
     score(tmp_path / "checkpoint_last.pt", monolingual, run)
     report = capsys.readouterr().out
     record = Record.read(run / "score.json")

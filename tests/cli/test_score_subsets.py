@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import REPOSITORY, refuse, run_command, succeed
+from commands import REPOSITORY, run_command, succeed
 from run_folders import write_run
 
 from fairseq_collab.commands import score
@@ -23,7 +23,7 @@ task: {{data: {data}, source_lang: en, target_lang: de}}
 """
 #: Of the model that the run's own scores are of.
 LOG = """\
-| train | {"epoch": 1, "train_wps": "100", "train_num_updates": "4240"}
+| train | {"train_wps": "9", "train_wpb": "9", "train_train_wall": "0", "train_num_updates": "4240"}
 | valid | {"epoch": 1, "valid_loss": "4.0"}
 """
 
@@ -78,11 +78,3 @@ def test_a_second_test_set(runs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "valid (50 sentences)" in report
     assert "--gen-subset valid`, from the runs' `score.valid.json`" in report
     assert "- failed: failed (out of memory)" in report
-
-
-def test_an_unknown_test_set_takes_one_line(runs: Path) -> None:
-    line = refuse("fairseq-collab", "score", runs / "collab_8_1", "--gen-subset", "test1")
-    assert line == (
-        f"fairseq-collab score: error: {runs.parent / 'corpus'}: there is no raw/test1.de; "
-        "give a test set that is there (test, valid)"
-    )

@@ -123,14 +123,6 @@ def test_ema_training_keeps_signatures(data: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_finetuning_from_a_model(trained: Path, data: Path, tmp_path: Path) -> None:
-    log = succeed(
-        "fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--finetune-from-model", trained,
-        "--save-dir", tmp_path,
-    )  # fmt: skip
-    assert f"loading pretrained model from {trained}" in log
-
-
 def test_other_languages_with_separate_dictionaries(tmp_path: Path) -> None:
     """No joined dictionary: source and target words differ."""
     text = tmp_path / "text"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import warm_children
+from corpus_archives import TEST, TRAIN, small_iwslt14, write_archive
 from loopback import Server, serving
 from text_tools import config, write_corpus
 
@@ -37,6 +38,12 @@ def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus as `prepare` makes it, undisturbed. Not to be changed by a test."""
     with warm_children():
         return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with a small archive of IWSLT14."""
+    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
 
 
 @pytest.fixture

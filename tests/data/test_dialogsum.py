@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from corpus_archives import text as joined
 
 from data_prep import dialogsum
 
@@ -26,10 +27,6 @@ def text(name: str, side: str) -> list[str]:
         )
         for i in range(dialogsum.LINES[name])
     ]
-
-
-def joined(lines: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 @pytest.fixture

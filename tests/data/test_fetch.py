@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from loopback import Server
-from text_tools import error_line, run
+from text_tools import error_line, names, run
 
 from collab_common.errors import UserError
 from collab_common.files import GZIP
@@ -23,10 +23,6 @@ QUICK = Patience(tries=3, pause=0.0, timeout=5.0)
 
 def get(server: Server, folder: Path, **more: Any) -> Path:
     return fetch(f"{server.url}/f", folder / "f", patience=QUICK, **more)
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 def test_whole(server: Server, tmp_path: Path) -> None:
@@ -146,16 +142,17 @@ def test_full_disk(server: Server, tmp_path: Path) -> None:
     assert not (tmp_path / "f").exists()
 
 
-def test_html_page(server: Server, tmp_path: Path) -> None:
-    server.files["/f"] = b"\n<!DOCTYPE html><title>Log in</title>"
-    with pytest.raises(UserError, match="an HTML page came instead of the file"):
-        get(server, tmp_path, magic=GZIP)
-    assert names(tmp_path) == set()
-
-
-def test_other_format(server: Server, tmp_path: Path) -> None:
-    server.files["/f"] = CONTENT
-    with pytest.raises(UserError, match="the file starts with"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n<!DOCTYPE html><title>Log in</title>", "an HTML page came instead of the file"),
+        (CONTENT, "the file starts with"),
+    ],
+    ids=["page", "other"],
+)
+def test_other_format(content: bytes, message: str, server: Server, tmp_path: Path) -> None:
+    server.files["/f"] = content
+    with pytest.raises(UserError, match=message):
         get(server, tmp_path, magic=GZIP)
     assert names(tmp_path) == set()
 

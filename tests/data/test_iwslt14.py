@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus_archives import ENGLISH, TEST, TRAIN, iwslt14, small_iwslt14, write_archive
+from corpus_archives import ENGLISH, TEST, iwslt14, small_iwslt14, write_archive
 from text_tools import manifest
 
 from data_prep.corpus_recipe import extract_archives, fetch_archives, make_text
@@ -24,11 +24,6 @@ def made(out: Path, source: Path, variant: str, pair: tuple[str, str] = ("de", "
 
 def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
 
 
 def joined(path: Path) -> list[str]:

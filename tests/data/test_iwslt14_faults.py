@@ -25,16 +25,11 @@ from text_tools import Completed, command, error_line, run
 
 from data_prep.corpus_recipe import fetch_archives
 from data_prep.fetch import LOCK_FILE
-from data_prep.iwslt14 import corpus, main
+from data_prep.iwslt14 import corpus
 
 pytestmark = pytest.mark.slow
 
 MODULE = "iwslt14"
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
 
 
 def stages(out: Path, source: Path, *names: str) -> Completed:
@@ -59,23 +54,6 @@ def test_page_instead_of_an_write_archive(server: Server, tmp_path: Path) -> Non
     source = write_archive(tmp_path / "from", "de-en.tgz", page)
     assert "an HTML page came instead" in refused(tmp_path / "out", source, "fetch")
     assert not list((tmp_path / "out" / "archives").iterdir())
-
-
-def test_wrong_size(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The server announces more than it sends, again and again."""
-    monkeypatch.setattr("data_prep.fetch.time.sleep", lambda _: None)
-    server.files["/de-en.tgz"] = content = small_iwslt14(TRAIN, TEST)
-    server.content_length = len(content) + 1
-    arguments = ["fetch", "--out", str(tmp_path), "--mirror", server.url]
-    assert main(arguments) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"{len(content):,} bytes came of {len(content) + 1:,} (tried 5 times)" in error
-    assert not (tmp_path / "archives" / "de-en.tgz").exists()
 
 
 def test_changed_write_archive(source: Path, tmp_path: Path) -> None:
@@ -118,13 +96,6 @@ def test_truncated_write_archive(source: Path, tmp_path: Path) -> None:
     error = refused(tmp_path / "out", source, "fetch", "extract")
     assert "archives/de-en.tgz: is cut short or damaged" in error
     assert not (tmp_path / "out" / "original").exists()
-
-
-def test_member_missing(tmp_path: Path) -> None:
-    members = {"de-en/train.tags.de-en.de": b"x\n", "de-en/train.tags.de-en.en": b"x\n"}
-    source = write_archive(tmp_path / "from", "de-en.tgz", tgz(members))
-    error = refused(tmp_path / "out", source, "fetch", "extract")
-    assert "has no member de-en/IWSLT14.TED.dev2010.de-en.de.xml (and 9 more)" in error
 
 
 def test_unequal_lengths(tmp_path: Path) -> None:

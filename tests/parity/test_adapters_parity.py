@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import toy
 from torch import Tensor, nn
+from toy import close
 from transformers import (
     AlbertConfig,
     AlbertModel,
@@ -67,10 +69,7 @@ MODELS: dict[str, Any] = {
 
 
 def randomised(model: nn.Module) -> Any:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model.double().eval()
+    return toy.randomised(model, std=0.3).double().eval()
 
 
 def inputs(name: str) -> dict[str, Tensor]:
@@ -130,7 +129,7 @@ def test_weights_are_recorded_as_before_when_they_were_asked_for_earlier() -> No
     swap_attention(model, key_dim=D)
     after = model(**batch, output_attentions=True, output_hidden_states=True)
     assert len(after.hidden_states) == len(before.hidden_states) == 3
-    torch.testing.assert_close(after.attentions, before.attentions, rtol=0, atol=TOLERANCE)
+    close(after.attentions, before.attentions)
 
 
 def marian() -> Any:
@@ -158,9 +157,9 @@ def test_marian_translates_step_by_step_as_at_once(key_dim: int) -> None:
     assert len(swap_attention(model, key_dim)) == 6
     after = model(**batch, output_attentions=True)
     if key_dim == D:
-        torch.testing.assert_close(after.logits, before.logits, rtol=0, atol=TOLERANCE)
+        close(after.logits, before.logits)
         for kind in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
-            torch.testing.assert_close(after[kind], before[kind], rtol=0, atol=TOLERANCE)
+            close(after[kind], before[kind])
         assert torch.equal(model.generate(**source, **search), hypotheses)
     cached = model.generate(**source, **search)
     assert torch.equal(cached, model.generate(**source, **search, use_cache=False))
@@ -174,10 +173,10 @@ def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
     tokens = torch.randint(5, 30, (1, 6))
     expected = model(tokens).logits
     swap_attention(model, key_dim=D)
-    torch.testing.assert_close(model(tokens).logits, expected, rtol=0, atol=TOLERANCE)
+    close(model(tokens).logits, expected)
     past = model(tokens[:, :4], use_cache=True).past_key_values
     last = model(tokens[:, 4:], past_key_values=past, use_cache=True).logits
-    torch.testing.assert_close(last, expected[:, 4:], rtol=0, atol=TOLERANCE)
+    close(last, expected[:, 4:])
 
 
 def test_a_small_trained_model() -> None:
@@ -207,7 +206,7 @@ def test_a_small_trained_model() -> None:
     expected = model(tokens).logits
     assert right() > 0.9
     swap_attention(model, key_dim=D)
-    torch.testing.assert_close(model(tokens).logits, expected, rtol=0, atol=TOLERANCE)
+    close(model(tokens).logits, expected)
     assert right() > 0.9
 
 
@@ -242,7 +241,7 @@ def test_attention_like_timms(bias: bool) -> None:
     expected = [model[0](x, **mask) for mask in masks]
     assert swap_attention(model, key_dim=D) == ["0", "1"]
     for mask, wanted in zip(masks, expected, strict=True):
-        torch.testing.assert_close(model[0](x, **mask), wanted, rtol=0, atol=TOLERANCE)
+        close(model[0](x, **mask), wanted)
     with pytest.raises(ValueError, match="give attn_mask or is_causal, not both"):
         model[0](x, attn_mask=torch.zeros(5, 5), is_causal=True)
 

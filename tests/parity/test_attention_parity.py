@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import toy
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
+from toy import close
 
 from fairseq_collab.attention import (
     CollaborativeAttention,
@@ -20,7 +22,6 @@ from fairseq_collab.attention import (
 pytestmark = pytest.mark.usefixtures("float64")
 
 D, H, T, S, B = 24, 4, 5, 6, 3
-TOLERANCE = 1e-10
 
 
 def limit_case(kind: str, **options: object) -> HeadAttention:
@@ -65,15 +66,15 @@ def test_limit_equals_fairseq(kind: str, cross: bool, training: bool) -> None:
     masks = {"key_padding_mask": padding, "attn_mask": causal}
     output, weights = ours(query, key, key, **masks, need_head_weights=True)
     expected, expected_weights = stock(query, key, key, **masks, need_head_weights=True)
-    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
+    close(output, expected)
+    close(weights, expected_weights)
     mean = ours(query, key, key, **masks)[1]
-    torch.testing.assert_close(mean, expected_weights.mean(0), rtol=0, atol=TOLERANCE)
+    close(mean, expected_weights.mean(0))
 
     leaves = (query, key) if cross else (query,)
     grads = gradients(output, ours, *leaves)
     for name, gradient in gradients(expected, stock, *leaves).items():
-        torch.testing.assert_close(grads[name], gradient, rtol=0, atol=TOLERANCE, msg=name)
+        close(grads[name], gradient, msg=name)
 
 
 @pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
@@ -98,20 +99,18 @@ def per_sentence(oracle, query: Tensor, key: Tensor, padding: Tensor, causal: Te
 
 def check_oracle(ours: HeadAttention, oracle, cross: bool) -> None:
     """Output and gradients equal those of ``oracle(weights, x, y, mask)``."""
-    with torch.no_grad():  # zeros and ones would hide mistakes
-        for parameter in ours.parameters():
-            parameter.normal_(std=0.5)
+    toy.randomised(ours)
     query, key, padding, causal = inputs(cross)
     weights = dict(ours.named_parameters())
     output, _ = ours(query, key, key, key_padding_mask=padding, attn_mask=causal)
     expected = per_sentence(
         lambda x, y, mask: oracle(weights, x, y, mask), query, key, padding, causal
     )
-    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
+    close(output, expected)
     leaves = (query, key) if cross else (query,)
     grads, wanted = (gradients(o, ours, *leaves) for o in (output, expected))
     for name, gradient in wanted.items():
-        torch.testing.assert_close(grads[name], gradient, rtol=0, atol=TOLERANCE, msg=name)
+        close(grads[name], gradient, msg=name)
 
 
 SITES = [
@@ -162,9 +161,7 @@ def test_collaborative_block_of_ones_is_concatenation() -> None:
     collaborative = CollaborativeAttention(D, H, 2 * H, mixing_init="block", self_attention=True)
     collaborative.load_state_dict(dict(concatenated.named_parameters()), strict=False)
     x = torch.randn(T, B, D)
-    torch.testing.assert_close(
-        collaborative(x, x, x)[0], concatenated(x, x, x)[0], rtol=0, atol=TOLERANCE
-    )
+    close(collaborative(x, x, x)[0], concatenated(x, x, x)[0])
 
 
 @pytest.mark.parametrize("bias", ["projection", "content", "none"])

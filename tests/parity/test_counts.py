@@ -16,7 +16,6 @@ from fairseq_collab.models.config import PRESET_SIZES
 WORDS = 32_768 - 4  # and fairseq's four special symbols
 D, H, LAYERS = 512, 8, 6
 ATTENTIONS = 3 * LAYERS
-ONE_ATTENTION = 4 * (D * D + D)
 BODY = 44_138_496
 SHARED = 32_768 * D
 

@@ -30,11 +30,7 @@ B, BEAM = 3, 2
 def model(arch: str, options: dict[str, Any], **more: Any) -> nn.Module:
     """With weights that hide no mistake behind zeros."""
     torch.manual_seed(1)
-    made = toy.model(arch, **options, encoder_embed_dim=12, **more)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.5)
-    return made.eval()
+    return toy.randomised(toy.model(arch, **options, encoder_embed_dim=12, **more)).eval()
 
 
 def decode(made: Any) -> tuple[list[Tensor], dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""The README's variant of one's own: keys that are values, which takes one file."""
+"""The README's variant of one's own: keys that are values, which takes one file.
+
+Step by step under beam search: test_incremental.py.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ import torch
 import toy
 from fairseq import utils
 from torch import Tensor
+from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention import heads as shared_code
-from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
+from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
@@ -24,20 +28,15 @@ utils.import_user_module(
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-D, H, T, S, B, BEAM = 24, 4, 5, 6, 3, 2
+D, H, T, S, B = 24, 4, 5, 6, 3
 h = D // H
-TOLERANCE = 1e-10
 
 
-def variant(**options: Any) -> HeadAttention:
+def variant(size: int = D, heads: int = H, **options: Any) -> HeadAttention:
     """Tied heads with weights that hide no mistake behind zeros."""
     import tied_heads
 
-    attention = tied_heads.TiedAttention(D, H, **options)
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.normal_(std=0.5)
-    return attention
+    return toy.randomised(tied_heads.TiedAttention(size, heads, **options))
 
 
 def tied(weights: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,16 +87,16 @@ def test_the_papers_equation(cross: bool, fused: bool, monkeypatch: pytest.Monke
         tied(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)
     ]  # fmt: skip
     expected = torch.stack([sentence for sentence, _ in by_sentence], dim=1)
-    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
+    close(output, expected)
     if not fused:
         expected_weights = torch.stack([shares for _, shares in by_sentence], dim=1)
-        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=TOLERANCE)
+        close(weights, expected_weights)
 
     direction = torch.linspace(-1, 1, output.numel()).view_as(output)
     leaves = [*parameters.values(), query, *([key] if cross else [])]
     gradients = torch.autograd.grad((output * direction).sum(), leaves)
     expected_gradients = torch.autograd.grad((expected * direction).sum(), leaves)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=TOLERANCE)
+    close(gradients, expected_gradients)
 
 
 def test_equals_concatenated_heads_with_the_same_key_and_value() -> None:
@@ -114,49 +113,7 @@ def test_equals_concatenated_heads_with_the_same_key_and_value() -> None:
             a(query, key, key, **options, before_softmax=before_softmax)
             for a in (attention, ordinary)
         )
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
-
-
-def test_step_by_step_under_beam_reorders() -> None:
-    """The last query of a full pass, whatever rows beam search drops, copies and moves."""
-    attention = variant(self_attention=True).eval()
-    past = torch.empty(0, B * BEAM, D)
-    state: dict = {}
-    history = start_beam_history(state, B, B * BEAM, past)
-    for step in range(1, 20):  # more than the cache makes room for at once
-        x = torch.randn(1, past.size(1), D)
-        past = torch.cat([past, x])
-        history.extend()
-        query = fold_beams(x, BEAM)
-        output, weights = attention(query, query, query, incremental_state=state)
-        output, weights = unfold_beams(output, 1), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
-        causal = torch.ones(step, step, dtype=torch.bool).triu(1)
-        whole, whole_weights = attention(past, past, past, attn_mask=causal)
-        torch.testing.assert_close(output[-1], whole[-1], rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(weights, whole_weights[:, -1], rtol=0, atol=TOLERANCE)
-        sentences = torch.arange(past.size(1) // BEAM)
-        if step == 10:
-            sentences = sentences[1:].flip(0)  # one is finished, the others change places
-        order = (sentences[:, None] * BEAM + torch.randint(BEAM, (len(sentences), BEAM))).flatten()
-        history.reorder(order)
-        attention.reorder_incremental_state(state, order)
-        past = past[:, order]
-
-
-def test_beams_share_the_cache_of_their_source() -> None:
-    attention = variant(encoder_decoder_attention=True).eval()
-    source, rows = torch.randn(S, B, D), B * BEAM
-    state: dict = {}
-    for _ in range(3):
-        x = torch.randn(1, rows, D)
-        query = fold_beams(x, BEAM)
-        output, _ = attention(query, source, source, incremental_state=state, static_kv=True)
-        output = unfold_beams(output, 1)
-        tiled = source.repeat_interleave(BEAM, dim=1)
-        expected, _ = attention(x, tiled, tiled)
-        torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
-    once = B * S * D * 8  # per sentence, not per beam, and keys are values
-    assert attention.cache_bytes(state) == {"keys": once, "values": 0}
+        close(ours, theirs)
 
 
 def test_cached_numbers_a_token_are_those_reported() -> None:
@@ -184,7 +141,7 @@ def test_decoding_a_model_equals_its_full_pass() -> None:
         model.decoder(previous[:, : n + 1], encoder_out=first, incremental_state=state)[0]
         for n in range(previous.size(1))
     ]
-    torch.testing.assert_close(torch.cat(steps, dim=1), full, rtol=0, atol=TOLERANCE)
+    close(torch.cat(steps, dim=1), full)
 
 
 def test_counted_costs_are_the_variants_own() -> None:
@@ -211,8 +168,3 @@ def test_other_heads_do_not_load_though_their_shapes_fit() -> None:
         toy.model("transformer_tied_heads", encoder_attention_heads=8).load_state_dict(
             toy.model("transformer_tied_heads").state_dict()
         )
-
-
-def test_a_size_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match="model size 16 does not divide by 3 heads"):
-        toy.model("transformer_tied_heads", encoder_attention_heads=3)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
+from parity.test_incremental import VARIANTS as EVERY
+from parity.test_incremental import D, H
 from torch import Tensor
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention import heads as module
 from fairseq_collab.attention.head_groups import HeadGroupAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-D, H, T, B = 12, 3, 6, 2
+T, B = 6, 2
 TOLERANCE = 1e-10
-Variant = Callable[..., HeadAttention]
 
 
-def collaborative(**options: Any) -> CollaborativeAttention:
-    """Heads that mix all dimensions, as trained ones do."""
-    return CollaborativeAttention(D, H, 5, mixing_init="xavier", **options)
-
-
-VARIANTS: dict[str, Variant] = {
-    "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
-    "collaborative": collaborative,
-    "content": lambda **o: collaborative(bias="content", **o),
-}
+VARIANTS = {name: EVERY[name] for name in ("concatenated", "collaborative", "content")}
 CAUSAL = torch.ones(T, T, dtype=torch.bool).triu(1)
 MASKS: dict[str, Tensor | None] = {
     "none": None,

@@ -9,6 +9,7 @@ import torch
 import toy
 from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
+from toy import close
 
 from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
@@ -66,10 +67,10 @@ def test_gates_at_one_change_nothing(training: bool) -> None:
         gradients = {name: p.grad for name, p in net.named_parameters() if "theta" not in name}
         found.append((output, gradients))
     (one, its), (other, others) = found
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    close(one, other)
     assert its.keys() == others.keys()
     for name in its:
-        torch.testing.assert_close(its[name], others[name], rtol=0, atol=1e-10)
+        close(its[name], others[name])
 
 
 def test_open_gates_start_from_the_same_seed() -> None:
@@ -92,8 +93,8 @@ def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     assert not gated_attentions(smaller)
     assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 0]
     expected = logits(whole.model)
-    torch.testing.assert_close(logits(smaller), expected, rtol=0, atol=1e-10)
-    torch.testing.assert_close(logits(masked(plain, OPEN)), expected, rtol=0, atol=1e-10)
+    close(logits(smaller), expected)
+    close(logits(masked(plain, OPEN)), expected)
     assert all(map(torch.equal, translations(smaller), translations(whole.model)))
 
 
@@ -111,10 +112,10 @@ def test_gates_between_are_kept_as_they_are() -> None:
     for attention in gated_attentions(whole.model):
         nn.init.uniform_(attention.theta, -2, 2)
     plain = without_gates(whole, gates_of(whole))
-    torch.testing.assert_close(logits(plain.model), logits(whole.model), rtol=0, atol=1e-10)
+    close(logits(plain.model), logits(whole.model))
     assert all(map(torch.equal, translations(plain.model), translations(whole.model)))
     same = pruned(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
-    torch.testing.assert_close(logits(built(same)), logits(whole.model), rtol=0, atol=1e-10)
+    close(logits(built(same)), logits(whole.model))
 
 
 def test_step_by_step_and_fused_gates_equal_shown_ones() -> None:
@@ -129,8 +130,8 @@ def test_step_by_step_and_fused_gates_equal_shown_ones() -> None:
     for i in range(80):
         history.extend()
         steps.append(attention(x[i : i + 1], None, None, incremental_state=state)[0])
-    torch.testing.assert_close(fused, shown, rtol=0, atol=1e-10)
-    torch.testing.assert_close(torch.cat(steps), shown, rtol=0, atol=1e-10)
+    close(fused, shown)
+    close(torch.cat(steps), shown)
 
 
 def test_a_gate_multiplies_the_output_of_its_head() -> None:
@@ -142,4 +143,4 @@ def test_a_gate_multiplies_the_output_of_its_head() -> None:
     values = attention.v_proj(x).unflatten(2, (4, 4)).permute(2, 1, 0, 3)  # (H, B, S, h_v)
     heads = attention.gates()[:, None, None, None] * (weights @ values)
     expected = attention.out_proj(heads.permute(2, 1, 0, 3).flatten(2))
-    torch.testing.assert_close(attention(x, x, x)[0], expected, rtol=0, atol=1e-10)
+    close(attention(x, x, x)[0], expected)

@@ -1,22 +1,24 @@
-"""Grouped-query attention is its papers' equation, and concatenated heads at both ends."""
+"""Grouped-query attention is its papers' equation, and concatenated heads at both ends.
+
+Step by step under beam search, and what the cache holds: test_incremental.py.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import toy
-from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from toy import close
 from toy_heads import ordinary
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.metrics.cost import cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-D, H, T, S, B, BEAM = 24, 4, 5, 6, 3, 2
+D, H, T, S, B = 24, 4, 5, 6, 3
 h = D // H
 GROUPS = (1, 2, 4)
 ARCH = "transformer_grouped_query"
@@ -24,15 +26,7 @@ ARCH = "transformer_grouped_query"
 
 def attention(groups: int, **options: bool) -> GroupedQueryAttention:
     """One with weights that hide no mistake behind zeros."""
-    made = GroupedQueryAttention(D, H, groups, **options)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.5)
-    return made
-
-
-def close(*tensors: Tensor) -> None:
-    torch.testing.assert_close(*tensors, rtol=0, atol=1e-10)
+    return toy.randomised(GroupedQueryAttention(D, H, groups, **options))
 
 
 @pytest.mark.parametrize("groups", GROUPS)
@@ -73,32 +67,6 @@ def test_long_inputs_take_the_fused_kernel_to_the_same_result(groups: int) -> No
     ours = attention(groups, self_attention=True).eval()
     x = torch.randn(300, 2, D)
     close(ours(x, x, x, need_weights=False)[0], ours(x, x, x)[0])
-
-
-@pytest.mark.parametrize("groups", GROUPS)
-def test_step_by_step_is_the_whole_pass_under_beams(groups: int) -> None:
-    """Beams continue other beams of their sentence at random; the cache is one a sentence."""
-    ours = attention(groups, self_attention=True).eval()
-    x = torch.randn(T, B * BEAM, D)
-    state: dict[str, dict[str, object]] = {}
-    history = start_beam_history(state, B, B * BEAM, x)
-    past = x[:0]
-    for t in range(T):
-        history.extend()
-        now = x[t : t + 1]
-        folded = fold_beams(now, BEAM)
-        output = unfold_beams(ours(folded, folded, folded, incremental_state=state)[0], 1)
-        past = torch.cat([past, now])
-        future = torch.ones(t + 1, t + 1).triu(1).bool()
-        close(output, ours(past, past, past, attn_mask=future)[0][-1:])
-        order = torch.arange(B * BEAM) // BEAM * BEAM + torch.randint(BEAM, (B * BEAM,))
-        history.reorder(order)
-        ours.reorder_incremental_state(state, order)
-        past = past[:, order]
-    one_number = x.element_size()
-    slots = ours.cache_bytes(state)["keys"] // (B * groups * h * one_number)
-    assert slots <= T * BEAM
-    assert ours.cached_floats_per_token() == (groups * h, groups * h)
 
 
 def test_as_many_groups_as_heads_is_fairseqs_transformer() -> None:

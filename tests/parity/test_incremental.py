@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+import toy
+from parity.test_example_tied_heads import variant as tied_heads
 from torch import Tensor
+from toy import close
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-D, H, S, B, BEAM, STEPS = 12, 3, 7, 4, 3, 6
-TOLERANCE = 1e-10
+D, H, S, B, BEAM, STEPS = 12, 4, 7, 4, 3, 6
 
 
 def collaborative(**options: Any) -> CollaborativeAttention:
@@ -26,22 +29,17 @@ def collaborative(**options: Any) -> CollaborativeAttention:
 VARIANTS = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
     "collaborative": collaborative,
-    "value heads": lambda **o: collaborative(value_heads=1, **o),
+    "value heads": lambda **o: collaborative(value_heads=2, **o),
     "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
     "content": lambda **o: collaborative(bias="content", **o),
+    "grouped query": lambda **o: GroupedQueryAttention(D, H, 2, **o),
+    "one's own": lambda **o: tied_heads(D, H, **o),
 }
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
 def variant(request: pytest.FixtureRequest):
     return VARIANTS[request.param]
-
-
-def randomise(attention: HeadAttention) -> HeadAttention:
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.normal_(std=0.5)
-    return attention.eval()
 
 
 def within_sentences(sentences: Tensor, beam: int) -> Tensor:
@@ -56,7 +54,7 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
 
     With one beam every row is a sentence, and any row may be dropped, copied, or moved.
     """
-    attention = randomise(variant(self_attention=True))
+    attention = toy.randomised(variant(self_attention=True)).eval()
     sentences, rows = B, B * beam
     past, padding = torch.empty(0, rows, D), torch.zeros(rows, 0, dtype=torch.bool)
     state: dict = {}
@@ -74,8 +72,8 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
             past, past, past, key_padding_mask=padding, attn_mask=causal
         )
         seen = ~pad[:, 0]  # a query that is padding may see nothing at all
-        torch.testing.assert_close(output[0, seen], whole[-1, seen], rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(weights[seen], whole_weights[seen, -1], rtol=0, atol=TOLERANCE)
+        close(output[0, seen], whole[-1, seen])
+        close(weights[seen], whole_weights[seen, -1])
         kept = torch.arange(sentences)
         if step % 10 == 5 and sentences > 2:
             kept = kept[kept != step // 10]
@@ -92,7 +90,7 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
 
 def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
     """Beams move within their sentence, sentences drop out: as fairseq's generator does."""
-    attention = randomise(variant(encoder_decoder_attention=True))
+    attention = toy.randomised(variant(encoder_decoder_attention=True)).eval()
     source = torch.randn(S, B, D)
     padding = torch.zeros(B, S, dtype=torch.bool)
     padding[1, 4:] = padding[3, 2:] = True
@@ -112,9 +110,9 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
             x, source[:, tiled], source[:, tiled], key_padding_mask=padding[tiled],
             need_head_weights=True,
         )  # fmt: skip
-        torch.testing.assert_close(unfold_beams(output, 1), expected, rtol=0, atol=TOLERANCE)
+        close(unfold_beams(output, 1), expected)
         rows = weights.flatten(1, 2).unsqueeze(2)  # (H, B, beam, S) -> (H, rows, 1, S)
-        torch.testing.assert_close(rows, expected_weights, rtol=0, atol=TOLERANCE)
+        close(rows, expected_weights)
         kept = torch.arange(len(sentences))
         if len(sentences) > 2:
             kept = kept[kept != torch.randint(len(sentences), ()).item()]

@@ -9,6 +9,7 @@ import torch
 from fairseq.models.fairseq_incremental_decoder import FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
+from toy import close
 from toy_language_models import language_model, roberta, task
 
 from fairseq_collab.attention import HeadAttention
@@ -16,7 +17,6 @@ from fairseq_collab.models.layers import EncoderLayer
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-TOLERANCE = 1e-10
 #: The options by which a variant becomes fairseq's model.
 LIMITS: dict[str, dict[str, Any]] = {
     "collab": {"key_dim": 16, "mixing_init": "block"},
@@ -64,7 +64,7 @@ def with_weights_of(stock: nn.Module, ours: nn.Module) -> tuple[nn.Module, nn.Mo
 
 def check_equal(ours: nn.Module, stock: nn.Module, outputs: tuple[Tensor, Tensor]) -> None:
     """The same outputs, and the same gradients of every weight."""
-    torch.testing.assert_close(*outputs, rtol=0, atol=TOLERANCE)
+    close(*outputs)
     direction = torch.linspace(-1, 1, outputs[0].numel()).view_as(outputs[0])
     for output in outputs:
         (output * direction).sum().backward()
@@ -74,7 +74,7 @@ def check_equal(ours: nn.Module, stock: nn.Module, outputs: tuple[Tensor, Tensor
         if name.rsplit(".", 1)[-1] in EncoderLayer.COPIES:
             continue
         compared += 1
-        torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=TOLERANCE, msg=name)
+        close(own[name].grad, parameter.grad, msg=name)
     assert compared > 25
 
 
@@ -105,18 +105,12 @@ def test_language_model_in_the_limit_is_fairseqs(
 def test_roberta_in_the_limit_is_fairseqs(variant: str, options: str, training: bool) -> None:
     chosen = {"dropout": 0.0, "attention_dropout": 0.0, **ROBERTA_OPTIONS[options]}
     ours, stock = with_weights_of(
-        roberta("roberta", **chosen),
-        roberta(f"roberta_{variant}", **chosen, **LIMITS[variant]),
+        roberta("roberta", **chosen), roberta(f"roberta_{variant}", **chosen, **LIMITS[variant])
     )
     outputs = ours.train(training)(tokens())[0], stock.train(training)(tokens())[0]
     check_equal(ours, stock, outputs)
     masked = tokens().eq(5)
-    torch.testing.assert_close(
-        ours(tokens(), masked_tokens=masked)[0],
-        stock(tokens(), masked_tokens=masked)[0],
-        rtol=0,
-        atol=TOLERANCE,
-    )
+    close(ours(tokens(), masked_tokens=masked)[0], stock(tokens(), masked_tokens=masked)[0])
 
 
 @pytest.mark.parametrize("variant", LIMITS)
@@ -144,7 +138,7 @@ def test_step_by_step_equals_all_at_once_under_reorders(options: dict[str, Any])
     for _ in range(6):
         logits, _ = model(history, incremental_state=state)
         whole, _ = model(history)
-        torch.testing.assert_close(logits[:, -1], whole[:, -1], rtol=0, atol=TOLERANCE)
+        close(logits[:, -1], whole[:, -1])
         order = torch.randint(6, (6,))
         decoder: FairseqIncrementalDecoder = model.decoder
         decoder.reorder_incremental_state_scripting(state, order)

@@ -12,6 +12,7 @@ import torch
 import toy
 import toy_language_models
 from torch import Tensor
+from toy import close
 from toy_heads import ordinary
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
@@ -31,15 +32,7 @@ ARCH = "transformer_latent"
 
 def attention(latent_dim: int = R, **options: Any) -> LatentAttention:
     """One with weights that hide no mistake behind zeros."""
-    made = LatentAttention(D, H, latent_dim, **{**SIZES, **options})
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.5)
-    return made
-
-
-def close(*tensors: Any) -> None:
-    torch.testing.assert_close(*tensors, rtol=0, atol=1e-10)
+    return toy.randomised(LatentAttention(D, H, latent_dim, **{**SIZES, **options}))
 
 
 def absorbed(of: LatentAttention) -> Maps:

@@ -31,7 +31,6 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("transformer_lm", {}),
     ("roberta", {}),
 ]
-RESIZED = ("transformer_headsize_n", {"qk_head_size": 6, "v_head_size": 3})
 
 
 def everywhere(found: Trained, size: int) -> dict[Attention, int]:
@@ -299,10 +298,7 @@ def test_keys_are_the_same_whether_values_are_shared_or_not() -> None:
 
 ways = pytest.mark.parametrize(
     ("target", "size", "options"),
-    [
-        (GroupedQuery, 2, ("--to=grouped-query", "--pooling=fit")),
-        (Latent, 7, ("--to=latent",)),
-    ],
+    [(GroupedQuery, 2, ("--to=grouped-query", "--pooling=fit")), (Latent, 7, ("--to=latent",))],
 )
 
 

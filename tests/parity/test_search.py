@@ -188,11 +188,7 @@ LEFT: dict[str, tuple[Callable[[nn.Module, Any], SequenceGenerator], str, dict[s
         "several models",
         {},
     ),
-    "--sampling": (
-        searching(lambda words: fairseq_search.Sampling(words)),
-        "another search",
-        {},
-    ),
+    "--sampling": (searching(lambda words: fairseq_search.Sampling(words)), "another search", {}),
     "--diverse-beam-groups": (
         searching(lambda words: fairseq_search.DiverseBeamSearch(words, 5, 0.5)),
         "another search",
@@ -208,16 +204,8 @@ LEFT: dict[str, tuple[Callable[[nn.Module, Any], SequenceGenerator], str, dict[s
         "another search",
         {},
     ),
-    "--match-source-len": (
-        having(match_source_len=True),
-        "lengths as in the source",
-        {},
-    ),
-    "--no-repeat-ngram-size": (
-        having(no_repeat_ngram_size=2),
-        "n-grams that may not repeat",
-        {},
-    ),
+    "--match-source-len": (having(match_source_len=True), "lengths as in the source", {}),
+    "--no-repeat-ngram-size": (having(no_repeat_ngram_size=2), "n-grams that may not repeat", {}),
     "tokens_to_suppress": (having(tokens_to_suppress=("w3",)), "words that may not occur", {}),
     "--lm-path": (having(lm_model=nn.Identity()), "a language model", {}),
     "--prefix-size": (
@@ -228,16 +216,8 @@ LEFT: dict[str, tuple[Callable[[nn.Module, Any], SequenceGenerator], str, dict[s
     "constraints": (having(), "prefixes or constraints", {"constraints": torch.ones(4, 1)}),
     "--retain-dropout": (dropping, "dropout", {}),
     "training": (in_training, "dropout", {}),
-    "beam of half the vocabulary": (
-        having(beam_size=77),
-        "a vocabulary of 2 beam words",
-        {},
-    ),
-    "impossible lengths": (
-        having(min_len=9),
-        "a least length above the greatest",
-        {},
-    ),
+    "beam of half the vocabulary": (having(beam_size=77), "a vocabulary of 2 beam words", {}),
+    "impossible lengths": (having(min_len=9), "a least length above the greatest", {}),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import toy
 from torch.nn.functional import scaled_dot_product_attention
+from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
@@ -24,15 +25,7 @@ ARCH = "transformer_collab"
 
 def attention(value_heads: int, **options: Any) -> CollaborativeAttention:
     """One with weights that hide no mistake behind zeros."""
-    made = CollaborativeAttention(D, H, K, value_heads=value_heads, **options)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.5)
-    return made
-
-
-def close(*tensors: Any) -> None:
-    torch.testing.assert_close(*tensors, rtol=0, atol=1e-10)
+    return toy.randomised(CollaborativeAttention(D, H, K, value_heads=value_heads, **options))
 
 
 @pytest.mark.parametrize("value_heads", [1, 2])

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import random
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import run_command
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def run() -> Run:
-    return run_command
 
 
 def write_corpus(folder: Path) -> None:

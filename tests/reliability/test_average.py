@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import run_command as run
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.commands.average import main
 from fairseq_compat import checkpoints
-
-from .conftest import Run
 
 
 def make(path: Path, updates: int = 1, **weights: Any) -> Path:
@@ -189,7 +188,7 @@ def test_bad_options(
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_average_translates(trained: Path, data: Path, run: Run, tmp_path: Path) -> None:
+def test_average_translates(trained: Path, data: Path, tmp_path: Path) -> None:
     """The mean of one checkpoint and itself translates like it."""
     mean, last = tmp_path / "mean.pt", trained / "checkpoint2.pt"
     done = run("fairseq-collab", "average", "--inputs", last, last, "--output", mean)
@@ -203,7 +202,7 @@ def test_average_translates(trained: Path, data: Path, run: Run, tmp_path: Path)
     assert "BLEU4 = " in outputs[0]
 
 
-def test_command_refuses_in_one_line(run: Run, trained: Path, tmp_path: Path) -> None:
+def test_command_refuses_in_one_line(trained: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.pt"
     text.write_text("text")
     inputs = (trained / "checkpoint1.pt", text)

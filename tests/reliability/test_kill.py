@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 from commands import USER_DIR
+from commands import run_command as run
 
 from fairseq_compat import checkpoints
 
-from .conftest import SIZES, TRAINING, Run
+from .conftest import SIZES, TRAINING
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def train_args(data: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(
-    run: Run, train_args: list[str], tmp_path_factory: pytest.TempPathFactory
+    train_args: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("uninterrupted")
     command = ("python", DYING_TRAIN, "never", "-", 0, *train_args, *SAVES)
@@ -85,7 +86,6 @@ def uninterrupted(
 def test_killed_and_resumed_is_uninterrupted(
     kill: tuple[str, str, int],
     uninterrupted: tuple[CompletedProcess[str], Path],
-    run: Run,
     train_args: list[str],
     tmp_path: Path,
 ) -> None:

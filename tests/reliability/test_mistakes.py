@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from commands import run_command as run
 
 from fairseq_compat import checkpoints
-
-from .conftest import Run
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
 PLUG_IN = "if a plug-in brings it, name the plug-in's folder with --user-dir"
@@ -96,7 +95,7 @@ WAYS = [("generate", name) for name in CHECKPOINTS] + [("train", name) for name 
 
 @pytest.mark.parametrize(("command", "name"), WAYS)
 def test_bad_checkpoint(
-    command: str, name: str, bad: Path, run: Run, data: Path, train_args: list[str], tmp_path: Path
+    command: str, name: str, bad: Path, data: Path, train_args: list[str], tmp_path: Path
 ) -> None:
     other = bad / "cut" / "checkpoint1.pt" if name.startswith("cut") else newest(bad)
     message = CHECKPOINTS[name].format(bad=bad, newest=other)
@@ -112,7 +111,7 @@ def test_bad_checkpoint(
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_a_batch_for_no_sentence(trained: Path, run: Run, data: Path) -> None:
+def test_a_batch_for_no_sentence(trained: Path, data: Path) -> None:
     """Where fairseq leaves out none: in translating."""
     checkpoint = trained / "checkpoint_last.pt"
     done = run("fairseq-generate", data, "--cpu", "--path", checkpoint, "--max-tokens=3")
@@ -121,7 +120,7 @@ def test_a_batch_for_no_sentence(trained: Path, run: Run, data: Path) -> None:
 
 
 def test_a_folder_in_place_of_the_last_checkpoint(
-    trained: Path, run: Run, train_args: list[str], tmp_path: Path
+    trained: Path, train_args: list[str], tmp_path: Path
 ) -> None:
     """fairseq would start from scratch, and fail when it saves."""
     last, first = tmp_path / "checkpoint_last.pt", tmp_path / "checkpoint1.pt"
@@ -137,7 +136,7 @@ def newest(folder: Path) -> Path:
     return folder / "code-in-an-option.pt"
 
 
-def test_environment_cannot_make_loading_unsafe(bad: Path, run: Run, data: Path) -> None:
+def test_environment_cannot_make_loading_unsafe(bad: Path, data: Path) -> None:
     command = ("fairseq-generate", data, "--cpu", "--path", bad / "system.pt")
     done = run(*command, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")
     assert done.returncode == 1
@@ -145,7 +144,7 @@ def test_environment_cannot_make_loading_unsafe(bad: Path, run: Run, data: Path)
     assert not (bad / "marker").exists()
 
 
-def test_code_in_an_option_of_a_checkpoint(bad: Path, run: Run, data: Path) -> None:
+def test_code_in_an_option_of_a_checkpoint(bad: Path, data: Path) -> None:
     """fairseq evaluates this option when it builds the model."""
     path = bad / "code-in-an-option.pt"
     done = run("fairseq-generate", data, "--cpu", "--path", path)
@@ -156,7 +155,7 @@ def test_code_in_an_option_of_a_checkpoint(bad: Path, run: Run, data: Path) -> N
 
 
 def test_checkpoint_of_other_sizes(
-    trained: Path, run: Run, data: Path, train_args: list[str], tmp_path: Path
+    trained: Path, data: Path, train_args: list[str], tmp_path: Path
 ) -> None:
     """The same line on every way that a checkpoint can take into a model."""
     path = trained / "checkpoint_last.pt"
@@ -201,20 +200,14 @@ DATA = {
 
 @pytest.mark.parametrize(("name", "options", "message"), DATA.values(), ids=DATA.keys())
 def test_bad_data(
-    name: str,
-    options: list[str],
-    message: str,
-    bad: Path,
-    run: Run,
-    train_args: list[str],
-    tmp_path: Path,
+    name: str, options: list[str], message: str, bad: Path, train_args: list[str], tmp_path: Path
 ) -> None:
     rest = [*train_args[1:], *options, "--save-dir", tmp_path]
     done = run("fairseq-train", bad / name, *rest)
     assert_one_line(done, 1, "fairseq-train: error: " + message.format(bad / name))
 
 
-def test_missing_split(trained: Path, data: Path, run: Run) -> None:
+def test_missing_split(trained: Path, data: Path) -> None:
     command = ("fairseq-generate", data, "--cpu", "--path", trained / "checkpoint_last.pt")
     done = run(*command, "--gen-subset=dev")
     message = f"{data}: has no data set 'dev' for this language pair; it has test, train, valid"
@@ -276,13 +269,13 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("options", "status", "message"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_bad_option(
-    options: list[str], status: int, message: str, run: Run, train_args: list[str], tmp_path: Path
+    options: list[str], status: int, message: str, train_args: list[str], tmp_path: Path
 ) -> None:
     done = run("fairseq-train", *train_args, "--save-dir", tmp_path, *options)
     assert_one_line(done, status, f"fairseq-train: error: {message}")
 
 
-def test_traceback_on_request(run: Run, train_args: list[str], tmp_path: Path) -> None:
+def test_traceback_on_request(train_args: list[str], tmp_path: Path) -> None:
     rest = [*train_args[1:], "--save-dir", tmp_path]
     done = run("fairseq-train", "nowhere", *rest, FAIRSEQ_COMPAT_TRACEBACK="1")
     assert done.returncode == 1
@@ -290,14 +283,14 @@ def test_traceback_on_request(run: Run, train_args: list[str], tmp_path: Path) -
     assert done.stderr.splitlines()[-1].startswith("collab_common.errors.UserError: nowhere: ")
 
 
-def test_python_module_form(run: Run, train_args: list[str], tmp_path: Path) -> None:
+def test_python_module_form(train_args: list[str], tmp_path: Path) -> None:
     rest = [*train_args[1:], "--save-dir", tmp_path]
     done = run("python", "-m", "fairseq_cli.train", "nowhere", *rest)
     message = f"nowhere: there is no such data folder; {GIVE_DATA}"
     assert_one_line(done, 1, f"fairseq-train: error: {message}")
 
 
-def test_hydra(run: Run, tmp_path: Path) -> None:
+def test_hydra(tmp_path: Path) -> None:
     """Hydra would end with advice about HYDRA_FULL_ERROR."""
     settings = ["task=translation", "task.data=nowhere", "+model._name=transformer"]
     settings += ["optimizer=adam", "criterion=cross_entropy", "dataset.batch_size=8"]
@@ -321,7 +314,7 @@ raise RuntimeError("something else")
 """
 
 
-def test_unknown_errors_keep_their_traceback(run: Run) -> None:
+def test_unknown_errors_keep_their_traceback() -> None:
     done = run("python", "-c", UNKNOWN)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

@@ -13,14 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import torch
+from commands import run_command as run
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from collab_common import atomic
 from collab_common.errors import UserError
 from fairseq_compat import checkpoints, literals
-
-from .conftest import Run
 
 LARGE = {"model": {"weight": torch.arange(100_000.0)}}
 
@@ -189,9 +188,7 @@ cli_main()
 
 
 @pytest.mark.slow
-def test_training_on_a_full_disk(
-    run: Run, train_args: list[str], trained: Path, tmp_path: Path
-) -> None:
+def test_training_on_a_full_disk(train_args: list[str], trained: Path, tmp_path: Path) -> None:
     """The kernel refuses to let a file grow beyond 100,000 bytes; checkpoints are larger."""
     shutil.copy2(trained / "checkpoint1.pt", tmp_path / "checkpoint_last.pt")
     former = (tmp_path / "checkpoint_last.pt").read_bytes()

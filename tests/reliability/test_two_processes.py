@@ -13,10 +13,11 @@ from subprocess import CompletedProcess
 import hydra
 import pytest
 from commands import REPOSITORY, USER_DIR, warm
+from commands import run_command as run
 
 from fairseq_compat import checkpoints
 
-from .conftest import SIZES, TRAINING, Run
+from .conftest import SIZES, TRAINING
 from .test_kill import assert_same
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,7 @@ def train_args(data: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(
-    run: Run, train_args: list[str], tmp_path_factory: pytest.TempPathFactory
+    train_args: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("uninterrupted")
     done = run(*train(), *NEVER, *train_args, "--save-dir", folder, **BUFFERED)
@@ -77,10 +78,7 @@ def test_both_have_the_same_weights(uninterrupted: tuple[CompletedProcess[str], 
 
 
 def test_killed_and_resumed_is_uninterrupted(
-    run: Run,
-    train_args: list[str],
-    uninterrupted: tuple[CompletedProcess[str], Path],
-    tmp_path: Path,
+    train_args: list[str], uninterrupted: tuple[CompletedProcess[str], Path], tmp_path: Path
 ) -> None:
     whole, folder = uninterrupted
     killed = run(*train(), *IN_EPOCH_2, *train_args, "--save-dir", tmp_path, **BUFFERED)
@@ -96,7 +94,7 @@ def test_killed_and_resumed_is_uninterrupted(
 
 
 @pytest.mark.skipif(hydra.__version__.startswith("1.0."), reason="configs/ needs Hydra 1.1")
-def test_hydra_trains_in_two_processes_and_resumes(run: Run, data: Path, tmp_path: Path) -> None:
+def test_hydra_trains_in_two_processes_and_resumes(data: Path, tmp_path: Path) -> None:
     command = [
         *(*TORCHRUN, warm() / "fairseq-hydra-train"),
         *("--config-dir", REPOSITORY / "configs", "--config-name", "embedded"),
@@ -123,7 +121,7 @@ Groups = dict[int, list[list[int]]]  # by update: the group of each head of each
 
 
 def train_in_groups(
-    run: Run, data: Path, folder: Path, launcher: tuple[object, ...], batch: int, *more: str
+    data: Path, folder: Path, launcher: tuple[object, ...], batch: int, *more: str
 ) -> dict[int, Groups]:
     """Train without dropout; what each process has told."""
     model = ["--arch=transformer_grouped_heads", *SIZES, "--head-groups=3", "--dropout=0"]
@@ -142,13 +140,11 @@ def train_in_groups(
 
 
 @pytest.fixture(scope="module")
-def grouped(
-    run: Run, data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[int, Groups], Path]:
+def grouped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, Groups], Path]:
     """What two processes have told, ten sentences each an update, and their folder."""
     folder = tmp_path_factory.mktemp("grouped")
     launcher = (*TORCHRUN, warm() / "python")
-    return train_in_groups(run, data, folder, launcher, 10, *GLOO), folder
+    return train_in_groups(data, folder, launcher, 10, *GLOO), folder
 
 
 def test_both_have_the_same_groups(grouped: tuple[dict[int, Groups], Path]) -> None:
@@ -165,12 +161,12 @@ def test_both_have_the_same_groups(grouped: tuple[dict[int, Groups], Path]) -> N
 
 
 def test_groups_are_those_of_all_sentences(
-    run: Run, data: Path, grouped: tuple[dict[int, Groups], Path], tmp_path: Path
+    data: Path, grouped: tuple[dict[int, Groups], Path], tmp_path: Path
 ) -> None:
     """Inner products of features add up over sentences, so that one process finds the same groups.
 
     Later updates differ: each process has cosines of its own sentences in its loss.
     """
-    alone = train_in_groups(run, data, tmp_path, ("python",), 20)
+    alone = train_in_groups(data, tmp_path, ("python",), 20)
     assert list(alone) == [0]
     assert alone[0][0] == grouped[0][0][0]

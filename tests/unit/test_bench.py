@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import wrong_usage
+from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
@@ -59,7 +61,7 @@ def test_pairs_compute_one_function(variant: Variant, float64: None) -> None:
     (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
     (found, _), (expected, _) = ours(**batch["net_input"]), stock(**batch["net_input"])
     assert type(ours) is not type(stock)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    close(found, expected)
 
 
 def test_all_our_architectures_are_timed() -> None:
@@ -94,14 +96,14 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     x = torch.randn(6, 10, 16)
     future = torch.full((6, 6), float("-inf")).triu(1)
     outputs = [core.forward_backward(module, future, x) for module in (ours, theirs)]
-    torch.testing.assert_close(*outputs, rtol=0, atol=1e-10)
+    close(*outputs)
     own = dict(ours.named_parameters())
     for name, parameter in theirs.named_parameters():
-        torch.testing.assert_close(own[name].grad, parameter.grad, rtol=0, atol=1e-10, msg=name)
+        close(own[name].grad, parameter.grad, msg=name)
     orders = core.beam_orders(10, 6, SETTINGS)
     assert orders.unique(dim=0).size(0) > 1
     decoded = [core.decode_steps(module, x, orders, len(x)) for module in (ours, theirs)]
-    torch.testing.assert_close(*decoded, rtol=0, atol=1e-10)
+    close(*decoded)
 
 
 def test_stock_twin_is_refused_where_there_is_none() -> None:
@@ -262,7 +264,6 @@ def test_timed_parts_are_measured_with_both_libraries(monkeypatch: pytest.Monkey
         (("--decoding", "x.pt"), "--decoding: needs the --data"),
         (("--length", "30"), "--length: is an option of --decoding; give both, or neither"),
         (("--quick", "--rounds", "2"), "--rounds: is an option of --decoding"),
-        (("--engines", "--names", "one"), "--names: is an option of --decoding"),
         (("--engines", __file__), "--engines: needs the --data"),
         (("--engines", "x.pt", "--data", "."), "x.pt: there is no such checkpoint; give --engines"),
         (("--data", "nowhere"), "nowhere: there is no such data folder"),
@@ -323,15 +324,23 @@ def test_words_of_other_engines_are_joined() -> None:
         (("--only", "nothing"), "no 'nothing'; choose from generate"),
         (("--presets", "huge"), "no 'huge'; choose from multi30k"),
         (("--threads", "0"), "must be a whole number above 0, not '0'"),
+        *(
+            ((alone, "x", *option), f"{option[0]} has no effect with {alone}: leave one out")
+            for alone, *unread in (
+                ("--decoding", ("--presets", "tiny"), ("--quick",), ("--seed", "2")),
+                ("--engines", ("--only", "core"), ("--names", "one"), ("--checkpoint", "y")),
+                ("--report", ("--data", "."), ("--quick",), ("--dtype", "bfloat16")),
+                ("--report", ("--rounds", "2"), ("--decoding", "y"), ("--engines",)),
+            )
+            for option in unread
+        ),
+        (("--engines", "--data", "."), "--data needs checkpoints after --engines"),
     ],
-    ids=["only", "presets", "threads"],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_unknown_names(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
+def test_usage(options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with wrong_usage(capsys, message):
         command.main(options)
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

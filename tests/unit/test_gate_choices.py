@@ -11,6 +11,7 @@ import pytest
 import torch
 from commands import REPOSITORY
 from parity.test_prune_parity import trained
+from refusals import refusing, wrong_usage
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
@@ -74,9 +75,8 @@ def test_a_layer_without_importance_goes_first() -> None:
     ],
 )
 def test_shares_that_cannot_go(share: float, message: str) -> None:
-    with pytest.raises(UserError) as refusal:
+    with refusing(message):
         importance_kept(MEASURE, HEADS, share)
-    assert message in str(refusal.value)
 
 
 def test_no_share_of_no_heads() -> None:
@@ -165,9 +165,8 @@ def test_as_many_as_cannot_be(count: int, message: str) -> None:
     ],
 )
 def test_what_a_file_cannot_say(analysis: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as refusal:
+    with refusing(message):
         by_importance(analysis, **options)
-    assert message in str(refusal.value)
 
 
 # ---- by gates ------------------------------------------------------------------------------------
@@ -234,7 +233,5 @@ def test_models_without_gates() -> None:
     ],
 )
 def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
+    with wrong_usage(capsys, message):
         command_prune.main(["c.pt", "--output=o", *options])
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refusing
 
 from collab_common.errors import UserError
 from collab_common.main import main as fairseq_collab
@@ -19,6 +20,7 @@ from fairseq_collab.adapters.glue import classifier, tasks
 from fairseq_collab.adapters.glue.tasks import TASKS
 from fairseq_collab.commands import glue, glue_table
 from fairseq_collab.results import published
+from fairseq_collab.results.tables import mean
 from fairseq_collab.runs.record import Record
 
 pytestmark = pytest.mark.slow  # the import alone takes seconds
@@ -220,7 +222,7 @@ def test_published_averages_are_means_of_all_numbers() -> None:
     """Which is how ours are made, too."""
     for one in published.GLUE["models"]:
         numbers = [value for values in one["scores"].values() for value in values]
-        assert tasks.mean_of(numbers) == pytest.approx(one["average"], abs=0.06)
+        assert mean(numbers) == pytest.approx(one["average"], abs=0.06)
         assert all(len(one["scores"][name]) == len(TASKS[name].metrics) for name in one["scores"])
 
 
@@ -298,9 +300,8 @@ def test_cola_has_no_header_and_quotes_are_letters(tmp_path: Path) -> None:
 def test_faulty_files(name: str, lines: list[str] | None, message: str, tmp_path: Path) -> None:
     if lines:
         write(tmp_path / "x.tsv", None, lines)
-    with pytest.raises(UserError) as refused:
+    with refusing(message):
         tasks.read(tmp_path / "x.tsv", TASKS[name])
-    assert message in str(refused.value)
 
 
 def test_cut_lines_of_qqp_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,8 +365,7 @@ def test_weights_execute_nothing(
 
 
 def test_remote_code_is_refused(model: Path, tmp_path: Path) -> None:
-    for path in model.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -378,8 +378,7 @@ def test_weights_that_are_missing(model: Path, tmp_path: Path) -> None:
     """transformers would only warn, and train what is random."""
     from safetensors.torch import load_file, save_file
 
-    for path in model.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
     weights = load_file(model / "model.safetensors")
     left = {name: weight for name, weight in weights.items() if "layer.1" not in name}
     save_file(left, tmp_path / "model.safetensors")

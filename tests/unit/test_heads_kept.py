@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from toy_heads import write_pruned
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.prune import shapes
@@ -15,14 +15,6 @@ from fairseq_collab.commands import heads_kept
 from fairseq_collab.results.heads import kept
 
 POSITIONAL, SYNTACTIC, RARE = "positional -1", "syntactic nsubj dependent->head", "rare tokens"
-
-
-def write_pruned(path: Path, encoder: str, decoder: str, cross: str, **options: Any) -> None:
-    """A checkpoint with the options of a pruned model."""
-    heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
-    model = {"_name": "transformer_headsize_n", **heads, **options}
-    state = {"cfg": {"model": model}, "model": {}, "optimizer_history": [], "extra_state": {}}
-    torch.save(state, path)
 
 
 def write_analysis(path: Path, heads: dict[str, list[int]], roles: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
+from toy import close
 from toy_heads import MODELS, build, sample
 
 from collab_common.errors import UserError
@@ -47,10 +48,7 @@ PREVIOUS = torch.tensor([[EOS, 20, 21], [EOS, 22, PAD]])
 
 def batch(**weights: Tensor) -> AttentionBatch:
     """One layer at each site given, ``(B, H, T, S)``."""
-    sample = {
-        "net_input": {"src_tokens": SOURCE, "prev_output_tokens": PREVIOUS},
-        "target": TARGET,
-    }
+    sample = {"net_input": {"src_tokens": SOURCE, "prev_output_tokens": PREVIOUS}, "target": TARGET}
     layers: dict[Any, list[Tensor]] = {site: [found] for site, found in weights.items()}
     return AttentionBatch(sample, layers, PAD, EOS)
 
@@ -259,7 +257,7 @@ def test_cosines_are_those_of_the_maps() -> None:
     a[2], b[2] = -2 * a[1], b[1]  # the opposite map
     maps = (a @ b.transpose(1, 2)).flatten(1)  # (3, 30)
     expected = nn.functional.cosine_similarity(maps[:, None], maps[None], dim=-1)
-    torch.testing.assert_close(cosines(a, b), expected, rtol=0, atol=1e-10)
+    close(cosines(a, b), expected)
     assert cosines(a, b)[1, 2].item() == pytest.approx(-1)
     assert torch.equal(cosines(a * 0, b), torch.zeros(3, 3))
 
@@ -287,12 +285,10 @@ def test_weights_are_the_softmax_of_the_models_scores(kind: str) -> None:
         masked = mask_scores(
             logits, given.get("attn_mask"), over_keys(given.get("key_padding_mask"))
         )
-        torch.testing.assert_close(
-            seen.weights[found.site][found.layer], masked.softmax(-1), rtol=0, atol=1e-10
-        )
+        close(seen.weights[found.site][found.layer], masked.softmax(-1))
     with torch.no_grad(), shown_weights(model):
         watched_output = model(**net_input)[0]
-    torch.testing.assert_close(watched_output, plain, rtol=0, atol=1e-10)
+    close(watched_output, plain)
 
 
 @every_model
@@ -390,22 +386,6 @@ def test_other_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = build("stock")
     model.decoder.layers[0].self_attn = nn.Identity()
     assert fault(model) == "attention of an unknown kind: Identity"
-
-
-def test_a_data_set_that_the_model_cannot_read() -> None:
-    def epoch(*_: Any, **__: Any) -> Namespace:
-        return Namespace(next_epoch_itr=lambda shuffle: [])
-
-    options = Namespace(dataset=Namespace(max_tokens=9, batch_size=None), common=Namespace(seed=1))
-    task = Namespace(
-        load_dataset=lambda subset: None,
-        dataset=lambda subset: None,
-        max_positions=lambda: (2, 2),
-        get_batch_iterator=epoch,
-    )
-    loaded = Trained(Path("x"), {"cfg": options}, build("stock"), task)
-    with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
-        list(source.batches(loaded, "valid"))
 
 
 # ---- the file ------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.colors import to_rgb
+from unit.test_report_page import parsed, words
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content as file
@@ -92,46 +92,21 @@ def full() -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Page(HTMLParser):
-    """Checks that tags match; keeps tables by caption, headings, attributes, scripts and text."""
+class Page:
+    """Elements and their attributes, the last table of each caption, headings, scripts, words."""
 
     def __init__(self, text: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.headings: list[str] = []
-        self.scripts: list[str] = []
-        self.words = ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag != "meta":
-            self.open.append(tag)
-        if tag == "table":
-            self.rows: list[list[str]] = []
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] == ["script"]:
-            self.scripts.append(data)
-        elif "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
-        elif self.open[-1:] == ["caption"]:
-            self.tables[data] = self.rows
-        elif self.open[-1:] in (["h2"], ["h3"]):
-            self.headings.append(data)
-        elif self.open[-1:] != ["style"]:
-            self.words += f" {data.strip()}"
+        tree = parsed(text)
+        self.tags = [(found.tag, dict(found.attrib)) for found in tree.iter()]
+        self.tables = {
+            table.findtext("caption"): [
+                [words(cell) for cell in row.iter("th", "td")] for row in table.iter("tr")
+            ]
+            for table in tree.iter("table")
+        }
+        self.headings = [words(found) for found in tree.iter("h2", "h3")]
+        self.scripts = [found.text for found in tree.iter("script")]
+        self.words = words(tree.body)
 
 
 @pytest.fixture(scope="module")

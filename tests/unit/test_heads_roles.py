@@ -11,10 +11,6 @@ from fairseq_collab.analysis.heads.roles import positional, rare, roles, syntact
 HERE = ("encoder", 0, 0)
 
 
-def names(found: Any) -> list[str]:
-    return list(found)
-
-
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
@@ -27,8 +23,8 @@ def names(found: Any) -> list[str]:
 )
 def test_positional(shares: list[float], expected: list[str]) -> None:
     offsets = {"offsets": [-1, 0, 1], "encoder": [[shares]]}
-    assert names(positional(offsets, HERE)) == expected
-    assert names(positional(offsets, ("cross", 0, 0))) == []
+    assert list(positional(offsets, HERE)) == expected
+    assert list(positional(offsets, ("cross", 0, 0))) == []
 
 
 @pytest.mark.parametrize(
@@ -45,8 +41,8 @@ def test_syntactic(accuracy: float | None, baseline: float | None, pairs: int, f
     scores = {"pairs": pairs, "baseline": {"offset": 1, "accuracy": baseline}}
     relations = {"obj": {"head->dependent": {**scores, "encoder": [[accuracy]]}}}
     expected = ["syntactic obj head->dependent"] if found else []
-    assert names(syntactic(relations, HERE)) == expected
-    assert names(syntactic(relations, ("decoder", 0, 0))) == []
+    assert list(syntactic(relations, HERE)) == expected
+    assert list(syntactic(relations, ("decoder", 0, 0))) == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +50,7 @@ def test_syntactic(accuracy: float | None, baseline: float | None, pairs: int, f
     [(0.51, 0.2, True), (0.5, 0.2, False), (0.7, 0.4, False), (None, None, False)],
 )
 def test_rare(share: float | None, chance: float | None, found: bool) -> None:
-    assert names(rare({"encoder": [[share]]}, chance, HERE)) == ["rare tokens"] * found
+    assert list(rare({"encoder": [[share]]}, chance, HERE)) == ["rare tokens"] * found
 
 
 def test_a_head_can_have_several_roles_and_every_head_is_asked() -> None:

@@ -47,6 +47,18 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
         assert each.nats == pytest.approx(expected.detach().numpy(), rel=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"adaptive_softmax_cutoff": "8,16"}])
+def test_the_beginning_of_a_block_is_not_predicted(options: dict[str, Any]) -> None:
+    """``--add-bos-token`` makes it a target; ``fairseq-eval-lm`` leaves it out."""
+    model = language_model("transformer_lm_headsize_n", dropout=0.0, **options).eval()
+    net_input = {"src_tokens": torch.tensor([[2, 0, 5, 6], [2, 0, 9, 1]])}
+    target = torch.tensor([[0, 5, 6, 2], [0, 9, 2, 1]])
+    found = measure.loss(model, [{"net_input": net_input, "target": target}])
+    assert found.tokens.tolist() == [3, 2]
+    without = {"net_input": net_input, "target": target.masked_fill(target.eq(0), 1)}
+    assert found.nats == pytest.approx(measure.loss(model, [without]).nats)
+
+
 def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: Tensor) -> float:
     """The loss with the heads of one attention multiplied by ``mask (H,)``."""
     with head_outputs(model), torch.no_grad():  # fairseq's own attention calls out_proj, too

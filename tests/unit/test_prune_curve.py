@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-import toy
 import toy_language_models
 from parity.test_prune_parity import trained
+from toy_heads import sample
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import source
 from fairseq_collab.checkpoints.prune import curve
 from fairseq_collab.checkpoints.prune.choices import without_least
-from fairseq_collab.checkpoints.prune.curve import (
-    CURVES,
-    counts,
-    free_heads,
-    heads_in,
-    sites_of,
-)
+from fairseq_collab.checkpoints.prune.curve import CURVES, counts, free_heads, heads_in, sites_of
 from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
 from fairseq_collab.commands.prune_curve import check_some_go
 from fairseq_collab.metrics.model_bleu import check_translation
@@ -31,11 +25,7 @@ from fairseq_collab.results.prune_curve import NAME, Point, Results, table, writ
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}
 #: In each layer of length 1: .6 .8, .8 .6, .28 .96, .96 .28.
-MEASURE = {
-    "encoder": [[3.0, 4.0], [40.0, 30.0]],
-    "decoder": [[0.28, 0.96]],
-    "cross": [[9.6, 2.8]],
-}
+MEASURE = {"encoder": [[3.0, 4.0], [40.0, 30.0]], "decoder": [[0.28, 0.96]], "cross": [[9.6, 2.8]]}
 SETTINGS = {
     "subset": "test", "beam": 5, "by": "importance_token", "importance": "valid",
     "iterative": False,
@@ -90,9 +80,7 @@ def test_heads_that_are_left_are_measured(monkeypatch: pytest.MonkeyPatch) -> No
     """A layer that has lost all of its heads has no importances."""
     whole = trained("transformer")
     kept: Kept = {"encoder": [[], [1, 3]], "decoder": [[0], [0, 1, 2, 3]], "cross": [[2], []]}
-    sample = {"net_input": toy.batch(), "target": torch.full((2, 5), 7), "ntokens": 10}
-    sample["target"] = torch.full_like(sample["net_input"]["prev_output_tokens"], 7)
-    monkeypatch.setattr(curve, "epoch", lambda trained, subset: [sample])
+    monkeypatch.setattr(curve, "epoch", lambda trained, subset: [sample()])
     found = curve.measured(whole, kept, "importance_token", "valid", torch.device("cpu"))
     for site, layers in kept.items():
         assert [len(heads) for heads in layers] == [len(values) for values in found[site]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import facts_of, some_record
+from run_folders import MODEL_DIM, facts_of, some_record
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.rouge import Interval
@@ -92,3 +92,23 @@ def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     path.write_text('{"verdict": "lost", "reason": ""}')
     with pytest.raises(UserError, match=r"file\.json: verdict is 'lost', not Verdict"):
         read(Failure, path)
+
+
+DECODER = {"heads_by_site": {"decoder": [8, 8, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reduction"),
+    [
+        ({"model_dim": MODEL_DIM, **DECODER}, 4.0),
+        ({"model_dim": MODEL_DIM, **DECODER, "value_bytes_per_target_token": 384}, None),
+        ({"model_dim": MODEL_DIM, **DECODER, "key_bytes_per_target_token": 480}, 4.0),
+        ({}, 4.0),  # a record of before: the ratio of the caches
+        ({"overrides": {"model.head_size": "8"}}, None),
+        ({"overrides": {"model.heads_in_encoder": "2"}}, None),
+    ],
+)
+def test_the_reduction_of_keys(facts: dict[str, Any], reduction: float | None) -> None:
+    """d/K, only where values are as wide as the model; a content bias caches more than K."""
+    content = {"run": "run", **facts_of("collab", MODEL_DIM // 4, **facts)}
+    assert Record.of(content, Path("run/score.json")).reduction == reduction

@@ -43,22 +43,6 @@ def test_the_same_dimension_twice_said_is_the_same_model() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"key_dim_in_encoder": "4,2,1"}, "--key-dim-in-encoder is '4,2,1'; it must be a number"),
-        ({"key_dim_in_decoder": "-1"}, "--key-dim-in-decoder is '-1'; it must be a number from 0"),
-        ({"key_dim_in_cross": "four"}, "or 2 of them (one for each layer) joined by commas"),
-        ({"key_dim": 0}, "key_dim is 0; it must be at least 1"),
-    ],
-)
-def test_refusals(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        toy.model("transformer_collab", **options)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
 def test_a_layers_key_dimension_is_checked_when_weights_are_loaded() -> None:
     saved = toy.model("transformer_collab", key_dim_in_cross="6,5").state_dict()
     other = toy.model("transformer_collab", key_dim_in_cross="6,4", key_dim=4)

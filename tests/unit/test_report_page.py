@@ -32,10 +32,7 @@ class Page:
     """Words, elements, and tables by their captions; a second line in a cell follows a bar."""
 
     def __init__(self, text: str):
-        for tag in set(re.findall(r"<(\w+)", text)) - VOID:
-            opened = re.findall(rf"<{tag}(?:\s[^<>]*[^/<>])?>", text)
-            assert len(opened) == text.count(f"</{tag}>"), tag
-        self.tree = lxml.html.document_fromstring(text.replace("<small>", " | <small>"))
+        self.tree = parsed(text.replace("<small>", " | <small>"))
         self.words = words(self.tree.body)
         tables = list(self.tree.iter("table"))
         self.tables = {
@@ -52,6 +49,14 @@ class Page:
             for found in self.tree.iter(tag)
             if all(found.get(key) == value for key, value in attributes.items())
         ]
+
+
+def parsed(text: str) -> Any:
+    """The elements of a page, whose tags must match."""
+    for tag in set(re.findall(r"<(\w+)", text)) - VOID:
+        opened = re.findall(rf"<{tag}(?:\s[^<>]*[^/<>])?>", text)
+        assert len(opened) == text.count(f"</{tag}>"), tag
+    return lxml.html.document_fromstring(text)
 
 
 def words(element: Any) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import write_generation, write_run, write_translations
+from refusals import refusing
+from run_folders import facts_of, start_run, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import score
@@ -154,6 +155,33 @@ def test_score_adds_rouge(
     assert signature(20) in text
     assert score.main(arguments) == 0
     assert "ROUGE" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--rouge", "--examples=5", "--comet=model"])
+def test_score_refuses_what_is_of_translations_for_language_models(
+    option: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before one is measured, and alike where it has been."""
+    monkeypatch.setattr(score.comet, "check", lambda _: None)
+    folder = start_run(tmp_path / "runs", "lm")
+    task = f"task: {{_name: language_modeling, data: {tmp_path}}}"
+    (folder / "config.yaml").write_text(f"dataset: {{gen_subset: test}}\n{task}\n")
+    (tmp_path / "test.idx").touch()
+    line = (
+        f"{option.partition('=')[0]}: is of translations, and lm is a language model; leave it out"
+    )
+    with refusing(line):
+        score.main([str(folder), option])
+    for finished in (False, True):
+        if finished:
+            of_words = {"version": 2, "task": "language_modeling", "perplexity": {"test": 9.0}}
+            facts = {"run": "lm", **facts_of("collab", 64, **of_words)}
+            (folder / "score.json").write_text(json.dumps(facts))
+        assert score.main([str(tmp_path / "runs"), option]) == 1
+        assert line in capsys.readouterr().err
 
 
 def finished(parent: Path, method: str, hypotheses: list[str], seed: int = 1) -> Path:

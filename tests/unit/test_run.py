@@ -18,17 +18,11 @@ from run_folders import some_record
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
-from fairseq_collab.runs.evaluate import (
-    kept,
-    manifest_hash,
-    method_of,
-    task_of,
-    translation_scores,
-)
+from fairseq_collab.runs.evaluate import kept, manifest_hash, method_of, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.sweep import Job, combinations, complete, folder_of, plan, run_name
-from fairseq_collab.runs.trained import choose_checkpoints, training_figures
+from fairseq_collab.runs.trained import choose_checkpoints, tokens_per_second, training_figures
 from fairseq_collab.runs.translations import readable
 from fairseq_collab.runs.worker import Worker, absent_start, is_over, train_command, why
 
@@ -257,12 +251,6 @@ def test_runs_under(run: Run, tmp_path: Path) -> None:
         runs_under(tmp_path / "nowhere")
 
 
-def test_a_score_that_is_not_json_is_named(run: Run) -> None:
-    run.score_file.write_text("{")
-    with pytest.raises(UserError, match=r"score\.json: not JSON"):
-        run.score()
-
-
 def test_combinations_of_a_sweep() -> None:
     overrides = ["a=1,2", "b=x", "c=3,4", "a=5,6", "c=7", "d.e=[1,2]"]
     assert list(combinations(overrides)) == [
@@ -405,7 +393,8 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
 
 def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
-    train = '| train | {{"epoch": {0}, "train_wps": "{0}00", "train_num_updates": "{0}0"}}\n'
+    speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
+    train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
     valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
@@ -415,3 +404,12 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_figures(run, run.config())
+
+
+def test_the_speed_of_a_training_is_that_of_its_updates() -> None:
+    """Not of validation, nor of the few updates of an epoch that is cut short."""
+    names = ("train_num_updates", "train_train_wall")
+    epochs = [("100", "10"), ("200", "5"), ("202", "1")]
+    rest = {"train_wpb": "50.0", "train_wps": "9"}
+    logged = [{**rest, **dict(zip(names, epoch, strict=True))} for epoch in epochs]
+    assert tokens_per_second(logged) == (500 + 1000) / 2

@@ -14,13 +14,7 @@ from scipy import stats
 from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
 from fairseq_collab.metrics.contrast import share_right
-from fairseq_collab.metrics.seeds import (
-    gain,
-    gain_of_counts,
-    holm,
-    t_interval,
-    t_test,
-)
+from fairseq_collab.metrics.seeds import gain, gain_of_counts, holm, t_interval, t_test
 from fairseq_collab.results.seeds import seeds_of
 
 WORDS = [f"Wort{i}" for i in range(15)]

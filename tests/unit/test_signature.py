@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+from refusals import refusing
 from torch import nn
 
 from collab_common.errors import UserError
@@ -62,10 +63,8 @@ def test_the_same_options_load() -> None:
     ],
 )
 def test_a_difference_is_named_with_both_values(options: dict, message: str) -> None:
-    with pytest.raises(UserError) as refusal:
+    with refusing(message):
         load(ours(), ours(**options))
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
@@ -96,9 +95,8 @@ def test_a_dictionary_of_the_same_size_with_another_order() -> None:
     swapped = toy.task()
     words = swapped.target_dictionary
     words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
-    with pytest.raises(UserError) as refusal:
+    with refusing("the encoder's dictionary has the same size (24) but other symbols"):
         load(ours(symbols), ours(swapped))
-    assert "the encoder's dictionary has the same size (24) but other symbols" in str(refusal.value)
 
 
 def test_a_dictionary_of_another_size() -> None:
@@ -124,9 +122,8 @@ def test_signatures_survive_half_precision() -> None:
 def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> None:
     saved = toy.model("transformer_headsize_n", head_size=4)
     given = toy.model("transformer_headsize_n", **{"head_size": 4, **options})
-    with pytest.raises(UserError) as refusal:
+    with refusing(message):
         load(saved, given)
-    assert message in str(refusal.value)
 
 
 def test_collaborative_weights_are_no_concatenated_ones() -> None:

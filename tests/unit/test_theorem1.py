@@ -99,9 +99,7 @@ def test_a_large_head_learns_any_target(start: int) -> None:
     attention = one_head(TOKENS)
     # Cross-entropy less the target's own entropy, as a model would be trained.
     minimise(
-        attention,
-        lambda: torch.xlogy(target, target / weights_of(attention, x)).sum(),
-        steps=400,
+        attention, lambda: torch.xlogy(target, target / weights_of(attention, x)).sum(), steps=400
     )
     assert (weights_of(attention, x) - target).abs().max() < 1e-5
 
