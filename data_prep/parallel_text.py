@@ -21,7 +21,7 @@ _AS_PUBLISHED = Policy(
 #: For text that fairseq is about to read.
 _FOR_FAIRSEQ = Policy(
     dict.fromkeys((Kind.SEPARATOR, Kind.EMPTY, Kind.LONG, Kind.BOM), Action.COUNT),
-    Limits(max_words=1024),  # fairseq's own limit on positions
+    Limits(max_words=1023),  # fairseq's own limit on positions, less one for </s>
 )
 
 

@@ -126,7 +126,7 @@ def refuse_overwriting(sources: Sequence[Path], targets: Sequence[Path]) -> None
 
 
 def words_to_remember(jobs: int) -> int:
-    """How many words each of so many workers may keep results for; then it forgets them all."""
+    """How many words each of so many workers may keep results for."""
     return min(1 << 17, WORDS_REMEMBERED // max(1, jobs))
 
 

@@ -84,18 +84,19 @@ def log_alpha_of(attentions: Sequence[GatedAttention]) -> dict[str, Tensor]:
     }
 
 
-def state_of(log_alpha: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is logged: the expected L0 norm, by site and in all, and the gates of evaluation.
+def state_of(log_alpha: Mapping[str, Tensor], evaluation: str) -> dict[str, Tensor]:
+    """What is logged: the expected L0 norm, by site and in all, and gates.
 
-    A gate is open if it is above 0, and between if it is neither 0 nor 1.
+    A gate is open if it is in ``evaluation``, and between if its mean is neither 0 nor 1.
     """
     expected = {site: gates.probability_open(some).sum() for site, some in log_alpha.items()}
-    values = gates.deterministic(torch.cat(list(log_alpha.values())))
+    every = torch.cat(list(log_alpha.values()))
+    means = gates.deterministic(every)
     return {
         **{f"{EXPECTED}_{site}": norm.detach() for site, norm in expected.items()},
         EXPECTED: torch.stack(list(expected.values())).sum().detach(),
-        OPEN: (values > 0).sum(),
-        BETWEEN: ((values > 0) & (values < 1)).sum(),
+        OPEN: (gates.deterministic(every, evaluation) > 0).sum(),
+        BETWEEN: ((means > 0) & (means < 1)).sum(),
     }
 
 
@@ -141,7 +142,7 @@ class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion)
         norm = gates.probability_open(torch.cat(list(log_alpha.values()))).sum()
         if self.gate_normalisation == "released":
             norm = norm / len(attentions)
-        logged = {**logging_output, **state_of(log_alpha), COUNT: 1}
+        logged = {**logging_output, **state_of(log_alpha, attentions[0].gate_evaluation), COUNT: 1}
         return loss + sample_size * self.gate_penalty * norm, sample_size, logged
 
     @classmethod

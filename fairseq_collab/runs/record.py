@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 #: Caches are counted in single precision.
 BYTES = 4
-#: Choices of a sweep that make values or keys of another width than K and d say.
-NOT_OF_THE_PAPER = ("head_size", "heads_in_", "bias")
+#: Parts of options that make values or keys of another width than d and K say.
+OTHER_WIDTHS = ("head_size", "heads_in_")
 
 #: Beside the fields that every record must have, by task.
 _OF_TRANSLATIONS = (
@@ -160,7 +160,8 @@ class Record:
         """d/K of a decoder whose values are d wide; None of another, and where K differs."""
         keys, values = self.key_bytes_per_target_token, self.value_bytes_per_target_token
         if self.model_dim is None:  # values may be assumed d wide, and the ratio of caches d/K
-            narrow = any(part in name for name in self.overrides for part in NOT_OF_THE_PAPER)
+            narrow = any(part in name for name in self.overrides for part in OTHER_WIDTHS)
+            narrow |= "content" in self.overrides.values()
             return None if narrow or not keys else values / keys
         layers = len((self.heads_by_site or {}).get("decoder", ()))
         if not self.key_dim or values != BYTES * self.model_dim * layers:

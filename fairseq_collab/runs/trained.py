@@ -22,6 +22,9 @@ from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import entries
 from fairseq_collab.runs.run import Run
 
+#: Seconds in which rounding to whole ones matters.
+SHORT = 10
+
 Facts = dict[str, Any]
 
 
@@ -136,19 +139,20 @@ def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> F
 def tokens_per_second(epochs: Sequence[Facts]) -> float:
     """Of updates alone: the median of the epochs that are not cut short.
 
-    fairseq's ``train_wps`` has validation and the writing of checkpoints in it; it is taken where
-    the updates of an epoch took less than fairseq's log can say, which is in whole seconds.
+    fairseq's ``train_wps`` has validation and the writing of checkpoints in it.  The time of
+    updates is logged in whole seconds, too coarse below :data:`SHORT`, and the first one after a
+    resumption has that of the epoch before in it, too.  ``train_wps`` stands in for both.
 
     Args:
-        epochs: what fairseq logs at their ends.  The time of the first one after a resumption
-            begins there, one of the reasons for the median.
+        epochs: what fairseq logs at their ends.
     """
     found, before = [], 0
     for entry in epochs:
         updates = int(entry["train_num_updates"]) - before
-        seconds = float(entry["train_train_wall"])
-        tokens = float(entry["train_wpb"]) * updates
-        found.append((updates, tokens / seconds if seconds else float(entry["train_wps"])))
+        speed, seconds = float(entry["train_wps"]), float(entry["train_train_wall"])
+        if seconds >= SHORT:
+            speed = max(speed, float(entry["train_wpb"]) * updates / seconds)
+        found.append((updates, speed))
         before += updates
     most = max(updates for updates, _ in found)
     return statistics.median(speed for updates, speed in found if 2 * updates >= most)

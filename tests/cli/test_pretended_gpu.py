@@ -1,4 +1,4 @@
-"""Models, training, search and commands put each tensor where the model is."""
+"""Models, training, search and `heads` put each tensor where the model is."""
 
 from __future__ import annotations
 

@@ -30,9 +30,11 @@ VARIANTS = {
     "concatenated": lambda **o: ConcatenatedAttention(D, H, qk_head_size=2, v_head_size=5, **o),
     "collaborative": collaborative,
     "value heads": lambda **o: collaborative(value_heads=2, **o),
+    "one value head": lambda **o: collaborative(value_heads=1, **o),
     "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
     "content": lambda **o: collaborative(bias="content", **o),
     "grouped query": lambda **o: GroupedQueryAttention(D, H, 2, **o),
+    "multi-query": lambda **o: GroupedQueryAttention(D, H, 1, **o),
     "one's own": lambda **o: tied_heads(D, H, **o),
 }
 
@@ -86,6 +88,8 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
         attention.reorder_incremental_state(state, order)
         sentences, rows = len(kept), len(order)
         past, padding = past[:, order], padding[order]
+    floats = sentences * attention.cached_floats_per_token()[0]
+    assert attention.cache_bytes(state)["keys"] <= past.element_size() * floats * 40 * beam
 
 
 def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:

@@ -235,6 +235,10 @@ def test_log() -> None:
         criterion().reduce_metrics(logs)
     values = meters.get_smoothed_values()
     assert (values["gates_open"], values["gates_between"]) == (18, 1)
+    with torch.no_grad():  # its mean is above 0, but it is closed in evaluation
+        net.decoder.layers[1].encoder_attn.theta[2] = -1.0
+    log = criterion()(net, sample())[2]
+    assert (log["gates_open"], log["gates_between"]) == (17, 1)
     open_, half, closed = (1 / (1 + math.exp(-x - 0.33 * math.log(11))) for x in (4, 0, -9))
     expected = {
         "encoder": 4 * closed + 4 * open_,

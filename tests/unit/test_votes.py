@@ -27,6 +27,7 @@ from fairseq_collab.checkpoints.prune.votes import (
     elected,
     grouped_model,
 )
+from fairseq_collab.models.layers import SITES
 
 CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
@@ -183,6 +184,10 @@ def test_a_layer_without_heads_has_no_votes(tmp_path: Path) -> None:
     votes_file.write(path, {"rule": "group", "votes": count.votes})
     kept = votes_file.read(path).kept(source.heads, None)
     assert pruned(source, kept).heads == {"encoder": [0, 2], "decoder": [2, 2], "cross": [2, 2]}
+    assert votes_file.read(path).kept(source.heads, dict.fromkeys(SITES, 2)) == kept
+    none = dict.fromkeys((f"heads_in_{site}" for site in SITES), "0")
+    with refusing("has no heads that could vote"):
+        votes(trained("transformer_headsize_n", **none), groups="2")
 
 
 # ---- counting ------------------------------------------------------------------------------------

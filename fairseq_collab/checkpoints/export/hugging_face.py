@@ -40,8 +40,8 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-#: fairseq's own limit, ``--max-len-b``.
-MAX_LENGTH = 200
+#: fairseq's own limit, ``--max-len-b``, and the first token and ``</s>``, which it does not count.
+MAX_LENGTH = 200 + 2
 
 
 def export(trained: Trained, args: Namespace) -> None:

@@ -104,11 +104,13 @@ def grouped_model(trained: Trained, head_groups: str | None) -> Any:
     """The trained model with heads in groups: its own, unless ``head_groups`` says how many.
 
     Raises:
-        UserError: it has none, and ``head_groups`` does not say how many.
+        UserError: it has none, and ``head_groups`` does not say how many; or it has no heads.
     """
     own = head_group_attentions(trained.model)
     if head_groups is None and not own:
         raise UserError("has no groups of heads", trained.path, "say how many with --groups")
+    if not any(map(any, trained.heads.values())):
+        raise UserError("has no heads that could vote", trained.path)
     options = surgery.sized_options(trained, surgery.GROUPED, trained.heads)
     options.head_groups = head_groups or options.head_groups
     model = surgery.rebuilt(trained, options, surgery.weights_of(trained)).model
@@ -226,6 +228,8 @@ class VotesFile:
     def _number(self, site: Site, votes: Layer, keep: Mapping[Site, int] | None) -> int:
         if keep is None and self.rule == "top":
             raise UserError("say how many heads stay", where="--keep")
+        if not votes:  # a layer without heads
+            return 0
         number = len(votes) if keep is None else keep[site]
         if self.rule == "group" and number != len(votes):
             raise UserError(
