@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
@@ -22,6 +23,8 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
     Problem,
     factorise,
     relative_error_of,
+    whiten,
+    within_keys,
 )
 from fairseq_collab.checkpoints.reparametrize.grouped import grouped_values, uneven
 from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed, mixing_of
@@ -48,19 +51,33 @@ class Part:
 
     Attributes:
         scores: the problem in the metric of the logits; None without calibration sentences.
+        logits: root mean square of the centred logits, over all heads; likewise.
         query_mean: ``(d)``, of the queries' inputs; likewise.
         shared: the heads whose values are to be shared; None if none are.
     """
 
     problem: Problem
     scores: Problem | None = None
+    logits: float | None = None
     query_mean: Tensor | None = None
     shared: Weighed | None = None
 
-    def logit_error(self, factors: Factors) -> float | None:
+    def logit_error(self, module: Any, factors: Factors, exportable: bool) -> float | None:
         """Root mean square of what the centred logits lose on the calibration sentences, over that
-        of the logits; None without any."""
-        return None if self.scores is None else relative_error_of(self.scores, factors)
+        of the logits; None without any.
+
+        Factors lose what varies with the query, ``exportable`` content biases what does not.
+        """
+        if self.scores is None or self.logits is None:
+            return None
+        energy = float(self.scores.slices.energy())
+        lost = energy * relative_error_of(self.scores, factors) ** 2 if energy else 0.0
+        if exportable:
+            heads, mean = Heads.of(module), self.query_mean
+            content = convert.content_biases(heads, self.problem, factors, mean)
+            gone = content - within_keys(self.problem, factors, content)  # (H, d_y)
+            lost += float(whiten(gone, self.scores.key_root).square().sum())
+        return lost**0.5 / self.logits if self.logits else 0.0
 
 
 class Collaborative(Target):
@@ -122,7 +139,8 @@ class Collaborative(Target):
 
         if seen is None:
             return Part(problem(weighting), shared=shared)
-        return Part(problem(weighting), problem("scores"), seen.query_mean, shared)
+        logits = float(torch.linalg.vector_norm(heads.key_projections(seen, "scores").rows()))
+        return Part(problem(weighting), problem("scores"), logits, seen.query_mean, shared)
 
     def factors(self, part: Part, key_dim: int) -> Factors:
         """Factors of one attention with the chosen method."""
@@ -147,7 +165,7 @@ class Collaborative(Target):
         fit = {
             "start_error": factors.start_error,
             "error": factors.error,
-            "logit_error": part.logit_error(factors),
+            "logit_error": part.logit_error(module, factors, self.args.exportable),
             "steps": factors.steps,
         }
         if part.shared is not None:

@@ -59,9 +59,7 @@ def collaborative_weights(
     """
     heads = Heads.of(module)
     ratio = module.scaling / scaling("embed", module.embed_dim, module.num_heads, heads.wq.size(1))
-    content = heads.content()
-    if query_mean is not None:
-        content = content + mean_correction(problem, factors, query_mean)
+    content = content_biases(heads, problem, factors, query_mean)
     if exportable:
         content = within_keys(problem, factors, content)
     query, key, mixing = normalised(factors)
@@ -75,6 +73,16 @@ def collaborative_weights(
     result = {name: weight.to(like.dtype) for name, weight in weights.items()}
     own = module.state_dict()
     return result | {name: own[name] for name in _KEPT if name in own}
+
+
+def content_biases(
+    heads: Heads, problem: Problem, factors: Factors, query_mean: Tensor | None
+) -> Tensor:
+    """``(H, d_y)``: the heads' own, and what the factors lose of the scores of the mean query."""
+    content = heads.content()
+    if query_mean is None:
+        return content
+    return content + mean_correction(problem, factors, query_mean)
 
 
 def normalised(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
