@@ -151,6 +151,10 @@ def test_a_language_model_is_judged_by_perplexity(
     model = tmp_path / "checkpoint_last.pt"
     wish = ["--want", "cache=0.6", "--max-loss=50", "--minutes=1", "--tune=2"]
     assert run(model, monolingual, tmp_path / "out", *wish) == 0
-    assert "perplexity of" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "perplexity of" in printed
+    for text in (printed, (tmp_path / "out" / "advice.html").read_text()):
+        assert "times its speed" not in text  # it is not measured
+        assert "<th>speed</th>" not in text
     line = refusal(model, monolingual, tmp_path / "d", "--want", "speed=1.5")
     assert "speed is measured of models that translate" in line

@@ -335,7 +335,10 @@ def test_each_task_has_its_columns(
     table = read(tmp_path)
     assert cells(table)[0][3 : 3 + len(score)] == score
     assert cells(table)[0][3 + len(score)] == "1,064"
-    assert markdown(table).startswith("# " + {"l": "Perplexity", "s": "ROUGE-1"}[task[0]])
+    page, title = markdown(table), {"l": "Perplexity", "s": "ROUGE-1"}[task[0]]
+    assert page.startswith(f"# {title}")
+    whole = {"l": "(a block of 30 tokens)", "s": "(30 source, 30 target tokens)"}[task[0]]
+    assert f"multiply-adds {whole}" in page
 
 
 def test_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
