@@ -26,7 +26,7 @@ Task = Literal["translation", "summarization", "language_modeling", "classificat
 Verdict = Literal["failed", "diverged"]
 T = TypeVar("T")
 
-#: Caches are counted in single precision.
+#: Of a cached number: ``metrics.cost.BYTES_PER_FLOAT``, whose module imports torch; tables do not.
 BYTES = 4
 #: Parts of options that make values or keys of another width than d and K say.
 OTHER_WIDTHS = ("head_size", "heads_in_")

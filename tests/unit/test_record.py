@@ -11,7 +11,9 @@ import pytest
 from run_folders import MODEL_DIM, facts_of, some_record
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics import cost
 from fairseq_collab.metrics.rouge import Interval
+from fairseq_collab.runs import record
 from fairseq_collab.runs.record import Failure, Record, Started, read
 
 
@@ -110,5 +112,6 @@ DECODER = {"heads_by_site": {"decoder": [8, 8, 8]}}
 )
 def test_the_reduction_of_keys(facts: dict[str, Any], reduction: float | None) -> None:
     """d/K, only where values are as wide as the model; a content bias caches more than K."""
+    assert record.BYTES == cost.BYTES_PER_FLOAT
     content = {"run": "run", **facts_of("collab", MODEL_DIM // 4, **facts)}
     assert Record.of(content, Path("run/score.json")).reduction == reduction
