@@ -26,9 +26,7 @@ def write(
 ) -> None:
     """Writes `path` through `fill(file)`; `check(partial_path)` may still refuse the result.
 
-    Raises:
-        OSError: the file could not be written; a former `path` is left as it was
-        Exception: whatever `fill` and `check` raise; likewise
+    Whatever is raised, OSError or what `fill` and `check` raise, a former `path` is left as it was.
     """
     path = os.path.abspath(path)
     remove_leftovers(os.path.dirname(path))
@@ -57,9 +55,6 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
 
     A hard link would be cheaper, but `cp new.pt checkpoint_last.pt` writes into the file
     that it finds and would then change every other name of it, too.
-
-    Raises:
-        OSError: the file could not be copied; a former `target` is left as it was
     """
 
     def fill(file: BinaryIO) -> None:
@@ -75,11 +70,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
 
 
 def remove_leftovers(folder: str) -> None:
-    """Removes the partial files whose writers are dead.
-
-    Raises:
-        OSError: the folder cannot be listed, or a leftover not removed
-    """
+    """Removes the partial files whose writers are dead."""
     for name in os.listdir(folder):
         if not PARTIAL.fullmatch(name):
             continue

@@ -48,15 +48,12 @@ def not_negative(text: str) -> int:
     return int(text)
 
 
-def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
-    """A file to be written needs a folder: asked before anything is computed for it.
-
-    Args:
-        option: that names the file, for the message.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    folder = Path(path).absolute().parent
+def check_folder(folder: Path, todo: str | None = None) -> None:
+    """Raises UserError unless there is such a folder."""
     if not folder.is_dir():
-        raise UserError("there is no such folder", folder, f"make it, or give another {option}")
+        raise UserError("there is no such folder", folder, todo)
+
+
+def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
+    """Raises UserError, with the option's name, unless a file to be written has a folder."""
+    check_folder(Path(path).absolute().parent, f"make it, or give another {option}")

@@ -11,6 +11,7 @@ class UserError(Exception):
 
     Raise it from anywhere below one of fairseq's commands, `load_state_dict` included: the
     command then prints `fairseq-train: error: WHERE: WHAT; TODO` and exits with status 1.
+    Whatever reads a file or an option may raise it; docstrings say so where it tells more.
 
     Args:
         what: what is wrong, in a few words

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from io import BufferedReader
 from pathlib import Path
@@ -135,11 +135,15 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_content(path: Path, content: bytes) -> None:
-    """Writes a file of results, whole or not at all.
+def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Writes files of results, by name, into a folder, which is made if need be."""
+    make_folder(folder)
+    for name, content in contents.items():
+        write_content(folder / name, content.encode() if isinstance(content, str) else content)
 
-    Raises UserError if it cannot be written.
-    """
+
+def write_content(path: Path, content: bytes) -> None:
+    """Writes a file of results, whole or not at all; UserError if it cannot be written."""
     try:
         atomic.write(path, lambda file: file.write(content))
     except OSError as error:
@@ -148,10 +152,7 @@ def write_content(path: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the folder of the results, before anything is computed for it.
-
-    Raises UserError if it cannot be made.
-    """
+    """Makes a folder of results, before all computing; UserError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -159,12 +160,12 @@ def make_folder(folder: Path) -> None:
         raise UserError(f"no such folder can be made: {error.strerror}", folder, todo) from error
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, todo: str = "delete it and start again") -> Any:
     """The content of a JSON file. Raises UserError if it is none, OSError if it is not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # malformed JSON or invalid UTF-8
-        raise UserError(f"not JSON ({error})", path, "delete it and start again") from None
+        raise UserError(f"not JSON ({error})", path, todo) from None
 
 
 def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
@@ -173,11 +174,9 @@ def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, 
     Raises UserError if it cannot be read or is something else.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, todo)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", path) from error
-    except ValueError as error:  # malformed JSON or invalid UTF-8
-        raise UserError(f"not JSON: {error}", path, todo) from error
     if not isinstance(content, dict) or content.get("version") != version:
         raise UserError(f"no {what} of version {version}", path, todo)
     return content
@@ -193,13 +192,10 @@ def locked(path: Path, *, keep: bool = False) -> Iterator[int]:
 
     The kernel's lock decides, not the file's presence: it ends with the last process that has the
     descriptor, however that ends. So a stale lock file never has to be removed by hand, and a child
-    that outlives its killed parent still holds the lock.
+    that outlives its killed parent still holds the lock. Raises Busy if another process has it.
 
     Args:
         keep: the file, afterwards: for locks that a child may hold longer than we do
-
-    Raises:
-        Busy: another process has it
     """
     handle = _take_lock(path)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 from pathlib import Path
 
 #: The environment variable that chooses how linear maps are computed, see the room ``kernels``.
@@ -20,6 +21,12 @@ def cpuinfo() -> str:
         return Path("/proc/cpuinfo").read_text()
     except OSError:  # no Linux
         return platform.processor()
+
+
+def name() -> str:
+    """Its name, by which files of results call it."""
+    found = re.search(r"^model name\s*: *(.+)$", cpuinfo(), re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def is_intel() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tqdm import tqdm
@@ -14,6 +14,6 @@ def say(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def bar(what: str, items: Sequence[Any]) -> Any:
+def bar(what: str, items: Iterable[Any]) -> Any:
     """A progress bar where somebody can see it."""
     return tqdm(items, desc=what, disable=None, leave=False)

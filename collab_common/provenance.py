@@ -5,22 +5,19 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from collab_common import processor
 
 #: Those whose versions stand in files of results.
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
 def circumstances(cpu: bool) -> dict[str, Any]:
-    """Commit, versions, hardware and date of now.
-
-    Args:
-        cpu: no GPU was used, even if there is one.
-    """
+    """Commit, versions, hardware and date of now; ``cpu`` says that no GPU was used."""
     return {
         "commit": commit(),
         "versions": versions(*PACKAGES),
@@ -37,7 +34,7 @@ def hardware(cpu: bool) -> str:
         return torch.cuda.get_device_name()
     threads = torch.get_num_threads()
     number = f"{threads} thread{'s' * (threads > 1)}"
-    return f"{processor()}, {os.cpu_count()} cores, {number} a training"
+    return f"{processor.name()}, {os.cpu_count()} cores, {number} a training"
 
 
 def commit() -> str | None:
@@ -58,14 +55,6 @@ def _git(folder: Path, *command: str) -> str | None:
     except FileNotFoundError:
         return None
     return said.stdout.strip() or None
-
-
-def processor() -> str:
-    """The processor's name."""
-    cpuinfo = Path("/proc/cpuinfo")  # Linux; Python itself knows only the architecture there
-    text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    found = re.search(r"^model name\s*: *(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -21,11 +21,7 @@ _LAST_LINES = 5
 
 
 def call(arguments: Sequence[str], **more: Any) -> int:
-    """Runs a program that reads no input and dies with this process; returns its exit status.
-
-    Args:
-        more: for `subprocess.run`
-    """
+    """Runs a program that reads no input and dies with this process; returns its exit status."""
     die = functools.partial(die_with, os.getpid())
     return subprocess.run(
         arguments, stdin=subprocess.DEVNULL, preexec_fn=die, check=False, **more

@@ -27,8 +27,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.command import positive, run
+from collab_common.command import check_folder, positive, run
 from collab_common.errors import UserError
+from data_prep.options import add_from
 from data_prep.parallel_text import lines_of, write_lines
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
@@ -55,13 +56,8 @@ class Part(NamedTuple):
 
 
 def read(folder: Path) -> dict[str, Part]:
-    """The parts `train` and `dev`.
-
-    Raises:
-        UserError: a file is missing, broken or does not hold the text of DialogSum.
-    """
-    if not folder.is_dir():
-        raise UserError("there is no such folder", folder, f"take the text from {HOME}")
+    """The parts `train` and `dev`; UserError unless the folder holds the text of DialogSum."""
+    check_folder(folder, f"take the text from {HOME}")
     return {name: _read_part(folder, name) for name in LINES}
 
 
@@ -143,9 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from DialogSum's summaries."
     )
-    parser.add_argument(
-        "--from", dest="from_folder", type=Path, metavar="DIR", help=f"text, taken from {HOME}"
-    )
+    add_from(parser, f"text, taken from {HOME}")
     parser.add_argument(
         "--dialogue-words",
         type=positive,

@@ -22,8 +22,7 @@ from collab_common.folder import Json
 from data_prep import clean_pairs, moses
 from data_prep.apply_bpe import CODES_ALONE
 from data_prep.archives import Member
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Archive, Corpus
+from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.parallel_text import (
     carve,
     check_equal,

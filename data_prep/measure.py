@@ -35,11 +35,12 @@ from typing import Any
 
 from tabulate import tabulate
 
+from collab_common import processor
 from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import as_json, count_lines, make_folder, open_bytes, write_content
 from collab_common.folder import Json
-from collab_common.provenance import commit, processor, today, versions
+from collab_common.provenance import commit, today, versions
 from data_prep import apply_bpe, bpe
 from data_prep.binarise import binarise
 from data_prep.child import die_with
@@ -183,7 +184,7 @@ def gathered(args: argparse.Namespace, command: list[str]) -> Iterator[tuple[Pat
         "command": shlex.join(["python", "-m", *command]),
         "date": today(),
         "commit": commit(),
-        "cpu": processor(),
+        "cpu": processor.name(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average_before": os.getloadavg(),

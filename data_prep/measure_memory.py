@@ -46,8 +46,7 @@ WORDS_A_LINE = 20
 def make_up(words: Sequence[str], types: int) -> list[str]:
     """A list of so many different words, in random order: those given, and pairs of them.
 
-    Raises:
-        UserError: there are more words than that already, or too few to make so many of.
+    Raises UserError if there are more words than that already, or too few to make so many of.
     """
     real = [word for word in words if word.isalpha()]
     most = len(real) ** 2 // 2  # nearer to all pairs, chance would hardly find a new one
@@ -83,12 +82,8 @@ def growth(texts: Sequence[Json]) -> Json | None:
     Args:
         texts: records of the parts of one text, the smallest first; made-up words are left out.
 
-    Returns:
-        "powers", one for each part but the first, and "wmt14_words", which goes on with the last;
-        None for a single part.
-
-    Raises:
-        UserError: a part has no more of them than the one before, as with very little text.
+    Returns "powers", one for each part but the first, and "wmt14_words", by the last of them; None
+    for a single part. Raises UserError for a part with no more words than the one before.
     """
     parts = [text for text in texts if text["text"] != MADE_UP]
     powers = []

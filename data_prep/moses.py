@@ -47,10 +47,7 @@ from data_prep.streams import parallel_lines, words_to_remember
 def normalise_and_tokenise(
     source: Path, target: Path, lang: str, *, jobs: int = 1, **steps: bool
 ) -> dict[str, int]:
-    """Writes the tokens of `source` to `target`, joined by blanks, line by line.
-
-    Args:
-        lang, steps: fields of `Pipeline`
+    """Writes the tokens of `source` to `target`, joined by blanks; `steps`: fields of `Pipeline`.
 
     Returns counts: "lines", "tokens", "emptied" (lines of which nothing is left). Raises
     UserError for what cannot be read, with file, line and byte.

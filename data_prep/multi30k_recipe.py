@@ -10,8 +10,7 @@ import sys
 from functools import partial
 
 from data_prep import plain
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Corpus
+from data_prep.corpus_recipe import Corpus, command
 from data_prep.multi30k import FOLDER, MIRROR, check_text
 
 PROG = "data_prep.multi30k_recipe"

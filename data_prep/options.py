@@ -11,18 +11,17 @@ from collab_common.errors import UserError
 from collab_common.files import count_lines, sha256_of_text
 
 
+def add_from(parser: argparse._ActionsContainer, about: str) -> None:
+    """--from, of every command that reads a folder of the user's."""
+    parser.add_argument("--from", dest="from_folder", type=Path, metavar="DIR", help=about)
+
+
 def add_source(
     parser: argparse.ArgumentParser, folder: str, files: str, mirror: str, what: str
 ) -> None:
-    """--from FOLDER with `files`, or --mirror URL, which has `what`, to fill `folder`."""
+    """--from DIR with `files`, or --mirror URL, which has `what`, to fill `folder`."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--from",
-        dest="from_folder",
-        type=Path,
-        metavar="FOLDER",
-        help=f"folder with {files}; default: download them to a folder {folder} beside --out",
-    )
+    add_from(where, f"has {files}; default: download them to a folder {folder} beside --out")
     where.add_argument(
         "--mirror", default=mirror, metavar="URL", help=f"where {what} is (default: {mirror})"
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, create, open_bytes
+from collab_common.files import CHUNK, create
 from data_prep.faults import Action, Kind, Limits, Policy
+from data_prep.streams import read_blocks
 from data_prep.validate import validate
 
 Pair = tuple[Path, Path]
@@ -46,23 +47,12 @@ def check_for_fairseq(pair: Pair) -> dict[str, Any]:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped or not, without their newlines.
-
-    A line ends at LF and nowhere else.
+    """The lines of a UTF-8 file, gzipped or not, without their newlines; LF alone ends one.
 
     Raises UserError that names line and byte if the file is not UTF-8.
     """
-    with open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                yield line.decode("utf-8").removesuffix("\n")
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise UserError(
-                    f"invalid UTF-8: byte 0x{byte:02X} at {error.start} of the line",
-                    f"{path}:{number}",
-                    "this is not the published file; fetch it again, or mend a copy",
-                ) from None
+    for block in read_blocks(path):
+        yield from block.decode()
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

@@ -35,8 +35,7 @@ _NORMALISED, _READY_MADE = "wmt14", "google"
 def segmenter(data: Path, language: str) -> Segment:
     """Segments lines of ordinary text in one of the folder's languages.
 
-    Raises:
-        UserError: the folder does not say how its text was segmented, or the model is gone.
+    Raises UserError if the folder does not say how its text was segmented, or the model is gone.
     """
     path = data / MANIFEST
     manifest: Json = read_json(path) if path.is_file() else {}

@@ -40,9 +40,7 @@ def write_segments(originals: Pair, targets: Pair, *, unescape: bool = False) ->
 def talk_lines(path: Path, *, all_metadata: bool = False) -> Iterator[str]:
     """The sentences of a train.tags file of IWSLT14; titles and descriptions count as sentences.
 
-    Args:
-        all_metadata: leave out speakers, reviewers and translators, too. fairseq's script
-            leaves them in.
+    `all_metadata` leaves out speakers, reviewers and translators, too; fairseq's script does not.
     """
     dropped = _METADATA + (_MORE_METADATA if all_metadata else ())
     for line in lines_of(path):

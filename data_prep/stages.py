@@ -49,9 +49,6 @@ def build_stage(
         options: all else that the result depends on (not the number of processes)
         build: fills the folder; returns counts and whatever else belongs in the manifest
         unfinished: see `build_folder`
-
-    Raises:
-        UserError: another process works in OUT, or OUT/NAME was made from something else
     """
     out.mkdir(parents=True, exist_ok=True)
     identity = {"stage": name, "options": options, "inputs": inputs}

@@ -18,8 +18,7 @@ from functools import partial
 from collab_common.folder import Json
 from data_prep import plain
 from data_prep.archives import Member
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Archive, Corpus
+from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.parallel_text import check_published, lines_of
 from data_prep.work import SPLITS, Work
 

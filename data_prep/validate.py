@@ -113,11 +113,7 @@ class Report:
         )
 
     def check(self, todo: str = "") -> None:
-        """Raises UserError if something was found that is to be refused.
-
-        Args:
-            todo: what to do about it, whatever it is
-        """
+        """Raises UserError for the first fault that is to be refused; `todo` is other advice."""
         if not self.refused:
             return
         kind, *others = self.refused

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from collab_common.command import run
+from collab_common.command import check_folder, run
 from collab_common.errors import UserError
 from collab_common.files import locked, open_bytes, sha256_of_text
 from collab_common.folder import Json, build_folder
@@ -57,8 +57,7 @@ def fetch_text(folder: Path, mirror: str = MIRROR) -> None:
 
 def find_texts(folder: Path) -> dict[str, Path]:
     """The files of train, valid and, if it is there, test. Raises UserError unless they fit."""
-    if not folder.is_dir():
-        raise UserError("there is no such folder", folder, "give one with train.txt and valid.txt")
+    check_folder(folder, "give one with train.txt and valid.txt")
     has_test = any((folder / name).is_file() for name in ("test.txt", "test.txt.gz"))
     files = {stem: text_file(folder, stem, "txt") for stem in (LINES if has_test else SHA256)}
     for stem, path in files.items():

@@ -29,8 +29,7 @@ from collab_common.errors import UserError
 from collab_common.folder import Json
 from data_prep import clean_pairs, moses
 from data_prep.apply_bpe import CODES_ALONE
-from data_prep.corpus_command import command
-from data_prep.corpus_recipe import Corpus
+from data_prep.corpus_recipe import Corpus, command
 from data_prep.parallel_text import (
     Pair,
     carve,
