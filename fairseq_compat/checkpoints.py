@@ -36,11 +36,7 @@ TRAINING_EXTRA = ("ema", "ema_fp32_params")
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Saves a checkpoint completely or not at all.
-
-    Raises:
-        UserError: it could not be written; a former file of that name is left as it was
-    """
+    """Saves a checkpoint completely, or raises UserError and leaves a former file as it was."""
 
     def check(partial: str) -> None:
         problem = damage(partial)
@@ -51,11 +47,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copies a checkpoint completely or not at all.
-
-    Raises:
-        UserError: it could not be copied; a former target is left as it was
-    """
+    """Copies a checkpoint as :func:`save` writes one."""
     _persist(target, lambda: atomic.copy(source, target))
 
 

@@ -53,7 +53,6 @@ def main(argv: list[str] | None = None, plugin: str | None = None) -> int:
     """Print the report; return 1 if something is wrong.
 
     Args:
-        argv: the command line; there are no options but --help
         plugin: the --user-dir package of which a second copy would be in the way
     """
     argparse.ArgumentParser(

@@ -1,4 +1,4 @@
-"""fairseq itself, beside its checkpoints and its errors: each function mends one fault."""
+"""fairseq itself, beside its checkpoints and its errors: each fix names the fault that it mends."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ import os
 import queue
 import sys
 import time
+import types
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from .patching import wrap
+from .patching import Proxy, wrap
 
 UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never initialises
+#: Parameters of an encoder layer of fairseq that are copies of others, for its fast path alone.
+COPIES = tuple(
+    f"{module}_{kind}"
+    for module in ("in_proj", "out_proj", "fc1", "fc2")
+    for kind in ("weight", "bias")
+)
 _PATIENCE = 10.0  # seconds that batches in the making are waited for
 
 
 def call_self_attention_in_evaluation() -> None:
-    """Close the encoder layer's way around its own `self_attn`.
+    """In evaluation they by-pass self_attn, and torch 2 fails on padded batches there.
 
-    Once its weights were loaded from a checkpoint, an encoder layer in evaluation mode hands
-    copies of the *stock* weights to `torch._transformer_encoder_layer_fwd`: a custom
-    attention is ignored without a word, and torch 2 raises "Mask Type should be defined" for
-    a padded batch. The encoder asks the same flag before it makes nested tensors. Later
-    versions of fairseq have removed this path.
+    Once its weights were loaded from a checkpoint, an encoder layer hands copies of the *stock*
+    weights to `torch._transformer_encoder_layer_fwd`: a custom attention is ignored without a
+    word, and torch 2 raises "Mask Type should be defined" for a padded batch. The encoder asks the
+    same flag before it makes nested tensors. Later versions of fairseq have removed this path.
     """
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -37,12 +43,36 @@ def call_self_attention_in_evaluation() -> None:
         self.can_use_fastpath = False
 
 
-def return_weights_per_head() -> None:
-    """Keep a call that wants head weights away from torch's attention function.
+def train_encoders_on_several_devices() -> None:
+    """Copies of an encoder's weights get no gradient, and `--ddp-backend pytorch_ddp` wants one.
 
-    That function knows only the average over heads, of shape (B, T, S) instead of
-    (H, B, T, S). `static_kv` leads to fairseq's own code; without an incremental state it has
-    no other meaning. `forward` is left alone, because TorchScript compiles its source.
+    That is fairseq's default. torch waits for the gradient of those that
+    `call_self_attention_in_evaluation` leaves unused, and the second update ends with "Expected to
+    have finished reduction in the prior iteration". They stay parameters: the states of optimisers
+    count them.
+    """
+    from fairseq import models
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+    from torch.nn.parallel import DistributedDataParallel
+
+    @wrap(models, "DistributedFairseqModel")
+    def DistributedFairseqModel(original: Any, args: Any, model: Any, *more: Any, **kw: Any) -> Any:
+        layers = (
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, TransformerEncoderLayerBase)
+        )
+        copies = [f"{layer}.{copy}" for layer in layers for copy in COPIES]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, copies)
+        return original(args, model, *more, **kw)
+
+
+def return_weights_per_head() -> None:
+    """MultiheadAttention(need_head_weights=True) returns their average over the heads.
+
+    torch's attention function knows only that, of shape (B, T, S) instead of (H, B, T, S).
+    `static_kv` leads to fairseq's own code; without an incremental state it has no other meaning.
+    `forward` is left alone, because TorchScript compiles its source.
     """
     from fairseq.modules import MultiheadAttention
 
@@ -53,11 +83,28 @@ def return_weights_per_head() -> None:
         return original(self, *args, **kwargs)
 
 
-def train_in_bfloat16() -> None:
-    """Let `--bf16` be of the device that is there: a GPU, a CPU, or with `--tpu` a TPU.
+def keep_attention_in_the_hub() -> None:
+    """What `from_pretrained` returns calls attention weights off before it knows who wants them.
 
-    fairseq takes it for `--tpu`, also on a GPU, and ends where torch_xla is not installed. Of
-    `fairseq-hydra-train`, where `common.bf16` means no more than it says, nothing is changed.
+    When it is made it has its models calculate no weights but for the `print_alignment` of the
+    checkpoint. Decoders that listen have none for a later `translate(..., print_alignment="hard")`,
+    which then fails, and in an ensemble those of the others count for too little.
+    """
+    from fairseq.hub_utils import GeneratorHubInterface
+
+    @wrap(GeneratorHubInterface, "__init__")
+    def __init__(original: Any, self: Any, cfg: Any, task: Any, models: Any) -> None:
+        original(self, cfg, task, models)
+        for model in models:
+            decoder: Any = getattr(model, "decoder", None)
+            if hasattr(decoder, "need_attn"):
+                decoder.need_attn = True
+
+
+def train_in_bfloat16() -> None:
+    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla.
+
+    Of `fairseq-hydra-train`, where `common.bf16` means no more than it says, nothing is changed.
     """
     from fairseq import options
 
@@ -73,11 +120,10 @@ def train_in_bfloat16() -> None:
 
 
 def define_buffers() -> None:
-    """Let `_float_tensor`, of positions and adaptive inputs and outputs, be 0.
+    """Positions and adaptive outputs hold a number of uninitialised memory, which may be NaN.
 
-    fairseq leaves it as memory happens to be, when it is made and again when a checkpoint is read.
-    Nothing reads its value, but equal trainings write unequal files, and a model whose value is
-    NaN is not equal to itself.
+    It is as memory happens to be, when it is made and again when a checkpoint is read. Nothing
+    reads it, but equal trainings write unequal files, and a model with NaN is not equal to itself.
     """
     from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
     from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
@@ -102,11 +148,7 @@ def define_buffers() -> None:
 
 
 def copy_integers() -> None:
-    """Make the moving average of weights (--store-ema) take integer entries over as they are.
-
-    fairseq 0.12.2 multiplies every entry of the state dict with the decay, which torch refuses for
-    an integer tensor (and which would mean nothing).
-    """
+    """The moving average multiplies integer entries of a model's state, which torch refuses."""
     from fairseq.models.ema.ema import EMA
 
     @wrap(EMA, "__init__")
@@ -117,12 +159,12 @@ def copy_integers() -> None:
 
 
 def forget_previous_job() -> None:
-    """Start every training with a clean slate: when its Trainer is made.
+    """Best metric, patience and tensorboard files leak from one job of `-m` into the next.
 
-    In `fairseq-hydra-train -m` trainings follow one another in one process. fairseq keeps the best
-    metric and the patience as attributes of functions, where the next job finds them: it may then
-    save no best checkpoint, and stop early. Its tensorboard writers are global, too: the next job
-    would write into the files of the first.
+    Trainings follow one another in one process. fairseq keeps the best metric and the patience as
+    attributes of functions, and its tensorboard writers are global: the next job may save no best
+    checkpoint, stop early, and write into the files of the first. Hence a clean slate for every
+    Trainer.
     """
     from fairseq import checkpoint_utils
     from fairseq.logging import progress_bar
@@ -143,11 +185,10 @@ def forget_previous_job() -> None:
 
 
 def end_loading_with_the_process() -> None:
-    """End the threads that load batches ahead while Python still runs.
+    """A training that stops within an epoch may abort at exit, in the thread that loads batches.
 
-    They are daemons. A training that stops within an epoch (`--max-update`, Ctrl-C) leaves one
-    behind, and if it is inside torch when the interpreter goes down, the process aborts: exit
-    status 134 after a training that was fine.
+    Such threads are daemons. `--max-update` or Ctrl-C leaves one behind, and if it is inside torch
+    when the interpreter goes down, the exit status is 134 after a training that was fine.
     """
     from fairseq.data import iterators
 
@@ -171,11 +212,22 @@ def end_loading_with_the_process() -> None:
                 iterator._consumer.join(0.01)
 
 
-def accept_package_names() -> None:
-    """Take `--user-dir fairseq_collab` from any folder.
+def name_the_type_of_indices() -> None:
+    """A dataset's indices are of the type np.compat.long, which NumPy 2 has dropped: int.
 
-    fairseq looks for it in the current folder, and beside itself in site-packages. An editable
-    install is in neither, so that a configuration could only name the plug-in by a path.
+    It is needed for one sentence a line (`--sample-break-mode eos`), as fairseq-interactive
+    and `from_pretrained` give them to language models.
+    """
+    import numpy
+    from fairseq.data import token_block_dataset
+
+    token_block_dataset.np = Proxy(numpy, compat=types.SimpleNamespace(long=int))
+
+
+def accept_package_names() -> None:
+    """fairseq finds no plug-in of an editable install but by its path.
+
+    It looks for --user-dir in the current folder, and beside itself in site-packages.
     """
     from fairseq import utils
 
@@ -195,7 +247,7 @@ def _package_folder(name: str | None) -> str | None:
 
 
 def accept_symbol_indices() -> None:
-    """Let `bleu.Scorer(pad, eos, unk)` work beside `bleu.Scorer(config)`."""
+    """It calls the scorer with arguments that the scorer no longer takes."""
     from fairseq.scoring import bleu
 
     @wrap(bleu.Scorer, "__init__")
@@ -204,7 +256,7 @@ def accept_symbol_indices() -> None:
 
 
 def accept_open_files() -> None:
-    """Let `sacrebleu.corpus_bleu` read its lines from open files, as sacreBLEU 1 did."""
+    """It hands open files to sacreBLEU 2, which takes lists of lines only."""
     import sacrebleu
 
     def lines(text: Any) -> Sequence[str]:

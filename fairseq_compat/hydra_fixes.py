@@ -29,12 +29,11 @@ OURS_TO_IGNORE = (
 
 
 def make_hashable() -> None:
-    """Give the dataclasses of fairseq and hydra, and what derives from them, a hash.
+    """Python 3.11 refuses defaults such as `common: CommonConfig = CommonConfig()`.
 
-    fairseq writes `common: CommonConfig = CommonConfig()`. From Python 3.11 on a default has
-    to be hashable, as a sign that it is not mutable, and a dataclass is not. A
-    `default_factory` would not do: fairseq reads `Field.default`. So the decorator restores
-    the hash that every object has; equality stays as it was.
+    It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
+    `default_factory` would not do: fairseq reads `Field.default`. So dataclasses of fairseq and
+    hydra, and what derives from them, get back the hash that every object has; equality stays.
     """
     plain = dataclasses.dataclass
 
@@ -52,7 +51,7 @@ def make_hashable() -> None:
 
 
 def ignore_warnings() -> None:
-    """Leave out, in `fairseq-hydra-train` alone, what its user cannot mend."""
+    """fairseq-hydra-train starts with eight lines about how fairseq calls hydra 1.1 and later."""
     if program() == "fairseq-hydra-train":
         for message in OURS_TO_IGNORE:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
@@ -74,10 +73,10 @@ class Later:
 
 
 def convert_when_asked() -> None:
-    """Let hydra's store convert only the options that somebody loads, and be copied as itself.
+    """Each command of fairseq starts with converting the options of all models, tasks and so on.
 
-    It converts those of every model, task, ... as they are registered, of which a command uses
-    some. What is loaded is a copy. From 1.1 on hydra copies the store, too, with every
+    Hydra's store does so as they are registered, and a command uses some. What is loaded is a copy:
+    only then they are converted here. From 1.1 on hydra copies the store, too, with every
     configuration that it composes.
     """
     from hydra.core import config_store
@@ -92,12 +91,12 @@ def convert_when_asked() -> None:
 
 
 def restore_typing_io() -> None:
-    """Let `from typing.io import TextIO` work: Python 3.13 has the names in typing only."""
+    """hydra 1.0 and its antlr4 import typing.io, which Python 3.13 has dropped."""
     sys.modules.setdefault("typing.io", typing)
 
 
 def report_errors() -> None:
-    """Print an error as hydra means to, without the keyword that Python 3.10 has dropped."""
+    """hydra 1.0 fails while it prints an error (print_exception(etype=...)) and hides it."""
     from hydra._internal import utils
 
     def print_exception(etype: Any, value: BaseException, tb: Any) -> None:
@@ -107,7 +106,7 @@ def report_errors() -> None:
 
 
 def import_plugins() -> None:
-    """Let hydra load a plug-in with `importer.find_module(name).load_module(name)`."""
+    """hydra 1.0 calls FileFinder.find_module, which Python 3.12 has dropped."""
     from hydra.core import plugins
 
     importer = types.SimpleNamespace(

@@ -28,11 +28,7 @@ class NotPlain(UserError, ValueError):
 
 
 def evaluate(text: str) -> Any:
-    """Returns the value of an expression made of literals, `+` and `*`.
-
-    Raises:
-        NotPlain: the text is anything else, a call for example, or no expression
-    """
+    """The value of an expression of literals, `+` and `*`; NotPlain for anything else."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError, ValueError) as error:

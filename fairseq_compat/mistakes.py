@@ -38,6 +38,7 @@ SELF_CONTAINED = re.compile(
     r"|Sizes of sample #.*|Size of sample #.*"
     r"|The dataset is empty\.[^:]*"
     r"|Sentences lengths should not exceed max_tokens=\d+"
+    r"|min_len cannot be larger than max_len"
 )
 
 

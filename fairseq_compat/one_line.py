@@ -44,7 +44,7 @@ def report(error: BaseException) -> bool:
 
 
 def apply() -> None:
-    """Reports mendable errors in one line, if the running program is one of the commands."""
+    """A wrong option, path or checkpoint ends in a page of traceback."""
     if program() is None:
         return
     report_uncaught()

@@ -18,10 +18,14 @@ class Fix(NamedTuple):
     """One change to a library that is otherwise left as installed."""
 
     name: str
-    why: str
     apply: Callable[[], None]
     moment: str = "fairseq"  # after whose import; or "before" the first that is watched
     applies: Callable[[], bool] = lambda: True  # where not every supported Python meets the fault
+
+    @property
+    def why(self) -> str:
+        """The fault: the first line of what is said of `apply`."""
+        return (self.apply.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
 class FixFailed(RuntimeError):
@@ -47,119 +51,46 @@ def installed_version(distribution: str) -> str:
 
 
 def safe_checkpoints() -> None:
-    """Load the module only now: it imports torch."""
-    from . import checkpoints
+    """torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success."""
+    from . import checkpoints  # only now: it imports torch
 
     checkpoints.apply()
 
 
 FIXES = (
+    Fix("config classes are hashable", hydra_fixes.make_hashable, "before", python_from(11)),
+    Fix("typing.io exists", hydra_fixes.restore_typing_io, "before", hydra_10_and_python_from(13)),
+    Fix("hydra reports errors", hydra_fixes.report_errors, "hydra", hydra_10_and_python_from(10)),
     Fix(
-        "config classes are hashable",
-        "Python 3.11 refuses defaults such as `common: CommonConfig = CommonConfig()`",
-        hydra_fixes.make_hashable,
-        "before",
-        python_from(11),
-    ),
-    Fix(
-        "typing.io exists",
-        "hydra 1.0 and its antlr4 import it; Python 3.13 has dropped it",
-        hydra_fixes.restore_typing_io,
-        "before",
-        hydra_10_and_python_from(13),
-    ),
-    Fix(
-        "hydra reports errors",
-        "hydra 1.0 fails while it prints an error (print_exception(etype=...)) and hides it",
-        hydra_fixes.report_errors,
-        "hydra",
-        hydra_10_and_python_from(10),
-    ),
-    Fix(
-        "hydra finds its plugins",
-        "hydra 1.0 calls FileFinder.find_module, which Python 3.12 has dropped",
-        hydra_fixes.import_plugins,
-        "hydra",
-        hydra_10_and_python_from(12),
+        "hydra finds its plugins", hydra_fixes.import_plugins, "hydra", hydra_10_and_python_from(12)
     ),
     Fix(
         "hydra warns of a user's faults only",
-        "fairseq-hydra-train starts with eight lines about how fairseq calls hydra 1.1 and later",
         hydra_fixes.ignore_warnings,
         "hydra",
         lambda: not installed_version("hydra-core").startswith("1.0."),
     ),
+    Fix("hydra converts options when asked", hydra_fixes.convert_when_asked, "hydra"),
+    Fix("checkpoints load and save safely", safe_checkpoints),
+    Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
+    Fix("several devices train encoders", fairseq_fixes.train_encoders_on_several_devices),
+    Fix("--bf16 needs no TPU", fairseq_fixes.train_in_bfloat16),
+    Fix("all of a model is defined", fairseq_fixes.define_buffers),
+    Fix("head weights are per head", fairseq_fixes.return_weights_per_head),
+    Fix("the hub's hypotheses have attention", fairseq_fixes.keep_attention_in_the_hub),
     Fix(
-        "hydra converts options when asked",
-        "each command of fairseq starts with converting the options of every model, task, ...",
-        hydra_fixes.convert_when_asked,
-        "hydra",
+        "language models take lines",
+        fairseq_fixes.name_the_type_of_indices,
+        applies=lambda: not installed_version("numpy").startswith("1."),
     ),
-    Fix(
-        "checkpoints load and save safely",
-        "torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success",
-        safe_checkpoints,
-    ),
-    Fix(
-        "encoder layers call their attention",
-        "in evaluation they by-pass self_attn, and torch 2 fails on padded batches there",
-        fairseq_fixes.call_self_attention_in_evaluation,
-    ),
-    Fix(
-        "--bf16 needs no TPU",
-        "fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla",
-        fairseq_fixes.train_in_bfloat16,
-    ),
-    Fix(
-        "all of a model is defined",
-        "positions and adaptive outputs hold a number of uninitialised memory, which may be NaN",
-        fairseq_fixes.define_buffers,
-    ),
-    Fix(
-        "head weights are per head",
-        "MultiheadAttention(need_head_weights=True) returns their average over the heads",
-        fairseq_fixes.return_weights_per_head,
-    ),
-    Fix(
-        "jobs of a sweep are independent",
-        "best metric, patience and tensorboard files leak from one job of `-m` into the next",
-        fairseq_fixes.forget_previous_job,
-    ),
-    Fix(
-        "batches are not loaded beyond the end",
-        "a training that stops within an epoch may abort at exit, in the thread that loads batches",
-        fairseq_fixes.end_loading_with_the_process,
-    ),
-    Fix(
-        "models may search themselves",
-        "SequenceGenerator has one loop for all; a plug-in's model can do the same with less work",
-        search.ask_the_model,
-    ),
-    Fix(
-        "--user-dir takes a package's name",
-        "fairseq finds no plug-in of an editable install but by its path",
-        fairseq_fixes.accept_package_names,
-    ),
-    Fix(
-        "--store-ema copies integers",
-        "the moving average multiplies integer entries of a model's state, which torch refuses",
-        fairseq_fixes.copy_integers,
-    ),
-    Fix(
-        "fairseq-score --sentence-bleu works",
-        "it calls the scorer with arguments that the scorer no longer takes",
-        fairseq_fixes.accept_symbol_indices,
-    ),
-    Fix(
-        "fairseq-score --sacrebleu works",
-        "it hands open files to sacreBLEU 2, which takes lists of lines only",
-        fairseq_fixes.accept_open_files,
-    ),
-    Fix(
-        "errors take one line",
-        "a wrong option, path or checkpoint ends in a page of traceback",
-        one_line.apply,
-    ),
+    Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
+    Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
+    Fix("models may search themselves", search.ask_the_model),
+    Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
+    Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
+    Fix("fairseq-score --sentence-bleu works", fairseq_fixes.accept_symbol_indices),
+    Fix("fairseq-score --sacrebleu works", fairseq_fixes.accept_open_files),
+    Fix("errors take one line", one_line.apply),
 )
 
 _applied: set[str] = set()

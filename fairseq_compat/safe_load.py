@@ -72,9 +72,7 @@ def read(
 ) -> dict[str, Any]:
     """Loads a fairseq checkpoint as data; nothing in it is run.
 
-    Raises:
-        UserError: the file is missing, damaged, no fairseq checkpoint, or holds anything
-            else than data
+    Raises UserError if it is missing, damaged, no fairseq checkpoint, or holds more than data.
     """
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)

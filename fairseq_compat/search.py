@@ -24,11 +24,7 @@ SEARCHES = ("exact", "fairseq")
 
 
 def choice() -> str:
-    """Which search models of ours use: one of SEARCHES.
-
-    Raises:
-        UserError: the environment variable has another value.
-    """
+    """Which search models of ours use: one of SEARCHES; UserError where another one is set."""
     asked = os.environ.get(VARIABLE) or SEARCHES[0]
     if asked not in SEARCHES:
         todo = f"set {VARIABLE} to {' or '.join(SEARCHES)}, or unset it"
@@ -37,7 +33,7 @@ def choice() -> str:
 
 
 def ask_the_model() -> None:
-    """Have `SequenceGenerator.generate` ask the model for a search of its own."""
+    """SequenceGenerator has one loop for all; a plug-in's model can do the same with less work."""
     from fairseq.sequence_generator import SequenceGenerator
 
     @wrap(SequenceGenerator, "generate")

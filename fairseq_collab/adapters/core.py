@@ -80,11 +80,7 @@ def collaborative_core(
 
 
 def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim: int) -> None:
-    """Whether these heads can become collaborative ones.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Refuse heads that cannot become collaborative ones; raises UserError."""
     dim = projections[0][0].size(1)
     sizes = [len(weight) for weight, _ in projections]
     if sizes != [dim] * 3 or dim % num_heads:
@@ -112,9 +108,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Heads side by side ``(B, T, d)``, before any output projection, and weights ``(B, H, T, S)``.
 
-    Args:
-        keys: and values, as :func:`keys_and_values` makes them.
-        mask: see the head of the module.
+    ``keys`` and values are as :func:`keys_and_values` makes them.
     """
     k, v = keys
     scores = head_scores(core.project_query(x.transpose(0, 1)), k)  # (B, H, T, S)

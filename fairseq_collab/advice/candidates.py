@@ -88,14 +88,11 @@ def candidate(way: str, sizes: Mapping[str, int]) -> Candidate:
 
 
 class Way:
-    """One way to make a trained model smaller.
+    """One way to make a trained model smaller; raises UserError where it cannot be done.
 
     Args:
         trained: in eval mode, its feed-forward layers whole.
         batches: of fairseq's, with targets: what importance is measured on.
-
-    Raises:
-        UserError: it cannot be done to this model; says why.
     """
 
     name: str

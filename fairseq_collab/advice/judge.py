@@ -1,4 +1,9 @@
-"""What is measured of the candidates of one model, each number once: :mod:`.ledger` keeps it."""
+"""How good candidates are: the loss of a sample first, which is cheap; translations for the few.
+
+All candidates of a model are measured on the same sentences, evenly spread over the validation set,
+each number once: :mod:`.ledger` keeps it.  A model that translates is judged by BLEU; a language
+model by its perplexity, of a token, not of a word.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,30 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from collab_common.files import make_folder
-from fairseq_collab.advice import measure
 from fairseq_collab.advice.candidates import SUBSET, Candidate, Way
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.wishes import counts
+from fairseq_collab.analysis.heads.importance import cross_entropy, predicted
+from fairseq_collab.bench.generate import Case, Translator
+from fairseq_collab.bench.settings import Settings
+from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.opener import Trained, spread
 from fairseq_collab.checkpoints.reparametrize.calibrate import batches, sentences
 from fairseq_collab.checkpoints.reparametrize.distil import distil
-from fairseq_collab.metrics.model_bleu import corpus_bleu
-from fairseq_collab.metrics.seeds import drawn_gains
+from fairseq_collab.metrics.model_bleu import BEAM, corpus_bleu, translations
+from fairseq_collab.metrics.seeds import SAMPLES, drawn_gains
 
 #: Sentences that an update of tuning learns from.
 TUNED_SENTENCES = 128
+#: Decoding is timed on so many sentences, in batches of so many, for at least so many turns.
+TIMED_SENTENCES, TIMED_BATCH, TURNS = 128, 64, 6
 
 
 class Judge:
@@ -63,8 +74,8 @@ class Judge:
 
         def found() -> dict[str, Any]:
             model = self.make(one).model
-            loss = measure.loss(model, self.samples(number)).mean
-            return {"loss": loss - self.loss(None, number), "counts": counts(model)}
+            nats = loss(model, self.samples(number)).mean
+            return {"loss": nats - self.loss(None, number), "counts": counts(model)}
 
         return self.ledger.get(f"alone {one.name}", found)
 
@@ -72,7 +83,7 @@ class Judge:
         """Nats a token on ``number`` sentences."""
         return self.ledger.get(
             f"loss {number} {_name(one)}",
-            lambda: measure.loss(self.make(one).model, self.samples(number)).mean,
+            lambda: loss(self.make(one).model, self.samples(number)).mean,
         )
 
     def bleu(self, one: Candidate | None, number: int | None) -> float:
@@ -81,10 +92,13 @@ class Judge:
 
     def texts(self, one: Candidate | None, number: int | None) -> list[list[str]]:
         """Translations and references of ``number`` sentences, or of all."""
-        return self.ledger.get(
-            f"translations {number or 'all'} {_name(one)}",
-            lambda: [*measure.translated(self.make(one), self.subset, number)],
-        )
+
+        def found() -> list[list[str]]:
+            made = self.make(one)
+            chosen = None if number is None else spread(made, self.subset, number)[1]
+            return [*translations(made.model, made.task, self.subset, chosen)]
+
+        return self.ledger.get(f"translations {number or 'all'} {_name(one)}", found)
 
     def quality(self, one: Candidate | None) -> float:
         """On all sentences: BLEU, or perplexity of a language model."""
@@ -97,7 +111,7 @@ class Judge:
         quality, whole = self.quality(one), self.quality(None)
         chance = np.random.default_rng(self.seed)
         if self.trained.is_language_model:
-            drops = measure.perplexity_drops(self._losses(None), self._losses(one), chance)
+            drops = perplexity_drops(self._losses(None), self._losses(one), chance)
             return quality, quality - whole, drops
         (system, references), (baseline, _) = self.texts(one, None), self.texts(None, None)
         return quality, whole - quality, -drawn_gains(baseline, system, references, chance)
@@ -113,7 +127,7 @@ class Judge:
         if missing:
             models = [self.trained, *map(self.make, missing)]
             copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
-            found = measure.speeds(copies, self.subset)[1:]
+            found = speeds(copies, self.subset)[1:]
             for one, speed in zip(missing, found, strict=True):
                 self.ledger.get(f"speed {one.name}", functools.partial(float, speed))
         return {one.name: self.ledger.found[f"speed {one.name}"] for one in group}
@@ -135,14 +149,66 @@ class Judge:
     def _tuned(self, one: Candidate) -> Path:
         return self.folder / f"{one.name.replace(' ', '_')}.pt"
 
-    def _losses(self, one: Candidate | None) -> measure.Loss:
+    def _losses(self, one: Candidate | None) -> Loss:
         every = len(self.trained.task.dataset(self.subset))
         found = self.ledger.get(
             f"losses {_name(one)}",
-            lambda: measure.loss(self.make(one).model, self.samples(every)).lists(),
+            lambda: [part.tolist() for part in loss(self.make(one).model, self.samples(every))],
         )
-        return measure.Loss(*map(np.array, found))
+        return Loss(*map(np.array, found))
 
 
 def _name(one: Candidate | None) -> str:
     return one.name if one else "whole"
+
+
+# ---- measurements --------------------------------------------------------------------------------
+
+
+class Loss(NamedTuple):
+    """Of one model on some sentences: the loss of each, in nats, and its tokens."""
+
+    nats: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Nats a token."""
+        return float(self.nats.sum() / self.tokens.sum())
+
+
+@torch.inference_mode()
+def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
+    """The cross-entropy of each sentence, without label smoothing."""
+    each = [cross_entropy(model, sample, by_sentence=True) for sample in samples]
+    tokens = [predicted(model.decoder, sample["target"]).sum(1) for sample in samples]
+    return Loss(torch.cat(each).double().numpy(), torch.cat(tokens).numpy())
+
+
+def perplexity_drops(whole: Loss, found: Loss, chance: np.random.Generator) -> np.ndarray:
+    """How much larger the perplexity is, in bootstrap samples of the sentences."""
+    chosen = chance.integers(len(whole.nats), size=(SAMPLES, len(whole.nats)))
+
+    def perplexities(one: Loss) -> np.ndarray:
+        return np.exp(one.nats[chosen].sum(1) / one.tokens[chosen].sum(1))
+
+    return perplexities(found) - perplexities(whole)
+
+
+def speeds(models: Sequence[Trained], subset: str) -> list[float]:
+    """Sentences a second against the first model's: medians of translations in turn.
+
+    The models are prepared for inference, which changes them: give copies.
+    """
+    settings = Settings()
+    case = Case(BEAM, TIMED_BATCH, TIMED_SENTENCES, None, (0.0, TURNS))
+    task = models[0].task
+    dataset, chosen = spread(models[0], subset, TIMED_SENTENCES)
+    chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
+    parts = [chosen[i : i + TIMED_BATCH] for i in range(0, len(chosen), TIMED_BATCH)]
+    items = [dataset.collater([dataset[i] for i in part]) for part in parts]
+    programs = [Translator(one.model, task, case, settings) for one in models]
+    for program in programs:
+        program(items[0])  # warm-up
+    times = np.array([*in_turn(programs, items, case.budget)])  # (turns, models)
+    return [float(ratio) for ratio in np.median(times[:, :1] / times, axis=0)]

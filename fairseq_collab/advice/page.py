@@ -5,32 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.advice.answer import Advice, Final
 from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
-from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED
+from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED, Advice, Final
 from fairseq_collab.results.html import render
 from fairseq_collab.results.report import charts
 from fairseq_collab.results.report.budget import unbeaten
 from fairseq_collab.results.tables import num
 
 NAME = "advice.html"
-QUALITIES = {False: "BLEU", True: "perplexity"}
-
-
-def quality_name(advice: Advice) -> str:
-    """BLEU, or perplexity of a language model."""
-    return QUALITIES[advice.language_model]
 
 
 def lines(advice: Advice, out: Path | None) -> str:
-    """The answer in a few lines.
-
-    Args:
-        out: the model that was written; None where there is no answer.
-    """
+    """The answer in a few lines; ``out`` is the model that was written, None without an answer."""
     one = advice.nearest
     wishes = " ".join(map(str, advice.wanted.wishes)) or "the cheapest"
-    loss = f"at most {advice.wanted.max_loss:g} {quality_name(advice)} lost"
+    loss = f"at most {advice.wanted.max_loss:g} {advice.quality_name} lost"
     if advice.answer:
         first = f"{wishes}, {loss}: {one.candidate.name}"
     else:
@@ -56,18 +45,14 @@ def losses(advice: Advice, one: Final) -> str:
     """What it loses, with the interval, and how sure that is."""
     drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
     return (
-        f"{drop} {quality_name(advice)} of {advice.quality:.2f} on {advice.wanted.subset} "
+        f"{drop} {advice.quality_name} of {advice.quality:.2f} on {advice.wanted.subset} "
         f"(95 % interval {low} to {high}); at most {advice.wanted.max_loss:g} in "
         f"{one.within:.0%} of bootstrap samples"
     )
 
 
 def page(advice: Advice, made: dict[str, Any]) -> str:
-    """The whole page; the same advice gives the same page.
-
-    Args:
-        made: how: command, commit, versions, hardware, date, seconds.
-    """
+    """The whole page, with how it was ``made``; the same advice gives the same page."""
     return render(
         "advice.html.j2",
         title="Which smaller model?",
@@ -80,7 +65,7 @@ def page(advice: Advice, made: dict[str, Any]) -> str:
         costs=costs,
         losses=losses,
         names={what: name for what, name in NAMES.items() if what in advice.finals[0].ratios},
-        quality=quality_name(advice),
+        quality=advice.quality_name,
         figure=figure(advice),
         made=made,
     )
@@ -94,7 +79,7 @@ def ranked(advice: Advice) -> list[Final]:
 def figure(advice: Advice) -> Any:
     """Quality against the first cost that is wished for, each model by its number."""
     what = advice.wanted.wishes[0].what if advice.wanted.wishes else "cache"
-    drawn, axes = charts.axes_of(f"{NAMES[what]}, share of the given model's", quality_name(advice))
+    drawn, axes = charts.axes_of(f"{NAMES[what]}, share of the given model's", advice.quality_name)
     axes.plot(1, advice.quality, "D", color=charts.TEXT)
     axes.annotate("given", (1, advice.quality), (-6, 6), textcoords="offset points", ha="right",
                   fontsize=charts.FONT, color=charts.TEXT)  # fmt: skip
@@ -114,7 +99,7 @@ def figure(advice: Advice) -> Any:
                       fontsize=charts.FONT, color=charts.TEXT)  # fmt: skip
     axes.axhline(_level(advice, advice.wanted.max_loss), color=charts.LINE, linewidth=1)
     axes.set(xmargin=0.25, ymargin=0.15)
-    return charts.inline(drawn, "advice", f"{quality_name(advice)} against {NAMES[what]}")
+    return charts.inline(drawn, "advice", f"{advice.quality_name} against {NAMES[what]}")
 
 
 def _level(advice: Advice, drop: float) -> float:

@@ -87,9 +87,6 @@ def chosen(
     """Groups of candidates to measure; the best of each group goes on.
 
     Empty groups, of wishes that nothing meets, are left out.
-
-    Args:
-        speed: whether a speed is wished for.
     """
     if speed:
         work = [(*counted(wishes), Wish("multiply_adds", share)) for share in WORK]

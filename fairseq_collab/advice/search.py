@@ -23,12 +23,21 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from fairseq_collab.advice.answer import Advice, Final, Wanted
 from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Way, candidate, ways
 from fairseq_collab.advice.judge import Judge
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, chosen, combinations, nearest
-from fairseq_collab.advice.wishes import COUNTED, SPEED, Wish, counts, parse, ratios
+from fairseq_collab.advice.wishes import (
+    COUNTED,
+    SPEED,
+    Advice,
+    Final,
+    Wanted,
+    Wish,
+    counts,
+    parse,
+    ratios,
+)
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize import calibrate

@@ -1,4 +1,4 @@
-"""What a user wants of a smaller model, and what a model costs, in the same words.
+"""What a user wants of a smaller model, what a model costs, and what is found, in the same words.
 
     cache           bytes cached for a source and a target token, all decoder layers together
     parameters      each shared one once
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fairseq_collab.advice.candidates import Candidate
 from fairseq_collab.metrics.cost import cost, multiply_adds
 
 #: What is counted of a built model; speed alone must be measured.
@@ -44,11 +46,7 @@ class Wish(NamedTuple):
 
 
 def parse(text: str) -> Wish:
-    """A wish as the command line spells it: ``cache=0.5``, ``speed=1.5``.
-
-    Raises:
-        ValueError: another cost, or a ratio that is no wish.
-    """
+    """A wish as the command line spells it (``cache=0.5``, ``speed=1.5``); raises ValueError."""
     what, _, number = text.partition("=")
     what = what.replace("-", "_")
     try:
@@ -85,3 +83,81 @@ def ratios(found: Counts, whole: Counts) -> dict[str, float]:
 def counted(wishes: Sequence[Wish]) -> list[Wish]:
     """Those that a built model meets or does not, before anything is timed."""
     return [wish for wish in wishes if wish.what in COUNTED]
+
+
+# ---- the question and the answer -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        max_loss: of BLEU; of a language model, of perplexity.
+        tune: updates of each of the last candidates.
+        subset: the validation set.
+    """
+
+    wishes: tuple[Wish, ...] = ()
+    max_loss: float = 0.3
+    minutes: float = 15
+    tune: int = 0
+    seed: int = 1
+    subset: str = "valid"
+
+    @property
+    def speed(self) -> bool:
+        """Whether a speed is wished for."""
+        return any(wish.what == SPEED for wish in self.wishes)
+
+    def met(self, ratios: Mapping[str, float]) -> bool:
+        """Whether a model of these ratios has all wishes."""
+        return all(wish.met(ratios) for wish in self.wishes)
+
+
+@dataclass(frozen=True)
+class Final:
+    """A candidate on the whole validation set.
+
+    Attributes:
+        quality: BLEU; perplexity of a language model.
+        drop: how much worse than the given model; ``low``, ``high``: its 95 % interval.
+        within: share of the bootstrap samples in which the drop is at most ``max_loss``.
+        ratios: costs as shares of the given model's, speed as a multiple (none of language models).
+    """
+
+    candidate: Candidate
+    quality: float
+    drop: float
+    low: float
+    high: float
+    within: float
+    ratios: dict[str, float]
+
+
+@dataclass
+class Advice:
+    """What was found; ``answer`` is None where no candidate has what was asked for."""
+
+    wanted: Wanted
+    counts: dict[str, int]
+    quality: float
+    finals: list[Final]
+    answer: Final | None
+    language_model: bool
+    commands: dict[str, list[str]]
+    refused: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def quality_name(self) -> str:
+        """Of ``quality``."""
+        return "perplexity" if self.language_model else "BLEU"
+
+    @property
+    def nearest(self) -> Final:
+        """The answer, or what comes nearest to one: of the candidates with all wishes, if any, the
+        one that loses least."""
+        met = self.wanted.met
+        return self.answer or min(self.finals, key=lambda one: (not met(one.ratios), one.drop))

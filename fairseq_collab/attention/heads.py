@@ -181,8 +181,9 @@ class HeadAttention(nn.Module):
         if not self.num_heads:
             return torch.zeros_like(query) + self.out_proj.bias, None
         maps = self.maps(incremental_state is not None, static_kv)
+        mask = over_keys(key_padding_mask, attn_mask)
         context = self._context(
-            query, key, value, key_padding_mask, incremental_state, static_kv, maps is not None
+            query, key, value, mask, incremental_state, static_kv, maps is not None
         )
         q = self.project_query(query)  # (B, H, T, e)
         if maps is not None:
@@ -229,7 +230,7 @@ class HeadAttention(nn.Module):
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        padding: Tensor | None,
+        mask: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
         to_memory: bool,
@@ -251,7 +252,6 @@ class HeadAttention(nn.Module):
             k = v = self.project_memory(source, value)
         else:
             k, v = self.project_both(source, value)
-        mask = over_keys(padding)
         if incremental_state is None:
             return Context(k, v, mask)
         if static_kv:
@@ -261,7 +261,7 @@ class HeadAttention(nn.Module):
             else:
                 incremental_state[self._state_key] = {"cache": cache}
             return cache.context(mask)
-        if padding is not None:
+        if mask is not None:
             raise ValueError("padding of a step belongs into the decoder's beam history")
         if cache is None:
             cache = Cache(k, v)

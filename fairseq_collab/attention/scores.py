@@ -73,9 +73,21 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
     return scores
 
 
-def over_keys(padding: Tensor | None) -> Tensor | None:
-    """A padding mask ``(B, S)`` as one of scores, ``(B, 1, 1, S)``."""
-    return None if padding is None else padding[:, None, None, :].to(torch.bool)
+def over_keys(padding: Tensor | None, attn_mask: Tensor | None = None) -> Tensor | None:
+    """A padding mask ``(B, S)`` as one of scores: ``(B, 1, 1, S)``.
+
+    Args:
+        attn_mask: ``(T, S)``, what else is forbidden.  Then it is ``(B, 1, T, S)``: a query that
+            would see nothing, as padding on the left does, sees the padding.  Nobody reads what
+            comes of it, but what is no number would spread to all positions of the next layer.
+    """
+    if padding is None:
+        return None
+    mask = padding[:, None, None, :].to(torch.bool)
+    if attn_mask is None:
+        return mask
+    forbidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == float("-inf")
+    return mask & ~(mask | forbidden).all(-1, keepdim=True)
 
 
 def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:

@@ -63,8 +63,7 @@ class AuthorsAttention(CollaborativeAttention):
         """Attend from ``query (T, B, d)`` to itself and to earlier steps: ``(T, B, d)``.
 
         Args:
-            incremental_state: ``key (B, H, S, K)`` and ``value (B, H, S, d/H)`` of earlier steps,
-                to which those of this one are added.
+            incremental_state: ``key (B, H, S, K)`` and ``value (B, H, S, d/H)`` of steps so far.
             attn_mask: ``(T, S)``, added to the scores.
         """
         q = (self.q_proj(query) * self.scaling).transpose(0, 1)  # (B, T, K)

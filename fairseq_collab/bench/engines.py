@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from collab_common.progress import say
 from fairseq_collab.bench.generate import LONGEST, TIE, Case, Translator, count_ties, sentences
-from fairseq_collab.bench.libraries import using
 from fairseq_collab.bench.models import (
     COLLAB,
     HEADSIZE,
@@ -36,6 +35,7 @@ from fairseq_collab.bench.models import (
     opened,
     pair_of,
     random_pair,
+    using,
 )
 from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.timing import compare, in_turn

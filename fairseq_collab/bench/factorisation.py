@@ -10,19 +10,23 @@ time, memory is what the process grew by.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_common.progress import say
+from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.bench.memory import in_own_process, resident
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.metrics.cost import load_architecture
 from fairseq_compat import checkpoints
 
 
@@ -37,18 +41,27 @@ class Size(NamedTuple):
 SIZES = {"wmt_en_de": Size(512, 8, 18), "bert_base": Size(768, 12, 12)}
 #: ``start``: ours without a step; ``ours``: with the default number of them.
 METHODS = ("tensorly", "start", "ours")
+#: Whose heads have queries and keys of their own.
+OWN_KEYS = (MultiheadAttention, ConcatenatedAttention)
 #: Share of a head's directions that lie in a space of ``d/2`` directions common to all heads.
 COMMON = 0.5
 
 
 def mean_spectrum(checkpoint: Path, head_size: int = 64) -> Tensor:
-    """Singular values ``(h)`` of ``Wq_i^T Wk_i``, norm 1, mean over all heads of a checkpoint."""
+    """Singular values ``(h)`` of ``Wq_i^T Wk_i``, norm 1, mean over all heads of a checkpoint.
+
+    Only heads of this size with keys of their own count.
+
+    Raises:
+        UserError: there are none, or it is no checkpoint of a translation or language model.
+    """
     weights = checkpoints.read(checkpoint)["model"]
     found = []
-    for name in (name for name in weights if name.endswith("_attn.q_proj.weight")):
-        wq, wk = (weights[name.replace("q_proj", p)].double() for p in ("q_proj", "k_proj"))
-        if len(wq) % head_size:
+    for one in attentions(load_architecture(checkpoint)):
+        heads = one.module.num_heads if isinstance(one.module, OWN_KEYS) else 0
+        if not heads or one.module.q_proj.out_features != heads * head_size:
             continue
+        wq, wk = (weights[f"{one.name}.{p}_proj.weight"].double() for p in "qk")
         for q, k in zip(wq.split(head_size), wk.split(head_size), strict=True):
             values = torch.linalg.svdvals(q.T @ k)[:head_size]
             found.append(values / values.norm())
@@ -101,5 +114,5 @@ def measure(name: str, spectrum: Tensor, methods: Sequence[str]) -> list[dict[st
     for method in methods:
         row = in_own_process(f"{name}, {method}", once, method, size, size.dim // 2, spectrum)
         rows.append({"size": name, **size._asdict(), **row})
-        print(row, file=sys.stderr)
+        say(str(row))
     return rows

@@ -20,11 +20,12 @@ import numpy as np
 
 import fairseq_collab
 from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_common.provenance import circumstances
 from fairseq_collab.bench.models import STOCK, trained_pairs
 from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.timing import compare
-from fairseq_collab.checkpoints.opener import GIVE_DATA, check_data, save
+from fairseq_collab.checkpoints.opener import GIVE_DATA, save
 from fairseq_collab.runs.fairseq_output import Translated, last_line, translated
 
 #: How far two scores of one translation may be apart, as printed.
@@ -72,15 +73,11 @@ def translate(path: Path, settings: Settings, length: int | None = None) -> Fini
 def in_turn(
     models: Sequence[Path], rounds: int, settings: Settings, length: int | None = None
 ) -> list[list[Finished]]:
-    """Translate with all models, so many rounds, every other one backwards.
-
-    Returns:
-        For each model, what every round found.
-    """
+    """Translate with all models in rounds, every other one backwards; a list for each model."""
     found: list[list[Finished]] = [[] for _ in models]
     for number in range(rounds):
         for i in range(len(models))[:: -1 if number % 2 else 1]:
-            print(f"round {number + 1} of {rounds}: {models[i]}", file=sys.stderr)
+            say(f"round {number + 1} of {rounds}: {models[i]}")
             found[i].append(translate(models[i], settings, length))
     return found
 
@@ -164,7 +161,6 @@ def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:
     if len(names) != len(models):
         what = f"{len(names)} for {len(models)} models"
         raise UserError(what, "--names", "give one for each model, in their order")
-    check_data(data)
     if not any(data.glob(f"{SUBSET}.*.idx")):
         raise UserError(f"no binarised {SUBSET} set in it", data, GIVE_DATA)
     for model in models:

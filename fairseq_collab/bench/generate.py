@@ -203,10 +203,8 @@ def count_ties(pair: Programs, found: list[Any], tie: float) -> int:
     In a long search, rounding sooner or later decides between two that are equally good.
 
     Returns:
-        The number of sentences where they are others, with scores within ``tie``.
-
-    Raises:
-        UserError: a translation differs, and its score, too.
+        The number of sentences where they are others, with scores within ``tie``; UserError
+        where scores differ, too.
     """
     (name, first), (other, second) = pair.items()
     ties = 0

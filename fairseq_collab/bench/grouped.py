@@ -89,11 +89,7 @@ def whole_model(preset: str, settings: Settings, case: Case | None = None) -> tu
 
 
 def pruned(pair: Pair, count: int, case: Case, settings: Settings) -> Iterator[Record]:
-    """Translation by ``count`` heads of each attention, against all heads and fairseq's model.
-
-    Raises:
-        UserError: the pruned model translates otherwise than the masked one.
-    """
+    """Translation by ``count`` heads of each attention, against all heads and fairseq's model."""
     whole = pair.ours
     kept = random_heads(whole.heads, dict.fromkeys(SITES, count), settings.seed)
     small = surgery.pruned(whole, kept).model

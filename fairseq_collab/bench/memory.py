@@ -45,11 +45,7 @@ def run(settings: Settings) -> Iterator[Record]:
 
 
 def in_own_process(where: str, function: Callable[..., R], *arguments: Any) -> R:
-    """Call a function in a new process.
-
-    Raises:
-        UserError: it failed, or the process was killed; ``where`` is what the message names.
-    """
+    """Call a function in a new process; if it fails or dies, raises UserError with ``where``."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(function, *arguments).result()
@@ -152,11 +148,7 @@ def cache_bytes(model: Any) -> dict[str, int]:
 
 @torch.no_grad()
 def count_copies(model: Any, state: dict[str, dict[str, Any]] | None = None) -> CopyCounter:
-    """Decode some steps, and one more, whose copies count.
-
-    Args:
-        state: where the caches of the first :data:`STEPS` and the last one are kept.
-    """
+    """Decode :data:`STEPS` steps, and one more, whose copies count; ``state`` gets the caches."""
     if hasattr(model, "set_beam_size"):
         model.set_beam_size(BEAM)
     source = torch.full((SENTENCES, LENGTH), 5)

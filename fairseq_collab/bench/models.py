@@ -8,6 +8,8 @@ the random mixing ``m (H, K)`` of the benchmark is zero but for ``d/H`` of them 
 
 from __future__ import annotations
 
+import contextlib
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.checkpoints.opener import Trained, load
 from fairseq_collab.checkpoints.prune.choices import all_heads
 from fairseq_collab.checkpoints.prune.surgery import pruned
+from fairseq_collab.kernels.onednn import VARIABLE, matrix_library
 from fairseq_collab.models.translation import TRANSLATION, HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
 
@@ -77,6 +80,23 @@ def architectures() -> list[str]:
     return [
         f"transformer_{variant.name}" for variant in VARIANTS if TRANSLATION in variant.families
     ]
+
+
+@contextlib.contextmanager
+def using(library: str | None) -> Iterator[None]:
+    """While it lasts, models are built and prepared with a matrix library: a value of the
+    environment's variable, or None for this processor's, whatever the environment says."""
+    before = os.environ.pop(VARIABLE, None)
+    if library is not None:
+        os.environ[VARIABLE] = library
+    matrix_library.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        matrix_library.cache_clear()
 
 
 # ---- random models -------------------------------------------------------------------------------
@@ -139,11 +159,7 @@ def enliven(model: nn.Module) -> None:
 
 
 def trained_pairs(settings: Settings) -> Iterator[Pair]:
-    """One pair for each checkpoint that was given.
-
-    Raises:
-        UserError: a checkpoint is not what its option says.
-    """
+    """One pair for each checkpoint that was given; raises UserError for one of another kind."""
     if settings.checkpoint:
         stock = opened(settings.checkpoint, settings)
         if type(stock.model) is not TransformerModel:

@@ -18,11 +18,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
+from collab_common.progress import bar
 from collab_common.provenance import circumstances, versions
 from fairseq_collab.bench import core, engines, fairseq_generate, generate, grouped, memory, train
-from fairseq_collab.bench.libraries import using
+from fairseq_collab.bench.models import using
 from fairseq_collab.bench.settings import Record, Settings
 from fairseq_collab.kernels.onednn import LIBRARIES, matrix_library
 
@@ -42,8 +42,6 @@ CASES = {
 #: Parts that are timed with each library.  Head groups are measured mainly against our own models,
 #: which multiply with the same one.
 TIMED = ("generate", "train", "core")
-#: Where other matrix libraries than torch's own are used at all.
-USUAL = ("cpu", "float32")
 _ALLOCATOR = "MALLOC_"  # environment variables of glibc's allocator begin so
 
 
@@ -54,11 +52,10 @@ def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any
     records: list[Record] = []
     libraries: dict[str, str] = {}
     with quiet():
-        for part in tqdm(parts, unit="part", disable=None):
+        for part in bar("parts", parts):
             for column, options in columns(part, settings):
                 with chosen(column):
-                    usual = (settings.device, settings.dtype) == USUAL
-                    libraries[column] = matrix_library() if usual else LIBRARIES[0]
+                    libraries[column] = library_of(settings)
                     found = itertools.chain.from_iterable(case(options) for case in CASES[part])
                     records += [{**record, "column": column} for record in found]
     made = circumstances(cpu=settings.device == "cpu")
@@ -82,9 +79,15 @@ def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
     """With which libraries a part is measured; with torch's own once only."""
     yield DEFAULT, settings
     with chosen(DEFAULT):
-        other = matrix_library() != LIBRARIES[0] and (settings.device, settings.dtype) == USUAL
-    if other and part in TIMED:
+        library = library_of(settings)
+    if library != LIBRARIES[0] and part in TIMED:
         yield SAME, replace(settings, main_only=True)
+
+
+def library_of(settings: Settings) -> str:
+    """What multiplies now; other libraries than torch's own are used in the usual case only."""
+    usual = (settings.device, settings.dtype) == ("cpu", "float32")
+    return matrix_library() if usual else LIBRARIES[0]
 
 
 def chosen(column: str) -> contextlib.AbstractContextManager[None]:

@@ -60,9 +60,6 @@ def batches(
 
     Args:
         limits: ``max_sentences``, ``max_tokens``.
-
-    Raises:
-        FileNotFoundError: fairseq's, if there is no such subset; commands say it in one line.
     """
     if subset not in task.datasets:
         task.load_dataset(subset)

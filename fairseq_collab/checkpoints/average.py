@@ -34,11 +34,7 @@ class Mean:
         self.integers: dict[str, list[Tensor]] = {}  # small, and not simply averaged
 
     def add(self, model: dict[str, Tensor], path: str) -> None:
-        """Add the weights of one checkpoint.
-
-        Raises:
-            UserError: they differ in names or shapes from the first's, or are not finite.
-        """
+        """Add a checkpoint's weights; UserError names one that does not match, or is not finite."""
         self.paths.append(path)
         self._compare(model, path)
         for name, value in model.items():

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from fairseq_collab.checkpoints.attentions import Attention, by_site, head_counts
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
@@ -144,8 +145,13 @@ def save(trained: Trained, out: Path) -> None:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
+def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """A batch with all its tensors on ``device``."""
+    return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+
+
 def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
-    """One epoch of a subset in fairseq's batches.
+    """One epoch of a subset in fairseq's batches, on the model's device, with a progress bar.
 
     Sentences that are longer than the model's positions are left out.
 
@@ -176,7 +182,13 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
     samples: Any = batches.next_epoch_itr(shuffle=False)
     if not len(samples):
         raise UserError("has no sentence that the model can read", where=subset)
-    return samples
+    return (to_device(sample, trained.device) for sample in bar("batches", samples))
+
+
+def singles(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
+    """The sentences that :func:`spread` chooses, one a batch, on the model's device."""
+    dataset, chosen = spread(trained, subset, number)
+    return [to_device(dataset.collater([dataset[i]]), trained.device) for i in chosen]
 
 
 def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
@@ -186,7 +198,7 @@ def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
 
     Raises:
         UserError: no sentence is short enough.
-        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
+        FileNotFoundError: see :func:`epoch`.
     """
     trained.task.load_dataset(subset)
     dataset, longest = trained.task.dataset(subset), _longest(trained)

@@ -14,10 +14,9 @@ from collab_common import files
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from fairseq_collab.advice import page
-from fairseq_collab.advice.answer import Advice, Wanted
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.search import Advisor
-from fairseq_collab.advice.wishes import SPEED, Wish, parse
+from fairseq_collab.advice.wishes import SPEED, Advice, Wanted, Wish, parse
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.export.model import load as load_for_export
 from fairseq_collab.checkpoints.opener import Trained

@@ -28,6 +28,16 @@ ALONE = {
     "decoding": {"names", "rounds", "length", "data", "threads", "device", "dtype", "out"},
     "engines": {"presets", "quick", "threads", "seed", "data", "device", "dtype", "out"},
 }
+_TRAINED = {"checkpoint", "collab_checkpoint"}
+#: Which options a part does not read; of others, none.
+UNREAD = {
+    "train": _TRAINED,
+    "grouped": _TRAINED,
+    "core": {"presets", "data", *_TRAINED},
+    "memory": {"data", *_TRAINED},
+    "counters": {"quick", "device", "dtype", "data", *_TRAINED},
+    "paper3": {"data", *_TRAINED},
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,14 +99,13 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             options.refuse(parser, args, unread, f"has no effect with --{alone}: leave one out")
     if args.engines == []:
         options.refuse(parser, args, ("data",), "needs checkpoints after --engines")
+    unread = sorted(set.intersection(*(UNREAD.get(part, set()) for part in args.only)))
+    reason = f"has no effect with --only {','.join(args.only)}: leave one out"
+    options.refuse(parser, args, unread, reason)
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The options, checked before anything runs.
-
-    Raises:
-        UserError: they do not go together, or ask for what is not there.
-    """
+    """The options, checked before anything runs."""
     if args.device == "cuda" and not torch.cuda.is_available():
         todo = "leave it out, or install a torch with CUDA on a machine with a GPU"
         raise UserError("torch finds no CUDA device", "--device cuda", todo)

@@ -85,11 +85,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], BySentence]:
-    """Measure a finished run's model; accuracies are kept in ``score.json``, counts beside it.
-
-    Raises:
-        UserError: the run is not finished, or its model does not translate.
-    """
+    """Measure a finished run's model; accuracies are kept in ``score.json``, counts beside it."""
     with run.locked():
         record = run.score()
         if record is None:
@@ -104,11 +100,7 @@ def score_run(run: Run, args: Namespace) -> tuple[dict[str, Contrast], BySentenc
 
 
 def pairs_for(trained: Trained, args: Namespace) -> list[Pairs]:
-    """The pairs that the options name, in the model's languages.
-
-    Raises:
-        UserError: it does not translate, or they cannot be read.
-    """
+    """The pairs that the options name, in the model's languages."""
     todo = "give a checkpoint of a translation model"
     check_translation(trained.task, trained.path, todo, "accuracy on contrastive pairs")
     cfg = trained.task.cfg

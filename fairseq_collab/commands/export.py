@@ -21,12 +21,9 @@ from fairseq_collab.commands import options
 
 
 class Format(NamedTuple):
-    """How one format is written.
+    """How one format is written: by ``export(trained, args)`` of a module, with these packages.
 
     Attributes:
-        module: has ``export(trained, args)``.
-        packages: that it needs.
-        summary: what it makes.
         options: that only such formats read.
     """
 

@@ -6,8 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.command import not_negative, positive
-from collab_common.errors import UserError
+from collab_common.command import check_folder, not_negative, positive
 from fairseq_collab.adapters.glue.tasks import TASKS
 from fairseq_collab.adapters.glue.training import Settings
 from fairseq_collab.commands import options
@@ -59,9 +58,7 @@ def build_parser() -> ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    if not args.data.is_dir():
-        what = "nothing is downloaded: give the folder of GLUE's tasks"
-        raise UserError("there is no such folder", args.data, what)
+    check_folder(args.data, "nothing is downloaded: give the folder of GLUE's tasks")
     chosen = Options(
         start=args.model,
         data=args.data,

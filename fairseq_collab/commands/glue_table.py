@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.files import as_json, make_folder, write_content
+from collab_common.files import as_json, write_contents
 from fairseq_collab.commands import options
 from fairseq_collab.results import glue
 
@@ -24,8 +24,6 @@ def main(argv: Sequence[str]) -> int:
     runs, unfinished = glue.read(args.runs)
     text = glue.markdown(runs, unfinished)
     if args.out:
-        make_folder(args.out)
-        write_content(args.out / "table.md", text.encode())
-        write_content(args.out / "table.json", as_json(glue.content(runs)).encode())
+        write_contents(args.out, {"table.md": text, "table.json": as_json(glue.content(runs))})
     print(text, end="")
     return 0

@@ -23,6 +23,8 @@ from fairseq_collab.analysis.heads.syntax import RELATIONS
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
 
+OF_RELEVANCE = ("relevance_rule", "relevance_sentences")
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -96,8 +98,9 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.conllu is None:
         options.refuse(parser, args, ("relations", "subwords"), "needs --conllu")
     if args.no_relevance:
-        names = "relevance_rule", "relevance_sentences"
-        options.refuse(parser, args, names, "has no effect with --no-relevance: leave one out")
+        options.refuse(
+            parser, args, OF_RELEVANCE, "has no effect with --no-relevance: leave one out"
+        )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -110,6 +113,9 @@ def main(argv: Sequence[str]) -> int:
     if alone and args.conllu is not None:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
+    if alone:
+        what = "has no effect, as relevance is not measured of a language model: leave it out"
+        options.refuse(parser, args, OF_RELEVANCE, what)
     task.load_dataset(args.subset)
     lines = analysis.chosen_lines(task.dataset(args.subset), args.example_lines, args.examples)
     make_folder(args.out)

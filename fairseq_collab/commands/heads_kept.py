@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.errors import UserError
+from collab_common.command import check_folder
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import kept
 
@@ -28,8 +28,7 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     options.add_output(parser, "--out", "DIR", "of the results")
     args = parser.parse_args(argv)
-    if not args.heads.is_dir():
-        raise UserError("there is no such folder", args.heads, "give that of fairseq-collab heads")
+    check_folder(args.heads, "give that of fairseq-collab heads")
     models = kept.read(args.checkpoints, args.heads)
     print(kept.write(models, options.made("heads-kept", argv), args.out), end="")
     return 0

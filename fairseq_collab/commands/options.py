@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch
 from fairseq import utils
 
-from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 
 T = TypeVar("T")
@@ -65,18 +64,6 @@ def device(args: Namespace) -> torch.device:
 def made(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of how it was made."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
-
-
-def parsed(parse: Callable[..., Any], option: str, text: str, **how: Any) -> Any:
-    """An option's value, read by a function that raises ValueError.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return parse(option, text, **how)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def refuse(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

@@ -113,13 +113,13 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 
 def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> Kept:
-    """The heads that stay, by whichever option says so.
-
-    Raises:
-        UserError: the option does not fit the model, or how many stay is not said.
-    """
+    """The heads that stay, by whichever option says so."""
     heads = trained.heads
-    keep = None if args.keep is None else options.parsed(per_site, "--keep", args.keep)
+    try:
+        keep = None if args.keep is None else per_site("--keep", args.keep)
+        sites = named_sites("--sites", args.sites or ",".join(SITES))
+    except ValueError as error:
+        raise UserError(str(error)) from error
     if args.votes is not None:
         return votes.read(args.votes).kept(heads, keep)
     if args.importance is not None:
@@ -128,7 +128,6 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> K
             raise UserError("say how many heads stay", where="--importance", todo=todo)
         found = content.read(args.importance)
         measure = content.measure(found, args.by or MEASURE, heads, args.importance)
-        sites = options.parsed(named_sites, "--sites", args.sites or ",".join(SITES))
         if keep is not None:
             return choices.most_important(measure, heads, keep, sites)
         if args.as_many_as is not None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from collab_common.command import positive
 from collab_common.files import make_folder
 from fairseq_collab.analysis.heads.source import load
-from fairseq_collab.analysis.rank.measure import measure, sentences
+from fairseq_collab.analysis.rank.measure import measure
+from fairseq_collab.checkpoints.opener import singles
 from fairseq_collab.commands import options
 from fairseq_collab.results.rank import summary, write
 
@@ -52,11 +53,11 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.import_plugin(args)
     loaded = load(args.checkpoint, args.data)
-    inputs = sentences(loaded, args.subset, args.sentences)
+    sentences = singles(loaded, args.subset, args.sentences)
     out = args.out or args.checkpoint.with_name(f"{args.checkpoint.name}.rank")
     make_folder(out)
-    rows = measure(loaded, inputs, args.bin_width, args.tolerance)
-    title = f"{args.checkpoint}, {len(inputs)} sentences of {args.subset}"
+    rows = measure(loaded, sentences, args.bin_width, args.tolerance)
+    title = f"{args.checkpoint}, {len(sentences)} sentences of {args.subset}"
     names = write(rows, out, title)
     print(summary(rows))
     print(f"{out}: {', '.join(names)}")

@@ -24,9 +24,13 @@ from fairseq_collab.checkpoints.reparametrize.calibrate import WEIGHTINGS
 from fairseq_collab.checkpoints.reparametrize.distil import distil
 from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
 from fairseq_collab.checkpoints.reparametrize.grouped import POOLINGS
-from fairseq_collab.checkpoints.reparametrize.sizes import chosen_places, chosen_sizes
 from fairseq_collab.checkpoints.reparametrize.target import Target
-from fairseq_collab.checkpoints.reparametrize.work import TARGETS, Reparametrizer
+from fairseq_collab.checkpoints.reparametrize.work import (
+    TARGETS,
+    Reparametrizer,
+    chosen_places,
+    chosen_sizes,
+)
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
@@ -219,11 +223,7 @@ def _sizes(args: Namespace, target: type[Target]) -> bool:
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
-    """Convert ``args.checkpoint`` into ``args.out``; what was done, and how well it fits.
-
-    Raises:
-        UserError: bad input; nothing is written then.
-    """
+    """Convert ``args.checkpoint`` into ``args.out``; what was done, and how well it fits."""
     check_folder_of(args.out, "--out")
     target = TARGETS[args.to](args)
     trained = source.load(args.checkpoint, target, args.data)

@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from collab_common.files import make_folder, write_content
+from collab_common.files import write_contents
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.content import Content, collect
 
@@ -42,12 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def write(content: Content, out: Path) -> None:
-    """Write the JSON file and the page, each whole or not at all.
-
-    Raises:
-        UserError: the folder cannot be made or written to.
-    """
+    """Write the JSON file and the page, each whole or not at all."""
     numbers = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    make_folder(out.absolute().parent)
-    for path, text in ((out.with_suffix(".json"), numbers), (out, page.report(content))):
-        write_content(path, text.encode())
+    written = {out.with_suffix(".json").name: numbers, out.name: page.report(content)}
+    write_contents(out.absolute().parent, written)

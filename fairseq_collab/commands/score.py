@@ -26,9 +26,9 @@ from collab_common.errors import UserError
 from fairseq_collab.metrics import comet, rouge
 from fairseq_collab.metrics.bleu import Score, score, summary
 from fairseq_collab.runs.evaluate import check_test_set, evaluate, task_of
-from fairseq_collab.runs.existing import make_run
+from fairseq_collab.runs.existing import configuration, make_run
 from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines, read_side
-from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.record import Task
 from fairseq_collab.runs.run import Run, find_runs
 from fairseq_collab.runs.translations import System, examples, read_system
 
@@ -118,11 +118,7 @@ def main(argv: list[str]) -> int:
 def score_checkpoint(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
 ) -> int:
-    """Make a run of a checkpoint, and do what is missing of it.
-
-    Raises:
-        UserError: it cannot be measured, or the folder is another run's.
-    """
+    """Make a run of a checkpoint, and do what is missing of it."""
     if len(args.what) != 1 or args.what[0].is_dir() or args.reference or args.gen_subset:
         parser.error("argument --run: goes with one checkpoint, --data, --set and --cpu")
     if not args.data:
@@ -133,22 +129,20 @@ def score_checkpoint(
         if not (name and equals):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         chosen[name] = value
-    run = Run(args.run.resolve())
+    run, checkpoint = Run(args.run.resolve()), args.what[0].resolve()
+    config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
+    # What is refused leaves no folder behind.
+    check_options(run, task_of(config), args)
+    if not run.score_file.exists():
+        check_test_set(run, config)
     with run.locked():
-        make_run(run, args.what[0], args.data, chosen, args.cpu, command)
+        make_run(run, checkpoint, config, chosen, command)
     score_run(run, args, again=False)
     return 0
 
 
 def score_runs(runs: Sequence[Run], args: argparse.Namespace) -> int:
-    """Score the runs that have no scores yet, whatever becomes of the others.
-
-    Returns:
-        the exit status: 1 if some could not be scored, a line for each of them
-
-    Raises:
-        UserError: a data folder lacks the test set.
-    """
+    """Score the runs that have no scores yet, whatever becomes of the others; the exit status."""
     for run in runs:
         check_test_set(run)
     failed = 0
@@ -168,7 +162,7 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         name: shown, if the run is one of several.
     """
     record = None if again else run.score()
-    check_options(run, record, args)
+    check_options(run, record.task if record else task_of(run.config()), args)
     if record is None:
         with run.locked() as lock:
             record = evaluate(run, lock)
@@ -190,11 +184,11 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
     show(asdict(result), summary(result), system, run.generation, args, name, found)
 
 
-def check_options(run: Run, record: Record | None, args: argparse.Namespace) -> None:
+def check_options(run: Run, task: Task, args: argparse.Namespace) -> None:
     """Raises UserError where an option is of translations, and the run is a language model."""
     options = {"--rouge": args.rouge, "--comet": args.comet, "--examples": args.examples}
     given = [option for option, value in options.items() if value]
-    if given and (record.task if record else task_of(run.config())) == "language_modeling":
+    if given and task == "language_modeling":
         what = f"is of translations, and {run.name} is a language model"
         raise UserError(what, given[0], "leave it out")
 

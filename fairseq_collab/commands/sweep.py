@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.evaluate import manifest_hash
@@ -49,15 +50,9 @@ def main(argv: list[str]) -> int:
 
 
 def check_data(folders: Mapping[Run, Path]) -> None:
-    """Train on what made a data folder has put there, and take no scores for those on other data.
-
-    Raises:
-        UserError: a folder is not there, is no longer what its manifest says, or was made again
-            since a run was scored on it.
-    """
+    """Refuse data folders that are missing, changed, or others than runs were scored on."""
     for data in set(folders.values()):
-        if not data.is_dir():
-            raise UserError("there is no such folder", data, "give task.data=FOLDER")
+        check_folder(data, "give task.data=FOLDER")
         if (data / MANIFEST).exists():
             read_finished(data)
     for run, data in folders.items():

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from collab_common.errors import UserError
-from collab_common.files import make_folder, write_content
+from collab_common.files import write_contents
 from fairseq_collab.results import against, figure
 from fairseq_collab.results.rows import NO_X
 from fairseq_collab.results.table import heading, markdown
@@ -68,19 +68,12 @@ def main(argv: list[str]) -> int:
 
 
 def write(table: Table, text: str, out: Path) -> None:
-    """Write the table and the figure, each file whole or not at all.
-
-    Raises:
-        UserError: a run has no number to be drawn, or the folder cannot be made or written to.
-    """
-    files = {"table.md": text.encode(), "table.csv": as_csv(table).encode()}
+    """Write the table and the figure, each file whole or not at all."""
+    files: dict[str, bytes | str] = {"table.md": text, "table.csv": as_csv(table)}
     score = table.drawn or table.score
     if table.drawn and not all(figure.numbers(row, score) for row in table.rows if row.runs):
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", where="--figure", todo=todo)
     name = heading(table, score)
     title = table.subject if table.drawn else table.title  # the axis has the name
-    files |= figure.draw(table.rows, table.noun, title, score, name)
-    make_folder(out)
-    for name, content in files.items():
-        write_content(out / name, content)
+    write_contents(out, files | figure.draw(table.rows, table.noun, title, score, name))

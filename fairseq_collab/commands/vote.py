@@ -8,9 +8,9 @@ from pathlib import Path
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.source import batches
 from fairseq_collab.attention.groups import ELECTIONS
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
+from fairseq_collab.checkpoints.opener import epoch
 from fairseq_collab.checkpoints.prune import votes
 from fairseq_collab.checkpoints.prune.choices import without_gates
 from fairseq_collab.checkpoints.prune.surgery import load
@@ -99,20 +99,17 @@ def main(argv: Sequence[str]) -> int:
         model = votes.grouped_model(trained, args.groups)
     except ValueError as error:
         raise UserError(str(error), where="--groups") from error
-    device = options.device(args)
-    read = batches(trained, args.subset, args.max_tokens)
-    padding_symbol = trained.task.source_dictionary.pad()
+    model.to(options.device(args))
+    read = epoch(trained.with_model(model), args.subset, args.max_tokens)
     features = args.feature or [head_group_attentions(model)[0].feature]
-    count = votes.count_votes(
-        model.to(device), read, padding_symbol, device, features, args.election, args.count
-    )
+    count = votes.count_votes(model, read, features, args.election, args.count)
     check_stable(count, args.rho, args.checkpoint)
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,
         "subset": args.subset,
         "feature": ",".join(features),
-        "election": args.election,
+        "election": args.election if args.count == "votes" else None,
         "count": args.count,
         "rule": args.rule,
         "batches": count.batches,

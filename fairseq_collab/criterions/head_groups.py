@@ -46,16 +46,15 @@ class Padding(NamedTuple):
         return self.target
 
 
-class Constraint(NamedTuple):
-    """What one batch says of the groups; scalars, means over attentions."""
-
-    within: Tensor  # cosine of a head and its centre
-    between: Tensor  # cosine of two centres
-    changed: Tensor  # share of heads that have changed their group
-    shift: Tensor  # way of the centres relative to their length: the paper's rho bounds it
-    silhouette: Tensor  # of heads in their groups, from -1 to 1
-    dunn: Tensor  # least distance of two groups / largest within one
-    attentions: int
+#: What one batch says of the groups, by its name in the log; scalars, means over attentions.
+MEASURES = (
+    "group_within",  # cosine of a head and its centre
+    "group_between",  # cosine of two centres
+    "groups_changed",  # share of heads that have changed their group
+    "centre_shift",  # way of the centres relative to their length: the paper's rho bounds it
+    "group_silhouette",  # of heads in their groups, from -1 to 1
+    "group_dunn",  # least distance of two groups / largest within one
+)
 
 
 def padding_of(net_input: dict[str, Any], symbol: int) -> Padding:
@@ -66,11 +65,7 @@ def padding_of(net_input: dict[str, Any], symbol: int) -> Padding:
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
-    """While it lasts, the attentions of ``model`` keep the features of their heads.
-
-    Raises:
-        UserError: the model has no heads in groups.
-    """
+    """While it lasts, the attentions of ``model`` keep the features of their heads."""
     attentions = head_group_attentions(model)
     if not attentions:
         raise UserError(
@@ -86,11 +81,7 @@ def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
 
 
 def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) -> list[Tensor]:
-    """The Gram matrix ``(H, H)`` of each attention, which forgets its features.
-
-    Raises:
-        UserError: a layer has not run.
-    """
+    """The Gram matrix ``(H, H)`` of each attention, which forgets its features."""
     found = []
     for attention in attentions:
         if attention.features is None:
@@ -104,12 +95,8 @@ def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) ->
     return found
 
 
-def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Constraint:
-    """Update the groups of heads from the features of a training batch, and measure them.
-
-    Raises:
-        UserError: see :func:`gram_matrices`, or the features have no gradient.
-    """
+def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dict[str, Tensor]:
+    """Update the groups of heads from the features of a training batch: their :data:`MEASURES`."""
     grams = gram_matrices(attentions, padding)
     if not all(gram.requires_grad for gram in grams):
         raise UserError(
@@ -125,8 +112,7 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> Con
         parts = (*groups.similarity(gram, membership), *moved, *clear)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
-    within, between, changed, shift, silhouette, dunn = means.unbind()
-    return Constraint(within, between, changed, shift, silhouette, dunn, len(attentions))
+    return dict(zip(MEASURES, means.unbind(), strict=True))
 
 
 def regroup(

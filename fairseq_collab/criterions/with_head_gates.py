@@ -18,7 +18,7 @@ its loss and decoding know nothing of it, and ``loss`` in the log is fairseq's o
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,43 +29,34 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
+from fairseq_collab.criterions.shared import LogsMeans, check_normalisation, check_weight
+from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import SITES
 
-#: In the log: sums over batches, beside the number of batches.
+#: In the log.
 EXPECTED, OPEN, BETWEEN = "gates_l0", "gates_open", "gates_between"
 LOGGED = (EXPECTED, *(f"{EXPECTED}_{site}" for site in SITES), OPEN, BETWEEN)
-COUNT = "gates_batches"
 
 
 @dataclass
 class HeadGatesOptions(FairseqDataclass):
     """Options of the penalty."""
 
-    gate_penalty: float = field(
-        default=0.01,
-        metadata={"help": "lambda: what an open gate costs; each model needs its own"},
-    )
-    gate_normalisation: str = field(
-        default="paper",
-        metadata={
-            "help": "paper (a sum over all heads with gates beside the mean loss of a token) or "
-            "released (a mean over attentions of their sums over heads, as the paper's released "
-            "code)"
-        },
+    gate_penalty: float = option(0.01, "lambda: what an open gate costs; each model needs its own")
+    gate_normalisation: str = option(
+        "paper",
+        "paper (a sum over all heads with gates beside the mean loss of a token) or released (a "
+        "mean over attentions of their sums over heads, as the paper's released code)",
     )
 
 
 def gated(model: nn.Module) -> list[GatedAttention]:
-    """The attentions of ``model`` whose heads have gates.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The attentions of ``model`` whose heads have gates; raises UserError if there is none."""
     found = gated_attentions(model)
     if not found:
         raise UserError(
@@ -73,6 +64,26 @@ def gated(model: nn.Module) -> list[GatedAttention]:
             todo="give --arch transformer_gated_heads, or a criterion without head gates",
         )
     return found
+
+
+def check_backend(model: Any) -> None:
+    """Refuse torch's way of training on several devices where gates get their gradients in parts.
+
+    It wants each gradient once an update.  The penalty has one for the gates of a layer that was
+    left out, too, and one beside that of a layer that is computed a second time for its gradient.
+
+    Raises:
+        UserError: names a way that works.
+    """
+    if not any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        return
+    cfg = model.cfg
+    if cfg.checkpoint_activations or cfg.encoder.layerdrop or cfg.decoder.layerdrop:
+        raise UserError(
+            "--ddp-backend pytorch_ddp cannot train gates with --checkpoint-activations, "
+            "--encoder-layerdrop or --decoder-layerdrop",
+            todo="give --ddp-backend legacy_ddp",
+        )
 
 
 def log_alpha_of(attentions: Sequence[GatedAttention]) -> dict[str, Tensor]:
@@ -108,12 +119,10 @@ class LabelSmoothedWithHeadGatesConfig(HeadGatesOptions, LabelSmoothedCrossEntro
 @register_criterion(
     "label_smoothed_cross_entropy_with_head_gates", dataclass=LabelSmoothedWithHeadGatesConfig
 )
-class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion):
-    """``--criterion label_smoothed_cross_entropy_with_head_gates``.
+class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntropyCriterion):
+    """``--criterion label_smoothed_cross_entropy_with_head_gates``."""
 
-    Raises:
-        UserError: a penalty below 0, or an unknown normalisation.
-    """
+    logged, count, digits = LOGGED, "gates_batches", 2
 
     def __init__(
         self,
@@ -136,17 +145,13 @@ class LabelSmoothedCrossEntropyWithHeadGates(LabelSmoothedCrossEntropyCriterion)
         """fairseq's criterion contract; in training, with the penalty added to the loss."""
         if not model.training:
             return super().forward(model, sample, reduce)
+        check_backend(model)
         attentions = gated(model)
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
         log_alpha = log_alpha_of(attentions)
         norm = gates.probability_open(torch.cat(list(log_alpha.values()))).sum()
         if self.gate_normalisation == "released":
             norm = norm / len(attentions)
-        logged = {**logging_output, **state_of(log_alpha, attentions[0].gate_evaluation), COUNT: 1}
+        state = state_of(log_alpha, attentions[0].gate_evaluation)
+        logged = {**logging_output, **state, self.count: 1}
         return loss + sample_size * self.gate_penalty * norm, sample_size, logged
-
-    @classmethod
-    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
-        """Log what fairseq's criterion logs and, in training, the state of the gates."""
-        super().reduce_metrics(logging_outputs)
-        log_means(logging_outputs, LOGGED, COUNT, digits=2)

@@ -7,11 +7,10 @@ part of the gradient in training only: validation, its loss and decoding know no
 """
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.criterions.adaptive_loss import AdaptiveLoss, AdaptiveLossConfig
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
@@ -20,52 +19,41 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_collab.criterions.head_groups import constrain, padding_of, watched
-from fairseq_collab.criterions.shared import check_normalisation, check_weight, log_means
+from fairseq_collab.criterions.head_groups import MEASURES, constrain, padding_of, watched
+from fairseq_collab.criterions.shared import LogsMeans, check_normalisation, check_weight
+from fairseq_collab.models.config import option
 
-#: In the log: sums over batches, beside the number of batches.
-LOGGED = (
-    *("group_within", "group_between", "group_loss", "groups_changed", "centre_shift"),
-    *("group_silhouette", "group_dunn"),
-)
-COUNT = "group_batches"
+LOGGED = (*MEASURES[:2], "group_loss", *MEASURES[2:])
 
 
 @dataclass
 class HeadGroupsOptions(FairseqDataclass):
     """Options of the group constraint."""
 
-    group_alpha: float = field(
-        default=0.5,
-        metadata={"help": "weight of the likeness of heads and the centre of their group"},
+    group_alpha: float = option(
+        0.5, "weight of the likeness of heads and the centre of their group"
     )
-    group_beta: float = field(
-        default=0.5, metadata={"help": "weight of the unlikeness of the groups' centres"}
-    )
-    group_normalisation: str = field(
-        default="released",
-        metadata={
-            "help": "released (a sum over attentions beside the sum over tokens, as the paper's "
-            "released code, by which its results were made: the weights mean less the larger a "
-            "batch is) or paper (a mean over attentions beside the mean loss of a token, as its "
-            "equation: so strong here that BLEU is lost)"
-        },
+    group_beta: float = option(0.5, "weight of the unlikeness of the groups' centres")
+    group_normalisation: str = option(
+        "released",
+        "released (a sum over attentions beside the sum over tokens, as the paper's released "
+        "code, by which its results were made: the weights mean less the larger a batch is) or "
+        "paper (a mean over attentions beside the mean loss of a token, as its equation: so "
+        "strong here that BLEU is lost)",
     )
 
 
-class WithHeadGroups(FairseqCriterion):
+class WithHeadGroups(LogsMeans):
     """Adds the group constraint to the criterion that comes next in the order of classes."""
+
+    logged, count, digits = LOGGED, "group_batches", 4
 
     group_alpha: float
     group_beta: float
     group_normalisation: str
 
     def set_groups(self, alpha: float, beta: float, normalisation: str) -> None:
-        """Keep the weights.
-
-        Raises:
-            UserError: a weight below 0, or an unknown normalisation.
-        """
+        """Check the weights, and keep them."""
         check_weight("--group-alpha", alpha)
         check_weight("--group-beta", beta)
         check_normalisation("--group-normalisation", normalisation)
@@ -81,20 +69,12 @@ class WithHeadGroups(FairseqCriterion):
         with watched(model) as attentions:
             loss, sample_size, logging_output = super().forward(model, sample, reduce)
         found = constrain(attentions, padding_of(sample["net_input"], self.padding_idx))
-        constraint = self.group_beta * found.between - self.group_alpha * found.within
-        scale = sample_size if self.group_normalisation == "paper" else found.attentions
-        logged = (
-            *(found.within, found.between, constraint, found.changed, found.shift),
-            *(found.silhouette, found.dunn),
-        )
-        values = {name: value.detach() for name, value in zip(LOGGED, logged, strict=True)}
-        return loss + scale * constraint, sample_size, {**logging_output, **values, COUNT: 1}
-
-    @classmethod
-    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
-        """Log what fairseq's criterion logs and, in training, the state of the groups."""
-        super().reduce_metrics(logging_outputs)
-        log_means(logging_outputs, LOGGED, COUNT, digits=4)
+        constraint = self.group_beta * found["group_between"]
+        constraint = constraint - self.group_alpha * found["group_within"]
+        found["group_loss"] = constraint
+        scale = sample_size if self.group_normalisation == "paper" else len(attentions)
+        values = {name: value.detach() for name, value in found.items()}
+        return loss + scale * constraint, sample_size, {**logging_output, **values, self.count: 1}
 
 
 @dataclass

@@ -28,8 +28,16 @@ def tables(folders: Iterable[Path], mend: Callable[[Run], None], out: Path, *opt
     Args:
         mend: gives a record of an earlier version what it lacks.
         options: more of the command.
+
+    Raises:
+        UserError: two folders have one name.
     """
-    status = 0
+    status, folders = 0, list(folders)
+    names = [folder.name for folder in folders]
+    for folder in folders:
+        if names.count(folder.name) > 1:
+            what = "another folder has this name, too: one table would take the other's place"
+            raise UserError(what, folder, "rename one, or give one at a time and another --out")
     for folder in folders:
         for one in runs_under(folder):
             mend(one)

@@ -39,11 +39,7 @@ class Score:
 
 
 def score(hypotheses: list[str], references: list[str]) -> Score:
-    """Compute corpus BLEU (13a, cased) and chrF.
-
-    Raises:
-        UserError: as many hypotheses as references are needed, and words in them.
-    """
+    """Corpus BLEU (13a, cased) and chrF, of as many hypotheses as references, which have words."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} hypotheses but {len(references)} references",

@@ -94,11 +94,7 @@ def signature(folder: Path, model: Any) -> str:
 
 
 def load(folder: Path) -> Any:
-    """The model in a folder.
-
-    Raises:
-        UserError: see :func:`comet`.
-    """
+    """The model in a folder, which :func:`check` has looked at."""
     kinds = check(folder)
     try:
         hparams = yaml.safe_load((folder / HPARAMS).read_text(encoding="utf-8"))
@@ -123,11 +119,7 @@ def load(folder: Path) -> Any:
 
 
 def check(folder: Path) -> dict[str, Any]:
-    """The library's kinds of models, if it is installed and the folder may hold one.
-
-    Raises:
-        UserError: it is not, or the folder does not.
-    """
+    """The library's kinds of models, if it is installed and the folder may hold one."""
     todo = "give a folder with hparams.yaml and checkpoints/model.ckpt"
     for name in (HPARAMS, WEIGHTS):
         if not (folder / name).is_file():

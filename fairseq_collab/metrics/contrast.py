@@ -25,12 +25,13 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab_common.command import check_folder
 from collab_common.errors import UserError
-from collab_common.files import open_bytes
-from fairseq_collab.metrics.distance import NAMES, binned, distance
+from data_prep.parallel_text import lines_of
 from fairseq_collab.metrics.rouge import Interval
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 Z = 1.959963984540054  # the normal distribution has 95 % within -z and z
 SIDES = ("src", "tgt.correct", "tgt.incorrect")
+#: Upper ends of the bins of distances; what is beyond is one more.
+BINS = (("0", 0), ("1", 1), ("2", 2), ("3", 3), ("4-6", 6), ("7-10", 10))
+BEYOND = ">10"
+BIN_NAMES = (*dict(BINS), BEYOND)
+_OPENING = '"\u201e('
+_MARKS = tuple(',;:.!?()"\u201e\u201c\u201d\u2013')
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Contrast:
 
     Attributes:
         normalised: with scores divided by the number of tokens.
-        by_distance: by :func:`.distance.distance`; empty for phenomena without one.
+        by_distance: by :func:`distance`; empty for phenomena without one.
     """
 
     accuracy: Accuracy
@@ -69,9 +76,6 @@ class BySentence:
         signature: of the pairs (:func:`signature`).
         counts: of each phenomenon, ``[right pairs, pairs]`` of every distinct source, in their
             order.
-
-    Raises:
-        UserError: a count is not of these two.
     """
 
     signature: str
@@ -110,14 +114,9 @@ def read_pairs(folder: Path, languages: tuple[str, str], number: int | None = No
     Args:
         languages: source and target of the model, L and M.
         number: of pairs of each phenomenon, at most.
-
-    Raises:
-        UserError: there is no such folder, or no pair of these languages in it, or a file is
-            missing or has another number of lines.
     """
     todo = "give a folder of contrastive pairs: PHENOMENON/src.en, tgt.correct.de, tgt.incorrect.de"
-    if not folder.is_dir():
-        raise UserError("there is no such folder", folder, todo)
+    check_folder(folder, todo)
     names = dict(zip(SIDES, (languages[0], languages[1], languages[1]), strict=True))
     homes = [one for one in (folder, *sorted(folder.iterdir())) if any(one.glob("src.*"))]
     if not homes:
@@ -136,11 +135,7 @@ def read_pairs(folder: Path, languages: tuple[str, str], number: int | None = No
 def _lines(home: Path, side: str, language: str) -> list[str]:
     for path in (home / f"{side}.{language}", home / f"{side}.{language}.gz"):
         if path.is_file():
-            with open_bytes(path) as stream:
-                try:
-                    return stream.read().decode("utf-8").removesuffix("\n").split("\n")
-                except UnicodeDecodeError as error:
-                    raise UserError(f"is not UTF-8 ({error.reason})", path) from None
+            return list(lines_of(path))
     there = ", ".join(sorted(path.name for path in home.glob(f"{side}.*"))) or "none"
     todo = "give pairs in the model's languages, or a model for the pairs'"
     raise UserError(f"there is no {side}.{language} (there: {there})", home, todo)
@@ -165,9 +160,6 @@ def contrast(
 
     Args:
         segment: text into subwords, by language.
-
-    Raises:
-        UserError: a sentence is longer than the model's positions.
     """
     from fairseq_collab.metrics.forced import score  # here: a table of accuracies needs no torch
 
@@ -199,8 +191,38 @@ def judged(pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores])
     return Contrast(
         accuracy=accuracy(right),
         normalised=accuracy([a.mean > b.mean for a, b in both]),
-        by_distance={name: accuracy(bins[name]) for name in NAMES if name in bins},
+        by_distance={name: accuracy(bins[name]) for name in BIN_NAMES if name in bins},
     )
+
+
+def distance(phenomenon: str, correct: str, incorrect: str) -> int | None:
+    """Words between what agrees, told from a German target's words alone.
+
+    LingEval97 has distances from parses; the pairs of DistilLingEval come without.  So these stand
+    in, which order pairs by difficulty; None for other phenomena, and where no change is found:
+
+        noun-phrase agreement     from the changed article to the next word with a capital letter,
+                                  which in German is its noun, or a noun in front of it
+        subject-verb agreement    from the beginning of the clause (behind the last punctuation
+                                  mark) to the changed verb: as far as a subject before it can be
+    """
+    words = correct.split()
+    both = zip_longest(words, incorrect.split())
+    changed = next((place for place, (a, b) in enumerate(both) if a != b), None)
+    if changed is None or changed >= len(words):
+        return None
+    if phenomenon.startswith("np_agreement"):
+        after = (word.lstrip(_OPENING) for word in words[changed + 1 :])
+        return next((i for i, word in enumerate(after, 1) if word[:1].isupper()), None)
+    if phenomenon.startswith("subj_verb_agreement"):
+        start = next((i + 1 for i in reversed(range(changed)) if words[i].endswith(_MARKS)), 0)
+        return changed - start
+    return None
+
+
+def binned(number: int) -> str:
+    """The bin of a distance."""
+    return next((name for name, end in BINS if number <= end), BEYOND)
 
 
 def by_sentence(
@@ -242,7 +264,7 @@ def summary(found: Mapping[str, Contrast]) -> str:
             f"by scores a token {one.normalised.mean:.2f}"
         )
         lines += [
-            f"    distance {distance}: {part} of {part.pairs}"
-            for distance, part in one.by_distance.items()
+            f"    distance {words}: {part} of {part.pairs}"
+            for words, part in one.by_distance.items()
         ]
     return "\n".join(lines)

@@ -124,11 +124,7 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
 
 
 def vocabulary(weights: Mapping[str, Tensor], side: str, path: Path) -> int:
-    """How many words a side of a model knows.
-
-    Raises:
-        UserError: it has no embeddings of a transformer's.
-    """
+    """How many words a side of a model knows, by its embeddings, which must be a transformer's."""
     name = f"{side}.embed_tokens.weight"
     if name in weights:
         return len(weights[name])

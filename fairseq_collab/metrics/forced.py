@@ -35,9 +35,6 @@ def score(model: Any, task: Any, pairs: Sequence[tuple[str, str]]) -> list[Score
 
     Args:
         pairs: in the model's subwords, joined by blanks; unknown ones are ``<unk>``.
-
-    Raises:
-        UserError: a sentence is longer than the model's positions.
     """
     dataset = _dataset(task, pairs)
     order = dataset.ordered_indices()

@@ -32,10 +32,6 @@ def check_translation(
 
     Args:
         where: what asks for it: an option, or the checkpoint.
-        todo: what to give instead.
-
-    Raises:
-        UserError: the task is not fairseq's translation.
     """
     if not hasattr(task, "target_dictionary") or not hasattr(task.cfg, "target_lang"):
         what = f"{type(task).__name__} does not translate, so that it has no {measure}"
@@ -43,11 +39,7 @@ def check_translation(
 
 
 def bleu(model: Any, task: Any, subset: str) -> float:
-    """Corpus BLEU (0 to 100) of ``subset``, beam :data:`BEAM`.
-
-    Raises:
-        FileNotFoundError: fairseq's, if there is no such subset; told in one line by the commands.
-    """
+    """Corpus BLEU (0 to 100) of ``subset``, beam :data:`BEAM`."""
     return corpus_bleu(*translations(model, task, subset))
 
 
@@ -63,9 +55,6 @@ def translations(
 
     Args:
         chosen: places of the sentences; all unless given.
-
-    Raises:
-        FileNotFoundError: as of :func:`bleu`.
     """
     task.load_dataset(subset)
     dataset = task.dataset(subset)

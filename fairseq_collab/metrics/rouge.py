@@ -55,11 +55,7 @@ class Rouge:
 
 
 def rouge(hypotheses: Sequence[str], references: Sequence[str]) -> Rouge:
-    """Score summaries, one reference each.
-
-    Raises:
-        UserError: as :func:`f_measures`.
-    """
+    """Score summaries, one reference each."""
     values = f_measures(hypotheses, references)
     return Rouge(intervals(values), signature(len(values)), len(values))
 

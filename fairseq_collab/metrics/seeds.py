@@ -71,11 +71,7 @@ class Gain:
 def gain(
     baseline: Texts, system: Texts, references: list[str], metric: str, samples: int = SAMPLES
 ) -> Gain:
-    """Compare two systems over the seeds of both, which there must be.
-
-    Args:
-        metric: one of :data:`.significance.METRICS`.
-    """
+    """Compare two systems over the seeds of both, in one of :data:`.significance.METRICS`."""
     scorer = METRICS[metric](references=[references])
     counts = [
         {number: statistics_of(scorer, texts) for number, texts in side.items()}

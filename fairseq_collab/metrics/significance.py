@@ -57,9 +57,6 @@ def paired(
 
     Returns:
         for every system, the baseline (p = 1) included, one result a metric.
-
-    Raises:
-        UserError: SACREBLEU_SEED is not a seed.
     """
     seed()
     short, default = TESTS[test]
@@ -107,15 +104,11 @@ def least_p(baseline: list[str], system: list[str]) -> float:
 
 
 def seed() -> int | None:
-    """The seed of the tests, by the environment; None for a new one every time.
-
-    Raises:
-        UserError: it is not a seed.  (0 would be printed in signatures, but not used.)
-    """
+    """The seed of the tests, by the environment; None for a new one every time."""
     text = os.environ.get(SEED_VARIABLE, "12345")
     if text.lower() == "none":
         return None
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:  # 0 would be printed in signatures, but not used
         raise UserError(
             f"{text!r} is no seed", where=SEED_VARIABLE, todo="set a whole number above 0, or unset"
         )

@@ -57,13 +57,14 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
-        """Build the model that flat options describe.
-
-        Raises:
-            UserError: an option's value makes no sense, or is not supported.
-        """
+        """Build the model that flat options describe; UserError names one that makes no sense."""
         given = plain_options(cfg)
-        refuse_unsupported(given)
+        for option, why in _UNSUPPORTED.items():
+            if given.get(option):
+                raise UserError(f"{why}: leave the option out")
+        for size in ("decoder_input_dim", "decoder_output_dim"):
+            if size in given and given[size] is None:
+                given[size] = given["decoder_embed_dim"]
         try:
             model = cls.build(given, task)
             swap_linear(model)
@@ -77,11 +78,7 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
-        """What :meth:`build_model` builds, from plain options.
-
-        Raises:
-            ValueError: an option's value makes no sense; the message names it.
-        """
+        """What :meth:`build_model` builds; raises ValueError, which names the option."""
         raise NotImplementedError
 
     @classmethod
@@ -105,6 +102,13 @@ class HeadModel(BaseFairseqModel):
         round_linear(self)  # before the parent, which has every module make itself fast
         super().make_generation_fast_(**options)
 
+    def __prepare_scriptable__(self) -> HeadModel:
+        """Called by ``torch.jit.script``, also for what holds the model."""
+        raise UserError(
+            "TorchScript cannot compile models with this attention",
+            todo="fairseq-collab export --format fairseq makes fairseq's own of those that fit",
+        )
+
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Called by fairseq before it loads weights."""
         super().upgrade_state_dict_named(state_dict, name)
@@ -116,8 +120,7 @@ class HeadModel(BaseFairseqModel):
     ) -> Any:
         """fairseq's; without ``strict`` weights may be missing, or too many, but none may differ.
 
-        Raises:
-            UserError: the weights do not fit; see :func:`.check_weights`.
+        Errors are those of :func:`.check_weights`.
         """
         self._all_weights = strict  # torch itself tells no module
         try:
@@ -156,17 +159,6 @@ def counted_layers(side: Any) -> tuple[int, list[int]]:
     return layers, numbers
 
 
-def refuse_unsupported(options: Mapping[str, Any]) -> None:
-    """Refuse options that do not work with our attention.
-
-    Raises:
-        UserError: names the first that is set.
-    """
-    for option, why in _UNSUPPORTED.items():
-        if options.get(option):
-            raise UserError(f"{why}: leave the option out")
-
-
 @dataclass(frozen=True)
 class Family:
     """One of fairseq's kinds of models, with attention of ours in it.
@@ -176,16 +168,20 @@ class Family:
         model: builds it.
         options: of fairseq's own model.
         presets: other defaults of these options, by the ending of the architecture's name.
+        stock: fairseq's classes, exactly: one derived from them may compute something else.
         absent: sites that the model lacks; a variant's options for them alone are left out.
         without: a variant's options that would have no effect, left out, too.
+        ignored: options that fairseq's own model accepts and ignores.
     """
 
     prefix: str
     model: type[HeadModel]
     options: type
     presets: Mapping[str, Mapping[str, Any]]
+    stock: tuple[type, ...]
     absent: tuple[Site, ...] = ()
     without: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

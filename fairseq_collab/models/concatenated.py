@@ -6,7 +6,8 @@ Without further options each is fairseq's model of the same sizes.
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
 # no other spelling.
 # ruff: noqa: UP045
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -14,62 +15,39 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import Site
-from fairseq_collab.models.site_options import at_layer
+from fairseq_collab.models.site_options import at_layer, in_site
 
-
-def _heads_in(site: str, default: str) -> Any:
-    """The option that counts the heads of one attention site."""
-    return field(
-        default=None,
-        metadata={
-            "help": f"heads in {site}: a number, or one for each layer, joined by commas; in a "
-            f"layer with 0 nothing is attended to (default: {default})"
-        },
-    )
+_heads = partial(in_site, "heads", zero="; in a layer with 0 nothing is attended to")
 
 
 @dataclass
 class HeadSizeOptions(FairseqDataclass):
     """How many heads there are, and how large: options of all variants whose heads may be so."""
 
-    head_size: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "size of a head's query, key and value, whatever the model dimension and the "
-            "number of heads (default: model dimension/heads)"
-        },
+    head_size: Optional[int] = option(
+        None,
+        "size of a head's query, key and value, whatever the model dimension and the number of "
+        "heads (default: model dimension/heads)",
     )
-    qk_head_size: Optional[int] = field(
-        default=None,
-        metadata={"help": "size of a head's query and key (default: --head-size)"},
+    qk_head_size: Optional[int] = option(
+        None, "size of a head's query and key (default: --head-size)"
     )
-    v_head_size: Optional[int] = field(
-        default=None, metadata={"help": "size of a head's value (default: --head-size)"}
+    v_head_size: Optional[int] = option(None, "size of a head's value (default: --head-size)")
+    key_dim: Optional[int] = option(
+        None,
+        "size of the queries and keys of all heads together: another way to say --qk-head-size, "
+        "key-dim/heads",
     )
-    key_dim: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "size of the queries and keys of all heads together: another way to say "
-            "--qk-head-size, key-dim/heads"
-        },
-    )
-    heads_in_encoder: Optional[str] = _heads_in(
-        "encoder self-attention", "--encoder-attention-heads"
-    )
-    heads_in_decoder: Optional[str] = _heads_in(
-        "decoder self-attention", "--decoder-attention-heads"
-    )
-    heads_in_cross: Optional[str] = _heads_in(
-        "decoder-encoder attention", "--decoder-attention-heads"
-    )
-    attention_scale: str = field(
-        default="key",
-        metadata={
-            "help": "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
-            "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of "
-            "arXiv 2006.16362's translation code)"
-        },
+    heads_in_encoder: Optional[str] = _heads("encoder", "--encoder-attention-heads")
+    heads_in_decoder: Optional[str] = _heads("decoder", "--decoder-attention-heads")
+    heads_in_cross: Optional[str] = _heads("cross", "--decoder-attention-heads")
+    attention_scale: str = option(
+        "key",
+        "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
+        "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of arXiv "
+        "2006.16362's translation code)",
     )
 
 
@@ -77,18 +55,13 @@ class HeadSizeOptions(FairseqDataclass):
 class ConcatenatedOptions(HeadSizeOptions):
     """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
 
-    key_init: str = field(
-        default="constant",
-        metadata={
-            "help": "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head "
-            "size), fork (gain 1 wherever heads times query/key head size is not the model "
-            "dimension, as arXiv 2006.16362's translation code)"
-        },
+    key_init: str = option(
+        "constant",
+        "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head size), fork "
+        "(gain 1 wherever heads times query/key head size is not the model dimension, as arXiv "
+        "2006.16362's translation code)",
     )
-    value_init: str = field(
-        default="constant",
-        metadata={"help": "initial values: constant or fork, as for --key-init"},
-    )
+    value_init: str = option("constant", "initial values: constant or fork, as for --key-init")
 
 
 def attention(
@@ -102,11 +75,7 @@ def attention(
 def head_options(
     cfg: TransformerConfig, site: Site, layer: int, num_heads: int
 ) -> tuple[int, dict[str, Any]]:
-    """How many heads there are, and further arguments of :class:`ConcatenatedAttention`.
-
-    Raises:
-        ValueError: an option's value makes no sense.
-    """
+    """How many heads there are, and further arguments of :class:`ConcatenatedAttention`."""
     heads, sizes = head_sizes(cfg, site, layer, num_heads)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
@@ -116,14 +85,9 @@ def head_sizes(
 ) -> tuple[int, dict[str, Any]]:
     """How many heads there are, their sizes and scale, by :class:`HeadSizeOptions`.
 
-    Args:
-        num_heads: how many there are unless ``--heads-in-SITE`` is given.
-
-    Raises:
-        ValueError: an option's value makes no sense.
+    There are ``num_heads`` unless ``--heads-in-SITE`` is given.
     """
-    given = at_layer(cfg, "heads", site, layer, least=0)
-    heads = num_heads if given is None else given
+    heads = at_layer(cfg, "heads", site, layer, 0, num_heads)
     return heads, {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,

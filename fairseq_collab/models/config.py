@@ -39,12 +39,9 @@ def _flat_fields(config: type, prefix: str = "") -> list[tuple[str, Any, Any]]:
             flat += _flat_fields(option.type, f"{name}_")
         else:
             kind, default = _CORRECTED.get(name, (option.type, option.default))
-            flat.append((name, kind, field(default=default, metadata=_with_help(option, name))))
+            described = {"help": name.replace("_", " "), **option.metadata}
+            flat.append((name, kind, field(default=default, metadata=described)))
     return flat
-
-
-def _with_help(option: Field[Any], name: str) -> dict[str, Any]:
-    return {"help": name.replace("_", " "), **option.metadata}
 
 
 #: All options of fairseq's transformer, under the names they have on the command line.
@@ -53,12 +50,13 @@ TransformerOptions = make_dataclass(
 )
 
 
-def preset(base: type, name: str, **defaults: Any) -> type:
-    """A copy of the option class ``base`` with other defaults.
+def option(default: Any, help: str) -> Any:
+    """A field of an options' dataclass, as fairseq reads it."""
+    return field(default=default, metadata={"help": help})
 
-    Raises:
-        ValueError: ``base`` has no option of that name.
-    """
+
+def preset(base: type, name: str, **defaults: Any) -> type:
+    """A copy of the option class ``base`` with other defaults; ValueError names unknown ones."""
     known = {option.name: option for option in fields(base)}
     unknown = defaults.keys() - known.keys()
     if unknown:

@@ -15,6 +15,7 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.beams import (
     BeamHistory,
     beam_history,
@@ -57,8 +58,19 @@ class Decoder(TransformerDecoderBase):
     # ---- running ---------------------------------------------------------------------------------
 
     def make_generation_fast_(self, need_attn: bool = False, **_others: Any) -> None:
-        """Called by fairseq before it translates: are attention weights to be printed?"""
+        """Called by fairseq before it translates: are attention weights to be printed?
+
+        Raises:
+            UserError: they are, and the last layer attends to no source.
+        """
         self.need_attn = need_attn
+        cross = self.layers[-1].encoder_attn
+        if need_attn and (cross is None or not cross.num_heads):
+            raise UserError(
+                "the last layer of the decoder has no heads that attend to the source",
+                "--print-alignment",
+                "leave the option out",
+            )
 
     def extract_features(
         self,
@@ -77,6 +89,8 @@ class Decoder(TransformerDecoderBase):
         """
         if alignment_layer is None:
             wanted = self.aligns if self.training else self.need_attn
+            if self.training and wanted:
+                self._check_alignable()
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
         if incremental_state is not None:
             return self._step(
@@ -90,6 +104,17 @@ class Decoder(TransformerDecoderBase):
             alignment_layer,
             alignment_heads,
         )
+
+    def _check_alignable(self) -> None:
+        """Raises UserError if the last layer has no weights for fairseq's alignment loss.
+
+        Not when it is built: a model that was trained so, and pruned, still translates.
+        """
+        attention = self.layers[-1].encoder_attn
+        if attention is None or not attention.num_heads:
+            what = "aligns by the heads of the last layer's cross-attention, which has none"
+            todo = "leave it and the alignment loss out, or keep a head there"
+            raise UserError(what, "--load-alignments", todo)
 
     def _step(
         self,

@@ -13,7 +13,7 @@ gates, they are as ``--gate-init`` says.
 # no other spelling.
 # ruff: noqa: UP045
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
@@ -27,53 +27,48 @@ from fairseq_collab.models.concatenated import (
     add_to_heads,
     head_options,
 )
-from fairseq_collab.models.freeze import PARTS, freeze, parts_of
+from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import Site, is_copy
 from fairseq_collab.models.site_options import named_sites
 
 logger = logging.getLogger(__name__)
+
+#: What ``--freeze`` can name.
+PARTS = ("encoder", "decoder", "embeddings")
+#: Modules of either side that are embeddings, of tokens and of positions, or tied to them.
+_EMBEDDINGS = ("embed_tokens", "embed_positions", "output_projection", "adaptive_softmax")
 
 
 @dataclass
 class GatedOptions(ConcatenatedOptions):
     """Options of ``transformer_gated_heads`` (Voita et al. 2019, arXiv 1905.09418)."""
 
-    gated_sites: str = field(
-        default="encoder,decoder,cross",
-        metadata={
-            "help": "attentions whose heads have gates: some of encoder, decoder (its "
-            "self-attention), cross, joined by commas"
-        },
+    gated_sites: str = option(
+        "encoder,decoder,cross",
+        "attentions whose heads have gates: some of encoder, decoder (its self-attention), "
+        "cross, joined by commas",
     )
-    gate_init: str = field(
-        default="open",
-        metadata={
-            "help": "initial gates: open (a converged model stays what it is), random (around one "
-            "half, as the paper's released code)"
-        },
+    gate_init: str = option(
+        "open",
+        "initial gates: open (a converged model stays what it is), random (around one half, as "
+        "the paper's released code)",
     )
-    gate_speed: int = field(
-        default=1,
-        metadata={
-            "help": "how many times as fast as other parameters the gates' log alpha moves, with "
-            "an optimiser such as Adam; 1 as in the paper, more for a short training"
-        },
+    gate_speed: int = option(
+        1,
+        "how many times as fast as other parameters the gates' log alpha moves, with an "
+        "optimiser such as Adam; 1 as in the paper, more for a short training",
     )
-    gate_evaluation: str = field(
-        default="rounded",
-        metadata={
-            "help": "gates when nothing is trained: rounded (each to its likelier end, as in the "
-            "paper) or mean (as trained, between 0 and 1, as in the paper's released code); "
-            "with --model-overrides it is chosen for one evaluation"
-        },
+    gate_evaluation: str = option(
+        "rounded",
+        "gates when nothing is trained: rounded (each to its likelier end, as in the paper) or "
+        "mean (as trained, between 0 and 1, as in the paper's released code); with "
+        "--model-overrides it is chosen for one evaluation",
     )
-    freeze: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": f"parts that are not trained: some of {', '.join(PARTS)}, joined by commas; "
-            "decoder, as in the paper's encoder-only experiments. encoder and decoder include "
-            "their embeddings: one that both share is frozen with either"
-        },
+    freeze: Optional[str] = option(
+        None,
+        f"parts that are not trained: some of {', '.join(PARTS)}, joined by commas; decoder, as "
+        "in the paper's encoder-only experiments. encoder and decoder include their embeddings: "
+        "one that both share is frozen with either",
     )
 
 
@@ -97,12 +92,25 @@ def attention(
 
 
 def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
-    """Take the gradient from the parts that ``--freeze`` names.
+    """Take the gradient from the parts that ``--freeze`` names; fairseq's optimisers skip them.
+
+    The encoder and the decoder include their embeddings.  A matrix that several parts share is
+    frozen with any of them: a part that was named never changes.
 
     Raises:
-        UserError: gates are among them.
+        UserError: a part is unknown, or gates are among them.
     """
-    freeze(model, parts_of(given["freeze"]))
+    if given["freeze"] is None:
+        return
+    parts = set(given["freeze"].split(","))
+    if not parts <= set(PARTS):
+        what = f"is {given['freeze']!r}; it must name some of {', '.join(PARTS)}, joined by commas"
+        raise UserError(what, where="--freeze")
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        side, _, rest = name.partition(".")
+        within = {side, "embeddings"} if rest.startswith(_EMBEDDINGS) else {side}
+        if within & parts:
+            parameter.requires_grad = False
     still = {a.site for a in gated_attentions(model) if not a.theta.requires_grad}
     if still:
         raise UserError(

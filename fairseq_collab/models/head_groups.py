@@ -10,7 +10,7 @@ found anew: so the constraint goes on in fine-tuning, where a group is one head 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
 # no other spelling.
 # ruff: noqa: UP045
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
@@ -23,6 +23,7 @@ from fairseq_collab.models.concatenated import (
     add_to_heads,
     head_options,
 )
+from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.site_options import per_site
 
@@ -31,27 +32,21 @@ from fairseq_collab.models.site_options import per_site
 class HeadGroupOptions(ConcatenatedOptions):
     """Options of ``transformer_grouped_heads`` (Ni et al. 2023, arXiv 2305.14380)."""
 
-    head_groups: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "groups of heads in each attention: a number, or three joined by commas, for "
-            "encoder, decoder and decoder-encoder attention (default: a quarter of the heads, as "
-            "the paper's 2 of 8)"
-        },
+    head_groups: Optional[str] = option(
+        None,
+        "groups of heads in each attention: a number, or three joined by commas, for encoder, "
+        "decoder and decoder-encoder attention (default: a quarter of the heads, as the paper's "
+        "2 of 8)",
     )
-    group_feature: str = field(
-        default="value",
-        metadata={
-            "help": "what of the heads is compared: value, attention (the weights) or output (of "
-            "each head, before they are combined)"
-        },
+    group_feature: str = option(
+        "value",
+        "what of the heads is compared: value, attention (the weights) or output (of each head, "
+        "before they are combined)",
     )
-    group_centred: bool = field(
-        default=False,
-        metadata={
-            "help": "compare features without their mean over the positions of a batch: as they "
-            "are, what is the same at every position meets the constraint, too"
-        },
+    group_centred: bool = option(
+        False,
+        "compare features without their mean over the positions of a batch: as they are, what is "
+        "the same at every position meets the constraint, too",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import field, make_dataclass
+from dataclasses import make_dataclass
 from typing import Any, Optional
 
 from fairseq import options as fairseq_options
@@ -18,11 +18,13 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer import Embedding
 from fairseq.models.transformer_lm import (
     DEFAULT_MAX_TARGET_POSITIONS,
+    TransformerLanguageModel,
     TransformerLanguageModelConfig,
 )
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 
 from fairseq_collab.models.base import Family, HeadModel
+from fairseq_collab.models.config import option
 from fairseq_collab.models.decoder import Decoder
 
 
@@ -72,7 +74,7 @@ LANGUAGE_MODEL_SIZES: dict[str, dict[str, Any]] = {
 LanguageModelOptions = make_dataclass(
     "LanguageModelOptions",
     [
-        (name, Optional[int], field(default=None, metadata={"help": f"{what} (default: model's)"}))
+        (name, Optional[int], option(None, f"{what} (default: model's)"))
         for name, what in (
             ("decoder_input_dim", "decoder input dimension"),
             ("decoder_output_dim", "decoder output dimension"),
@@ -91,9 +93,6 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
             given["max_target_positions"] = (
                 given["tokens_per_sample"] or DEFAULT_MAX_TARGET_POSITIONS
             )
-        for name in ("decoder_input_dim", "decoder_output_dim"):
-            if given[name] is None:
-                given[name] = given["decoder_embed_dim"]
         check_tied(given)
         config = cls.nested({**given, "no_cross_attention": True})
         embedding = input_embedding(given, task.source_dictionary)
@@ -126,11 +125,7 @@ def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
 
 
 def check_tied(given: Mapping[str, Any]) -> None:
-    """Adaptive inputs and outputs that share weights must agree in all sizes.
-
-    Raises:
-        ValueError: names the two options that differ.
-    """
+    """Adaptive inputs and outputs that share weights must agree in all sizes; raises ValueError."""
     if not given["tie_adaptive_weights"]:
         return
     if not given["adaptive_input"]:
@@ -153,6 +148,8 @@ LANGUAGE_MODEL = Family(
     HeadLanguageModel,
     LanguageModelOptions,
     LANGUAGE_MODEL_SIZES,
+    stock=(TransformerLanguageModel,),
     absent=("encoder", "cross"),
     without=("collaborative_sites",),  # there is one
+    ignored=("scale_attn", "scale_fc", "scale_resids"),
 )

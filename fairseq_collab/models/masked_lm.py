@@ -21,7 +21,7 @@ from torch import nn
 
 from collab_common.errors import UserError
 from fairseq_collab.models.base import Family, HeadModel
-from fairseq_collab.models.config import TransformerOptions
+from fairseq_collab.models.config import TransformerOptions, option
 from fairseq_collab.models.layers import Encoder
 
 #: Options that fairseq's RoBERTa has in common with its transformer, and RoBERTa's base values.
@@ -67,10 +67,7 @@ MaskedLanguageModelOptions = make_dataclass(
         (name, _KNOWN[name].type, field(default=value, metadata=dict(_KNOWN[name].metadata)))
         for name, value in _SHARED.items()
     ]
-    + [
-        (name, kind, field(default=value, metadata={"help": what}))
-        for name, kind, value, what in _OWN
-    ],
+    + [(name, kind, option(value, what)) for name, kind, value, what in _OWN],
     bases=(FairseqDataclass,),
 )
 
@@ -128,11 +125,7 @@ class HeadRoberta(HeadModel, RobertaModel):
 
 
 def positions_of(task: Any) -> int:
-    """The length that a task cuts its samples to.
-
-    Raises:
-        UserError: it has none.
-    """
+    """The length that a task cuts its samples to; raises UserError if it has none."""
     for name in ("tokens_per_sample", "max_positions"):
         length = getattr(task.cfg, name, None)
         if length is not None:
@@ -145,6 +138,7 @@ MASKED_LANGUAGE_MODEL = Family(
     HeadRoberta,
     MaskedLanguageModelOptions,
     MASKED_LANGUAGE_MODEL_SIZES,
+    stock=(RobertaModel,),
     absent=("decoder", "cross"),
     without=("collaborative_sites", "value_init", "key_init"),  # there is one; see above
 )

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairseq.models.transformer import TransformerConfig
 
+from fairseq_collab.models import config
 from fairseq_collab.models.layers import SITES, Site
+
+#: What the help of options calls the sites.
+_CALLED = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "decoder-encoder attention",
+}
+
+
+def in_site(what: str, site: Site, default: str, zero: str = "") -> Any:
+    """The option ``--NAME-in-SITE``: a number for all layers of a site, or one for each.
+
+    Args:
+        what: a number is given of.
+        default: the option that holds where this one is not given.
+        zero: what 0 stands for, if it may be given.
+    """
+    each = "a number, or one for each layer, joined by commas"
+    return config.option(None, f"{what} in {_CALLED[site]}: {each}{zero} (default: {default})")
 
 
 def named_sites(option: str, text: str, or_none: bool = False) -> tuple[Site, ...]:
@@ -69,8 +91,10 @@ def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[
     return numbers
 
 
-def at_layer(cfg: TransformerConfig, name: str, site: Site, layer: int, least: int) -> int | None:
-    """What ``--NAME-in-SITE`` says of one layer (counted from 0); None where it is not given.
+def at_layer(
+    cfg: TransformerConfig, name: str, site: Site, layer: int, least: int, default: Any = None
+) -> Any:
+    """What ``--NAME-in-SITE`` says of one layer (counted from 0), or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder`` and its like.
@@ -84,4 +108,4 @@ def at_layer(cfg: TransformerConfig, name: str, site: Site, layer: int, least: i
     option = f"--{name.replace('_', '-')}-in-{site}"
     layers, kept = cfg.layers_at[site]
     numbers = one_a_layer(option, text, layers, least)
-    return None if numbers is None else numbers[kept[layer]]
+    return default if numbers is None else numbers[kept[layer]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.models.transformer import TransformerConfig, TransformerModel, TransformerModelBase
 from torch import nn
 
 from fairseq_collab.models.base import Family, HeadModel
@@ -19,9 +19,6 @@ class HeadTransformer(HeadModel, TransformerModelBase):
 
     @classmethod
     def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
-        for name in ("decoder_input_dim", "decoder_output_dim"):
-            if given[name] is None:
-                given[name] = given["decoder_embed_dim"]
         # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
         model = super(HeadModel, cls).build_model(cls.nested(given), task)
         # A criterion tells the model nothing; fairseq's alignment loss needs this task option.
@@ -50,4 +47,10 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         return search(generator, sample, **arguments)
 
 
-TRANSLATION = Family("transformer_", HeadTransformer, TransformerOptions, PRESET_SIZES)
+TRANSLATION = Family(
+    "transformer_",
+    HeadTransformer,
+    TransformerOptions,
+    PRESET_SIZES,
+    stock=(TransformerModel, TransformerModelBase),
+)

@@ -22,7 +22,7 @@ from fairseq_collab.models import (
     head_groups,
     latent,
 )
-from fairseq_collab.models.base import Variant, register
+from fairseq_collab.models.base import Family, Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 from fairseq_collab.models.translation import TRANSLATION
@@ -54,3 +54,8 @@ LATENT = Variant("latent", latent.attention, latent.LatentOptions, _ALL)
 VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT)
 for variant in VARIANTS:
     register(variant)
+
+
+def family_of(kind: type) -> Family | None:
+    """The family of a class of models; None if it is neither fairseq's own nor ours."""
+    return next((one for one in _ALL if kind in one.stock or issubclass(kind, one.model)), None)

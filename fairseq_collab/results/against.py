@@ -50,11 +50,7 @@ class Difference:
 
 
 def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
-    """What to test against: the method or row wanted, else concatenated heads if they are there.
-
-    Raises:
-        UserError: the wanted one is not in the table.
-    """
+    """The method or row to test against; unless wanted, concatenated heads if they are there."""
     methods = sorted({row.method for row in rows})
     if wanted is None:
         return next((method for method in DEFAULTS if method in methods), None)

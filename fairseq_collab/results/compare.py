@@ -18,11 +18,7 @@ SAME = {"data": "data sets", "data_sha256": "data (data_sha256)", "subset": "sub
 
 
 def check_comparable(baseline: System, system: System) -> None:
-    """Refuse translations of different sets, and runs on different data.
-
-    Raises:
-        UserError: they differ in what is compared.
-    """
+    """Refuse translations of different sets, and runs on different data."""
     for field, plural in SAME.items():
         ours, theirs = (getattr(one.record, field, None) for one in (baseline, system))
         if baseline.record and system.record and ours != theirs:
@@ -46,11 +42,7 @@ def paired(
     samples: int = 0,
     metrics: Sequence[str] = tuple(METRICS),
 ) -> list[Result]:
-    """One result a metric of the system against the baseline.
-
-    Raises:
-        UserError: the two cannot be compared, or SACREBLEU_SEED is not a seed.
-    """
+    """One result a metric of the system against the baseline, if the two can be compared."""
     check_comparable(baseline, system)
     texts = [baseline.hypotheses, system.hypotheses]
     return significance.paired(texts, baseline.references, test, samples, metrics)[1]

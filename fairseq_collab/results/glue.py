@@ -33,8 +33,7 @@ Model = tuple[str, str, int]
 def read(folders: Sequence[Path]) -> tuple[list[Finished], list[str]]:
     """Finished runs on GLUE, and a line for each of the others.
 
-    Raises:
-        UserError: there is none, or one is of another kind or a second of the same model and seed.
+    Raises UserError for runs of another kind, and for two of the same model and seed.
     """
     finished, unfinished = finished_runs(find_runs(folders))
     seen: dict[Any, Finished] = {}

@@ -30,17 +30,10 @@ def source(name: str) -> Markup:
 
 
 def render(name: str, **content: object) -> str:
-    """Render a template.
+    """The page of a file in ``templates/``, the same for the same content.
 
-    Args:
-        name: file in ``templates/``
-        content: its variables; in HTML, strings are escaped, except :class:`markupsafe.Markup`
-
-    Returns:
-        The page, the same for the same content.
-
-    Raises:
-        jinja2.UndefinedError: the template asks for a variable that is not given
+    In HTML, strings are escaped, except :class:`markupsafe.Markup`; a variable that is not given is
+    an error.
     """
     return _ENVIRONMENT.get_template(name).render(content)
 

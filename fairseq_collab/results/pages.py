@@ -39,11 +39,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def pick(rows: Iterable[Any], **values: Any) -> Any:
-    """The one row that has all ``values``.
-
-    Raises:
-        UserError: there is none, or there are several.
-    """
+    """The one row that has all ``values``; UserError if there is none, or several."""
     found = where(rows, **values)
     if len(found) != 1:
         raise UserError(f"{len(found)} rows have {values}, not one", todo="mend the template")
@@ -68,9 +64,6 @@ def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Json:
         ``by_seed``, their ``mean``, its 95 % t-``interval`` and the t-test's ``p`` (both None of
         one seed, and where all gains are alike), and the mean scores of both, ``runs`` and
         ``baseline``.
-
-    Raises:
-        UserError: they have no seed in common, or several runs of one.
     """
     ours, theirs = ({run["seed"]: run[score] for run in side} for side in (runs, baseline))
     seeds = sorted(ours.keys() & theirs.keys())
@@ -139,11 +132,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
 
 
 def render(template: Path, root: Path, results: Path) -> str:
-    """The page of a template.
-
-    Raises:
-        UserError: it names what is not there, or is no template.
-    """
+    """The page of a template; UserError names what is not there, or is no template."""
     name = template.relative_to(root).as_posix()
     try:
         return environment(root, results).get_template(name).render()
@@ -154,11 +143,7 @@ def render(template: Path, root: Path, results: Path) -> str:
 
 
 def pages(root: Path) -> list[tuple[Path, str]]:
-    """Every page below ``root`` with what its template makes of the data, sorted.
-
-    Raises:
-        UserError: there are no templates, or one cannot be rendered.
-    """
+    """Every page below ``root`` with what its template makes of the data, sorted."""
     folders = (root, root / "docs", root / "results")
     found = sorted(path for folder in folders for path in folder.glob(f"*{TEMPLATE}"))
     if not found:
@@ -170,22 +155,14 @@ def pages(root: Path) -> list[tuple[Path, str]]:
 
 
 def stale(root: Path) -> Iterator[tuple[Path, str]]:
-    """The pages that are not what their templates make, with what they should be.
-
-    Raises:
-        UserError: as :func:`pages`.
-    """
+    """The pages that are not what their templates make, with what they should be."""
     for page, text in pages(root):
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             yield page, text
 
 
 def write(root: Path) -> list[Path]:
-    """Write the pages that change; their paths.
-
-    Raises:
-        UserError: as :func:`pages`, or a page cannot be written.
-    """
+    """Write the pages that change; their paths."""
     changed = list(stale(root))
     for page, text in changed:
         write_content(page, text.encode())

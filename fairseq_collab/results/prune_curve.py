@@ -19,7 +19,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
-from collab_common.files import read_versioned, write_content
+from collab_common.files import read_versioned, write_content, write_contents
 from fairseq_collab.checkpoints.prune.choices import Heads, Measure
 from fairseq_collab.checkpoints.prune.curve import CURVES, Curve, free_heads
 from fairseq_collab.checkpoints.prune.surgery import Kept
@@ -91,11 +91,7 @@ class Results:
         return None
 
     def add(self, point: Point) -> None:
-        """Keep a point.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Keep a point."""
         self.points.append(point)
         self.write()
 
@@ -125,8 +121,7 @@ def write_report(results: Results) -> str:
     """Write table and figure; the table."""
     folder = results.path.parent
     text = table(results.curves(), results.settings)
-    write_content(folder / TABLE, text.encode())
-    write_content(folder / FIGURE, saved(draw(results.curves()), "png"))
+    write_contents(folder, {TABLE: text, FIGURE: saved(draw(results.curves()), "png")})
     return text
 
 

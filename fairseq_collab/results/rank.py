@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from collab_common.files import write_content
+from collab_common.files import write_contents
 from fairseq_collab.analysis.rank.measure import Row
 from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION, saved
 
@@ -37,16 +37,11 @@ KINDS = (*LINES, "logits", "logits_centred")
 
 
 def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
-    """Write ``rank.csv``, ``rank.png`` and ``rank.pdf`` to a folder; their names.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Write ``rank.csv``, ``rank.png`` and ``rank.pdf`` to a folder; their names."""
     figure = rank_figure(rows, title)
-    files = {"rank.csv": to_csv(rows).encode()}
+    files: dict[str, bytes | str] = {"rank.csv": to_csv(rows)}
     files |= {f"rank.{form}": saved(figure, form, dots_per_inch=100) for form in ("png", "pdf")}
-    for name, content in files.items():
-        write_content(out / name, content)
+    write_contents(out, files)
     return [*files]
 
 

@@ -112,11 +112,7 @@ class Row:
 
 
 def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
-    """The runs that may be averaged, and a line for each of the others.
-
-    Raises:
-        UserError: a score file lacks what a table needs, or no run is finished.
-    """
+    """The runs that may be averaged, and a line for each of the others; UserError for none."""
     finished, unfinished = [], []
     todo = "finish them (fairseq-collab sweep)"
     for run in runs:
@@ -134,11 +130,7 @@ def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
 
 
 def check_same(runs: Sequence[Finished], fields: Iterable[str], todo: str) -> None:
-    """Refuse runs that differ in one of the fields.
-
-    Raises:
-        UserError: names two such runs and both values.
-    """
+    """Refuse runs that differ in one of the fields: names two such runs and both values."""
     for field in fields:
         values = [(getattr(run.record, field), run.folder) for run in runs]
         known = [pair for pair in values if pair[0] is not None or field not in MAY_LACK]
@@ -164,11 +156,7 @@ def value_of(run: Finished, name: str) -> Any:
 
 
 def x_of(run: Finished, name: str) -> X | None:
-    """A field of ``score.json`` or a choice of the sweep, a number where it looks like one.
-
-    Raises:
-        UserError: the field is a list or the like.
-    """
+    """A field of ``score.json`` or a choice of the sweep, a number where it looks like one."""
     if name == NO_X:
         return ""
     value = value_of(run, name)
@@ -187,13 +175,7 @@ def x_of(run: Finished, name: str) -> X | None:
 def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
     """One row a model, the grid of methods and values of ``x`` filled up with rows without runs.
 
-    Larger ``x`` first, then the method's name.
-
-    Returns:
-        the rows, and the runs that have no ``x``
-
-    Raises:
-        UserError: no run has ``x``, runs cannot stand in one table, or are not seeds of one model.
+    Larger ``x`` first, then the method's name.  Beside them the runs that have no ``x``.
     """
     check_same(runs, SAME_IN_TABLE, todo="make a table of each")
     with_pairs = [run for run in runs if run.record.contrast]
@@ -244,13 +226,10 @@ def _grouped(
 
 
 def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
-    """The runs of one model by seed, each seed once.
+    """The runs of one model by seed; UserError if they are of several, or of one seed twice.
 
     Where layers of a site differ in their heads, a training has chosen them, and each seed may have
     its own: they are one model's still.
-
-    Raises:
-        UserError: they are not seeds of one model, or two are the same.
     """
     shapes = [run.record.heads_by_site or {} for run in runs]
     sites = chain.from_iterable(shape.values() for shape in shapes)

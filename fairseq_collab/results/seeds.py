@@ -21,6 +21,8 @@ from fairseq_collab.runs.translations import System, read_system
 SEED = "common.seed"
 #: The baseline and a system, by the seeds that both have.
 Sides = Sequence[Mapping[int, System]]
+#: Right contrastive pairs of the runs that keep them, by folder.
+Right = Mapping[Path, BySentence]
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,6 @@ def seeds_of(path: Path, subset: str | None = None) -> dict[int, System]:
     Args:
         path: a folder of such runs; or one of them, whose other seeds are found beside it: runs of
             the same method and choices.
-
-    Raises:
-        UserError: there are none, or they are not seeds of one model, or one cannot be read.
     """
     one = Run(path)
     alone = one.config_file.exists()
@@ -72,13 +71,12 @@ def compare(
 
     Metrics are those of translations, and accuracies on contrastive pairs where all of the runs
     have them.  The p of translations are corrected together, and those of accuracies are.
-
-    Raises:
-        UserError: two have no seed in common, or do not compare, or a run cannot be read.
     """
     theirs = seeds_of(baseline, subset)
     sides = [_in_common(baseline, theirs, path, seeds_of(path, subset)) for path in systems]
-    gains = [_gains(side, samples or SAMPLES) for side in sides]
+    everyone = {one.path: one for side in sides for runs in side for one in runs.values()}
+    right = {path: found for path, one in everyone.items() if (found := _by_sentence(one))}
+    gains = [_gains(side, right, samples or SAMPLES) for side in sides]
     tested = [one for some in gains for one in some if one.p is not None]
     corrected: dict[int, float] = {}
     for of_translations in (True, False):
@@ -86,7 +84,7 @@ def compare(
         values = holm([one.p for one in family if one.p is not None])
         corrected |= zip(map(id, family), values, strict=True)
     return [
-        Compared(path, some, [corrected.get(id(one)) for one in some], _unmeasured(side))
+        Compared(path, some, [corrected.get(id(one)) for one in some], _unmeasured(side, right))
         for path, some, side in zip(systems, gains, sides, strict=True)
     ]
 
@@ -104,21 +102,17 @@ def _in_common(
     return [{number: side[number] for number in common} for side in (theirs, ours)]
 
 
-def _gains(sides: Sides, samples: int) -> list[Gain]:
+def _gains(sides: Sides, right: Right, samples: int) -> list[Gain]:
     before, after = ({number: one.hypotheses for number, one in side.items()} for side in sides)
     references = next(iter(sides[0].values())).references
     found = [gain(before, after, references, name, samples) for name in METRICS]
-    return found + _gains_in_accuracy(sides, samples)
+    return found + _gains_in_accuracy(sides, right, samples)
 
 
-def _gains_in_accuracy(sides: Sides, samples: int) -> list[Gain]:
-    """A gain a phenomenon, where all runs keep what is right of it; else none.
-
-    Raises:
-        UserError: they were measured on different pairs, or what they keep cannot be read.
-    """
+def _gains_in_accuracy(sides: Sides, right: Right, samples: int) -> list[Gain]:
+    """A gain a phenomenon, where all runs keep what is right of it; else none."""
     measured = [
-        {number: one for number, system in side.items() if (one := _by_sentence(system))}
+        {number: right[one.path] for number, one in side.items() if one.path in right}
         for side in sides
     ]
     if any(len(side) < len(sides[0]) for side in measured):
@@ -138,7 +132,11 @@ def _gains_in_accuracy(sides: Sides, samples: int) -> list[Gain]:
 
 
 def _by_sentence(system: System) -> BySentence | None:
-    """Right contrastive pairs of a run; None where its scores do not speak of them."""
+    """Right contrastive pairs of a run; None where its scores do not speak of them.
+
+    Raises:
+        UserError: they cannot be read.
+    """
     recorded = system.record and system.record.contrast_signature
     if not recorded:
         return None
@@ -147,11 +145,11 @@ def _by_sentence(system: System) -> BySentence | None:
     return found if found and found.signature == recorded else None
 
 
-def _unmeasured(sides: Sides) -> list[str]:
+def _unmeasured(sides: Sides, right: Right) -> list[str]:
     systems = [system for side in sides for system in side.values()]
     if not any(system.record and system.record.contrast_signature for system in systems):
         return []
-    return [system.path.name for system in systems if not _by_sentence(system)]
+    return [system.path.name for system in systems if system.path not in right]
 
 
 def summary(baseline: Path, found: Sequence[Compared], samples: int = 0) -> str:

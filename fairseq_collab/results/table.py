@@ -47,11 +47,7 @@ HEADINGS = {
 
 
 def columns_of(table: Table) -> tuple[str, ...]:
-    """The columns that were chosen, or those of the task.
-
-    Raises:
-        UserError: no run has such a field, nor such a choice.
-    """
+    """The columns that were chosen, which some run must have, or those of the task."""
     if not table.columns:
         there = dict.fromkeys((table.score, *COLUMNS[table.first.task], *table.contrast))
         has_paper = any(paper_bleu(table, row) is not None for row in table.rows)

@@ -128,15 +128,10 @@ def read_table(
     """Collect runs, group them by method and ``x``, and test them against the baseline.
 
     Args:
-        folders: runs, or folders of runs
         x: a field of ``score.json``, a choice of the sweep, or "none"
         baseline: the method to test against, "none" for no tests; None for concatenated heads
         subset: the test set; None for each run's own
-        columns: fields of the records; none for those of the task
-        drawn: the field that a figure shows; None for what the task is measured by
-
-    Raises:
-        UserError: there are no finished runs, or they cannot stand in one table.
+        columns, drawn: as of :class:`Table`
     """
     finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
     for run in finished:
@@ -179,11 +174,7 @@ def _table(
 
 
 def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
-    """A table as it stands in the JSON; ``subset`` as of :func:`read_table`.
-
-    Raises:
-        UserError: two runs have one name, of which the JSON would lose one.
-    """
+    """A table as it stands in the JSON; UserError for two runs of one name."""
     named: dict[str, Finished] = {}
     for run in table.finished:
         if twin := named.get(run.name):

@@ -39,9 +39,9 @@ from fairseq_collab.kernels.onednn import INT8
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, moses_tokens, score
 from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.models.base import HeadModel
-from fairseq_collab.runs.fairseq_command import fairseq
 from fairseq_collab.runs.fairseq_output import (
     decoding_speed,
+    fairseq,
     perplexity,
     read_hypotheses,
     read_lines,
@@ -60,13 +60,6 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
 
     Args:
         lock: descriptor of the run's lock, which child processes keep.
-
-    Returns:
-        The content of ``score.json``, or of ``score.SUBSET.json``.
-
-    Raises:
-        UserError: the data folder lacks the test set, the run is not trained to its end, or a step
-            failed.
     """
     config = run.config()
     task, subset = task_of(config), check_test_set(run)
@@ -122,11 +115,7 @@ def kept(own: Record, found: Facts, alone: bool) -> Facts:
 
 
 def linear_maps(arch: str) -> str | None:
-    """``int8`` if the run's models decode in 8 bits, which fairseq's own never do.
-
-    Raises:
-        UserError: they should, and cannot.
-    """
+    """``int8`` if the run's models decode in 8 bits, which fairseq's own never do."""
     try:
         wanted = int8_wanted()
     except ValueError as error:
@@ -135,11 +124,7 @@ def linear_maps(arch: str) -> str | None:
 
 
 def task_of(config: DictConfig) -> Task:
-    """What a run is measured by.
-
-    Raises:
-        UserError: nothing is known for its task.
-    """
+    """What a run is measured by; UserError where nothing is known for its task."""
     if "source_lang" in config.task and "target_lang" in config.task:
         rouge_wanted = OmegaConf.select(config, "scoring._name") == "rouge"
         return "summarization" if rouge_wanted else "translation"
@@ -150,13 +135,12 @@ def task_of(config: DictConfig) -> Task:
     return "language_modeling"
 
 
-def check_test_set(run: Run) -> str:
-    """The name of the test set that the run is to be measured on.
+def check_test_set(run: Run, config: DictConfig | None = None) -> str:
+    """The test set to measure on; UserError unless the data folder has its text, and binarised.
 
-    Raises:
-        UserError: the data folder lacks its text or its binarised form.
+    ``config`` is that of a run that is still to be made.
     """
-    config = run.config()
+    config = run.config() if config is None else config
     subset, task = run.subset or config.dataset.gen_subset, config.task
     data = Path(task.data)
     if task_of(config) == "language_modeling":

@@ -25,22 +25,16 @@ PLUGIN = Path(__file__).resolve().parents[1]
 
 
 def make_run(
-    run: Run, checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: bool, command: list[str]
+    run: Run, checkpoint: Path, config: DictConfig, chosen: Mapping[str, str], command: list[str]
 ) -> None:
     """Make the folder of a run that has nothing left to train; do what is missing of it.
 
     Args:
-        chosen: ``section.option`` for fairseq, such as ``generation.beam``; all other names say
-            what the run is, such as ``method``, as the choices of a sweep do.
+        config: of the checkpoint, data folder and choices (:func:`configuration`).
 
     Raises:
-        UserError: the checkpoint or an option cannot be used, or the run is there already and is of
-            something else.
+        UserError: the run is there already and is of something else.
     """
-    checkpoint = checkpoint.resolve()
-    if not checkpoint.is_file():
-        raise UserError("there is no such file", where=checkpoint)
-    config = configuration(checkpoint, data.resolve(), chosen, cpu)
     run.check_same(config)
     todo = "give another --run, or remove the folder"
     started = Started(dict(chosen), command, commit(), today(), str(checkpoint))
@@ -60,10 +54,9 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     """The checkpoint's own configuration, on the data folder and with the options chosen.
 
     ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or there is no such option.
     """
+    if not checkpoint.is_file():
+        raise UserError("there is no such file", where=checkpoint)
     cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
     config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir

@@ -1,4 +1,4 @@
-"""What fairseq's commands print, read in one place.
+"""fairseq's commands on a run's data, and what they print, read in one place.
 
 ``fairseq-generate``, of each sentence (``--remove-bpe`` has joined subwords):
 
@@ -14,11 +14,18 @@ and its own clock at the end, which leaves out how long it takes to start and to
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from omegaconf import DictConfig, OmegaConf
+
 from collab_common.errors import UserError
+from data_prep.parallel_text import lines_of
+from fairseq_collab.runs.run import Run
 
 _CLOCK = re.compile(
     r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in .*\(([\d.]+) sentences/s, "
@@ -29,12 +36,50 @@ _PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
 _ENTRY = re.compile(r"\| (train|valid) \| (\{[^{}]*\})$", re.MULTILINE)
 
 
-def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
-    """The best hypothesis of every sentence, in the order of the corpus.
+def fairseq(
+    name: str, run: Run, config: DictConfig, lock: int | None, output: Path, words: list[Any]
+) -> str:
+    """Run one of fairseq's commands on the run's data, in a process of its own.
 
-    Raises:
-        UserError: the file has no hypotheses, or lacks some.
+    If it fails, UserError has the last line that it wrote.
+
+    Args:
+        output: what it prints, kept whole or not at all; of ``fairseq-generate`` without its log.
+
+    Returns:
+        its log: where fairseq's logger writes beside a plug-in
     """
+    tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
+    changed = OmegaConf.select(config, "common_eval.model_overrides", default="{}")  # as text
+    command = [
+        *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
+        *("--user-dir", config.common.user_dir, *words),
+        *(["--max-tokens", tokens] if tokens else ["--batch-size", config.dataset.batch_size]),
+        *("--num-workers", config.dataset.num_workers),
+        *(["--cpu"] * bool(config.common.cpu)),
+        *(["--fp16"] * bool(config.common.fp16)),
+        *(["--model-overrides", changed] if changed != "{}" else []),
+    ]
+    partial = output.with_name(f"{output.name}.part")
+    partial.unlink(missing_ok=True)  # a file of its own, whoever may still write into that one
+    with partial.open("w") as file:
+        ended = subprocess.run(
+            list(map(str, command)),
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[] if lock is None else [lock],
+        )
+        if name != "generate":
+            file.write(ended.stderr)
+    if ended.returncode:
+        raise UserError(f"fairseq-{name} failed: {last_line(ended.stderr)}", where=run.folder)
+    os.replace(partial, output)
+    return ended.stderr
+
+
+def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
+    """The best hypothesis of every sentence, in the order of the corpus; UserError if some lack."""
     found: dict[int, str] = {}
     pattern = re.compile(rf"{kind}-(\d+)\t[^\t]*\t?(.*)")
     for line in read_lines(path):
@@ -73,11 +118,7 @@ class Translated(NamedTuple):
 
 
 def translated(printed: str) -> Translated | None:
-    """The last words of ``fairseq-generate``; None where it has not come so far.
-
-    Args:
-        printed: its output or its log, wherever fairseq's logger has written.
-    """
+    """The last words of ``fairseq-generate``, in its output or its log; None without them."""
     found = _CLOCK.findall(printed)
     if not found:
         return None
@@ -98,11 +139,7 @@ def perplexity(printed: str) -> float | None:
 
 
 def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
-    """What a log tells of every epoch, or of every validation; [] where there is no log.
-
-    Raises:
-        UserError: the log cannot be read.
-    """
+    """What a log tells of every epoch, or of every validation; [] where there is no log."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -131,16 +168,5 @@ def last_line(text: str) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text.
-
-    Raises:
-        UserError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=path) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8 at byte {error.start}", where=path) from error
-    # Not splitlines(), which also splits at U+2028 and the like.
-    return text.removesuffix("\n").split("\n")
+    """The lines of a text; UserError if it cannot be read, or is not UTF-8."""
+    return list(lines_of(path))

@@ -78,14 +78,7 @@ class Options:
 
 
 def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bool]:
-    """Do what is missing of a run.
-
-    Returns:
-        its record, and whether it was there already.
-
-    Raises:
-        UserError: model, data or options cannot be used, or the folder is another run's.
-    """
+    """Do what is missing of a run; its record, and whether it was there already."""
     config = OmegaConf.create(dict(options.configuration()))
     with run.locked():
         run.check_same(config)

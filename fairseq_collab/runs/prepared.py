@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from collab_common.command import run
+from collab_common.command import check_folder, run
 from collab_common.errors import UserError
 from collab_common.main import configs
 from fairseq_collab.runs.existing import subwords_of
@@ -34,13 +34,8 @@ TODO = "give a folder that fairseq-collab data prepare has made, and its languag
 
 
 def check(data: Path, source: str, target: str) -> None:
-    """Whether a folder has all that training and scoring need.
-
-    Raises:
-        UserError: names the first thing that is missing.
-    """
-    if not data.is_dir():
-        raise UserError("there is no such folder", data, TODO)
+    """Raises UserError that names the first thing that training or scoring needs and lacks."""
+    check_folder(data, TODO)
     sides = (source, target)
     needed: list[tuple[str, ...]] = [(f"dict.{side}.txt",) for side in sides]
     pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
@@ -56,11 +51,7 @@ def check(data: Path, source: str, target: str) -> None:
 def variables(
     data: Path, source: str, target: str, size: str, training: str
 ) -> dict[str, list[str]]:
-    """The shell variables by name.
-
-    Raises:
-        UserError: the folder or a configuration cannot be used.
-    """
+    """The shell variables by name."""
     check(data, source, target)
     model, settings = _configuration("size", size), _configuration("train", training)
     if "warmup_init_lr" in settings["lr_scheduler"]:  # of the scheduler that these trainings lack

@@ -170,11 +170,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """The record in a file.
-
-        Raises:
-            UserError: it is not there or not a whole record; names the file and the field.
-        """
+        """The record in a file."""
         try:
             content = files.read_json(path)
         except OSError as error:
@@ -183,14 +179,7 @@ class Record:
 
     @classmethod
     def of(cls, content: Any, where: Path) -> Record:
-        """The record that JSON describes.
-
-        Args:
-            where: the file that it stands in.
-
-        Raises:
-            UserError: it is not a whole record.
-        """
+        """The record that JSON in the file ``where`` describes."""
         version = content.get("version") if isinstance(content, dict) else None
         if version == 1:  # all were of translations; the fields have kept their names
             content = {"run": where.parent.name, **content, "task": "translation"}
@@ -229,14 +218,7 @@ class Failure:
 
 
 def read(cls: type[T], path: Path, todo: str | None = None) -> T | None:
-    """A dataclass from a JSON file; None where there is none.
-
-    Args:
-        todo: what to do about a file that is none.
-
-    Raises:
-        UserError: it is not JSON, or a field is missing or of another type.
-    """
+    """A dataclass from a JSON file, None without one; ``todo`` is the advice on a damaged file."""
     try:
         return parse(cls, files.read_json(path), path, todo)
     except FileNotFoundError:
@@ -246,8 +228,7 @@ def read(cls: type[T], path: Path, todo: str | None = None) -> T | None:
 def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T:
     """A dataclass from JSON; what is no field of it is left out.
 
-    Raises:
-        UserError: a field is missing or of another type.
+    Raises UserError if a field is missing or of another type.
     """
     if not isinstance(content, dict):
         raise UserError("is not a JSON object", where, todo)
@@ -272,11 +253,7 @@ def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """``value``, dataclasses inside made such.
-
-    Raises:
-        TypeError: it is not of this type.
-    """
+    """``value``, dataclasses inside made such; TypeError if it is not of this type."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):  # X | None
         return None if value is None else _typed(value, inner[0])

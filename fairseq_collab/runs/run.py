@@ -36,6 +36,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from collab_common import files
+from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
 from fairseq_collab.runs import record
@@ -77,14 +78,7 @@ class Run:
         self.contrast_file = folder / "contrast.json"
 
     def for_subset(self, subset: str | None) -> Run:
-        """The same run with the scores of another test set; those of its own, if that is given.
-
-        Args:
-            subset: as fairseq's ``--gen-subset``; None for the run's own.
-
-        Raises:
-            UserError: it is no name of a test set, or the run's configuration cannot be read.
-        """
+        """The same run with the scores of another test set; itself for None, and for its own."""
         if subset is None:
             return self
         if not _SUBSET.fullmatch(subset):
@@ -94,11 +88,7 @@ class Run:
         return Run(self.folder, None if subset == own else subset)
 
     def config(self) -> DictConfig:
-        """The configuration that the run was started with.
-
-        Raises:
-            UserError: there is none, or it is not YAML.
-        """
+        """The configuration that the run was started with."""
         try:
             config = OmegaConf.load(self.config_file)
         except FileNotFoundError as error:
@@ -120,9 +110,6 @@ class Run:
 
         Scores on another test set count only while the run's own, if it has any, are of the same
         model.
-
-        Raises:
-            UserError: the file is damaged.
         """
         if not self.score_file.exists():
             return None
@@ -136,9 +123,6 @@ class Run:
 
         ``score.json`` names it relative to the data folder (``raw/test.de``), or to the run's own
         folder, if it is kept there; runs scored by earlier versions have its absolute path.
-
-        Raises:
-            UserError: the run is not finished, or its configuration cannot be read.
         """
         score = self.score()
         if score is None or score.reference is None:
@@ -191,11 +175,7 @@ class Run:
             self.failed_file.unlink(missing_ok=True)
 
     def check_same(self, config: DictConfig) -> None:
-        """Refuse to go on with a run that was started with other options.
-
-        Raises:
-            UserError: names the first option that differs, with both values.
-        """
+        """Refuse to go on with a run that was started with other options; names the first."""
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
@@ -208,10 +188,7 @@ class Run:
     def locked(self) -> AbstractContextManager[int]:
         """Keep all others off the run; gives a file descriptor for children to inherit.
 
-        So a training that outlives its killed parent still holds the run.
-
-        Raises:
-            Busy: another process works on it.
+        So a training that outlives its killed parent still holds the run.  Raises Busy.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
@@ -248,13 +225,8 @@ def default_options(config: dict[str, Any]) -> set[str]:
 
 
 def runs_under(folder: Path) -> list[Run]:
-    """The runs in ``folder``, by name; the folder itself, if it is a run.
-
-    Raises:
-        UserError: there is no such folder, or no run in it.
-    """
-    if not folder.is_dir():
-        raise UserError("there is no such folder", where=folder)
+    """The runs in ``folder``, by name; the folder itself, if it is a run; UserError for none."""
+    check_folder(folder)
     if Run(folder).config_file.exists():
         return [Run(folder)]
     found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
@@ -264,10 +236,6 @@ def runs_under(folder: Path) -> list[Run]:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """Every run in the folders once, sorted by name.
-
-    Raises:
-        UserError: a folder has no runs.
-    """
+    """Every run in the folders once, sorted by name."""
     runs = {run.folder.resolve(): run for folder in folders for run in runs_under(folder)}
     return [runs[path] for path in sorted(runs, key=lambda path: (path.name, path))]

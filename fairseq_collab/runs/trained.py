@@ -18,8 +18,7 @@ from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
-from fairseq_collab.runs.fairseq_command import fairseq
-from fairseq_collab.runs.fairseq_output import entries
+from fairseq_collab.runs.fairseq_output import entries, fairseq
 from fairseq_collab.runs.run import Run
 
 #: Seconds in which rounding to whole ones matters.
@@ -33,9 +32,6 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 
     A further test set is measured with the very model that has the run's own scores; a run of an
     existing checkpoint has got its ``average.pt`` when it was made.
-
-    Raises:
-        UserError: the training has not come to its end.
     """
     own = Run(run.folder)
     if own.verdict() != "finished" and not run.trained_file.exists():
@@ -52,11 +48,7 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 
 
 def choose_checkpoints(run: Run, config: DictConfig) -> list[str]:
-    """The last epochs, to be averaged; or the best or last checkpoint.
-
-    Raises:
-        UserError: a checkpoint is not there.
-    """
+    """The last epochs, to be averaged; or the best or last checkpoint, which must be there."""
     checkpoint = config.checkpoint
     if checkpoint.keep_last_epochs > 0:
         every = OmegaConf.select(config, "checkpoint.save_interval") or 1
@@ -116,9 +108,6 @@ def training_figures(run: Run, config: DictConfig, lock: int | None = None) -> F
     """Speed, length and final loss of the training, from fairseq's log.
 
     The loss is measured now where the training has not validated, or was not in this run.
-
-    Raises:
-        UserError: the log cannot be read, or no epoch has come to its end.
     """
     here = run.started().checkpoint is None
     epochs = entries(run.log, "train")
@@ -142,9 +131,6 @@ def tokens_per_second(epochs: Sequence[Facts]) -> float:
     fairseq's ``train_wps`` has validation and the writing of checkpoints in it.  The time of
     updates is logged in whole seconds, too coarse below :data:`SHORT`, and the first one after a
     resumption has that of the epoch before in it, too.  ``train_wps`` stands in for both.
-
-    Args:
-        epochs: what fairseq logs at their ends.
     """
     found, before = [], 0
     for entry in epochs:
@@ -159,11 +145,7 @@ def tokens_per_second(epochs: Sequence[Facts]) -> float:
 
 
 def validate(run: Run, config: DictConfig, lock: int | None) -> list[Facts]:
-    """What ``fairseq-validate`` logs of the averaged model.
-
-    Raises:
-        UserError: it failed.
-    """
+    """What ``fairseq-validate`` logs of the averaged model."""
     log = run.folder / "valid.log"
     words = ["--path", run.average, "--valid-subset", "valid", "--log-format", "json"]
     fairseq("validate", run, config, lock, log, ["--task", config.task["_name"], *words])

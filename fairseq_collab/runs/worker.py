@@ -49,11 +49,7 @@ class Worker:
         self.current: set[Run] = set()
 
     def do(self, run: Run, job: Job, wait: bool = False) -> None:
-        """Bring one run to its end, whatever it is.
-
-        Raises:
-            Busy: another process works on it, and ``wait`` is false.
-        """
+        """Bring one run to its end; Busy where another process works on it, unless ``wait``."""
         while not self.stopping.is_set():
             try:
                 return self._do(run, job)

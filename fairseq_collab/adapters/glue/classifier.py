@@ -52,11 +52,7 @@ class Classifier:
         return [config.num_attention_heads] * config.num_hidden_layers
 
     def swap(self, key_dim: int, seed: int) -> None:
-        """Swap all heads for collaborative ones.
-
-        Raises:
-            UserError: they are swapped already, or cannot be.
-        """
+        """Swap all heads for collaborative ones; raises UserError if they cannot be, or were."""
         if self.is_swapped:
             what = f"has collaborative heads already, of key dimension {self.key_dim}"
             todo = "give the model before the swap, or leave --key-dim out"

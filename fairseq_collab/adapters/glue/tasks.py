@@ -96,11 +96,7 @@ class Examples:
 
 
 def read(path: Path, task: Task) -> Examples:
-    """The examples of a file.
-
-    Raises:
-        UserError: it is not there, lacks a column, or a line is none of the task; names the line.
-    """
+    """The examples of a file; UserError names the line that is none of the task."""
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except OSError as error:

@@ -56,11 +56,7 @@ class Training:
 
 
 def check_length(classifier: Classifier, settings: Settings) -> None:
-    """Examples must not be longer than what the model can read.
-
-    Raises:
-        UserError: they may be.
-    """
+    """Refuse examples that are longer than what the model can read; raises UserError."""
     most = getattr(classifier.model.config, "max_position_embeddings", settings.max_length)
     if settings.max_length > most:
         what = f"the model reads at most {most} tokens, not {settings.max_length}"

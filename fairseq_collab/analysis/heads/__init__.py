@@ -1,6 +1,6 @@
 """What the heads of a trained model do, in the order of the data.
 
-source          the model and the sentences that it reads
+source          the model
 weights         how all heads attend on a batch of them; their outputs, for gradients
 measures        confidence, entropy, positions, rare tokens; how alike heads are
 conllu, subwords, syntax    gold trees, over the subwords of the model, against the encoder's heads

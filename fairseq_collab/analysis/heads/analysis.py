@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from fairseq_collab.analysis.heads import conllu, measures
 from fairseq_collab.analysis.heads.importance import (
     Importance,
@@ -24,12 +24,10 @@ from fairseq_collab.analysis.heads.importance import (
 )
 from fairseq_collab.analysis.heads.measures import SELF_SITES, Measure
 from fairseq_collab.analysis.heads.relevance import RULES, Relevance
-from fairseq_collab.analysis.heads.source import batches, to_device
 from fairseq_collab.analysis.heads.subwords import Segmenter, align
 from fairseq_collab.analysis.heads.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.heads.weights import attend
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.checkpoints.opener import Trained, epoch, singles, to_device
 
 #: Of a batch of trees, where neither the command nor the training says.
 MAX_TOKENS = 4096
@@ -42,14 +40,11 @@ DIGITS = 3
 def measure(
     trained: Trained, subset: str, max_tokens: int | None, with_gradients: bool
 ) -> dict[str, Any]:
-    """What is measured on all sentences of a subset.
+    """What is measured on all sentences of a subset; errors are those of :func:`.opener.epoch`.
 
     Args:
         max_tokens: of a batch, padding included; as in the training if None.
         with_gradients: importance, too.
-
-    Raises:
-        UserError: see :func:`fairseq_collab.checkpoints.opener.epoch`.
     """
     model = trained.model
     confidence, entropy = Measure(measures.confidence), Measure(measures.width)
@@ -59,7 +54,7 @@ def measure(
     importance = Importance(model)
     counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
     loss = 0.0
-    for sample in batches(trained, subset, max_tokens):
+    for sample in epoch(trained, subset, max_tokens):
         batch = attend(model, sample)
         for found in (confidence, entropy, positions, distance, rare):
             found.see(batch)
@@ -108,12 +103,10 @@ def relevances(
         max_tokens: of a batch, as above.
     """
     of_heads, about = {}, {}
-    dataset, chosen = opener.spread(trained, subset, number)
-    few = [to_device(dataset.collater([dataset[i]]), trained.device) for i in chosen]
+    few = singles(trained, subset, number)
     for rule in rules:
         relevance = Relevance(trained.model, rule)
-        samples = batches(trained, subset, max_tokens) if rule == "ours" else tqdm(
-            few, desc=f"relevance, {rule}", unit="sentence", disable=None, leave=False)  # fmt: skip
+        samples = epoch(trained, subset, max_tokens) if rule == "ours" else bar(rule, few)
         sentences = 0
         for sample in samples:
             relevance.add(sample)
@@ -128,7 +121,7 @@ def left_out(
     trained: Trained, subset: str, max_tokens: int | None, of_heads: Mapping[str, Any]
 ) -> dict[str, Any]:
     """How much the loss grows without each head, and what the other measures say of it."""
-    found = loss_increases(trained.model, list(batches(trained, subset, max_tokens)))
+    found = loss_increases(trained.model, list(epoch(trained, subset, max_tokens)))
     told = {name: rank_correlations(one, found) for name, one in of_heads.items()}
     return {"measures": {**of_heads, "loss_increase": found}, "rank_correlations": told}
 
@@ -140,23 +133,18 @@ def score_syntax(
     relations: Sequence[str],
     max_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """The part ``syntax``: the encoder alone reads the sentences of ``trees``.
-
-    Raises:
-        UserError: the file is not CoNLL-U, or has no sentence that the model can read.
-    """
+    """The part ``syntax``: the encoder alone reads the sentences of ``trees``."""
     model, dictionary = trained.model, trained.task.source_dictionary
     longest = min(trained.task.max_positions()[0], model.max_positions()[0])
     max_tokens = max_tokens or trained.cfg.dataset.max_tokens or MAX_TOKENS
     # All in memory: even the largest treebanks are small beside a training corpus.
-    sentences = tqdm(conllu.read(trees), desc="trees", unit="tree", disable=None, leave=False)
+    sentences = bar("trees", conllu.read(trees))
     read = [tree for sentence in sentences if (tree := align(sentence, segment)).symbols]
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("has no sentence that the model can read", trees)
     scores = SyntaxScores(relations)
-    batched = list(tree_batches(fitting, max_tokens))
-    for batch in tqdm(batched, desc="batches of trees", unit="batch", disable=None, leave=False):
+    for batch in bar("batches of trees", list(tree_batches(fitting, max_tokens))):
         sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)
     subwords = [dictionary.index(symbol) for tree in fitting for symbol in tree.symbols]
@@ -173,14 +161,11 @@ def score_syntax(
 
 
 def chosen_lines(dataset: Any, lines: Sequence[int] | None, number: int) -> list[int]:
-    """Lines of a data set, from 0, whose attention is shown.
+    """Lines of a data set, from 0, whose attention is shown; UserError names one that is not there.
 
     Args:
         lines: those that are wanted, from 1.
         number: else so many short sentences, evenly spread; fewer if there are fewer.
-
-    Raises:
-        UserError: a line that is wanted is not there.
     """
     for line in lines or ():
         if line > len(dataset):

@@ -56,11 +56,7 @@ class _Row(NamedTuple):
 
 
 def read(path: Path) -> Iterator[Sentence]:
-    """The sentences of a file, gzipped or not.
-
-    Raises:
-        UserError: it cannot be read, or a line is not CoNLL-U; says which.
-    """
+    """The sentences of a file, gzipped or not; UserError names the line that is not CoNLL-U."""
     rows: list[_Row] = []
     with open_bytes(path) as stream:
         for number, line in enumerate(chain(stream, [b""]), 1):

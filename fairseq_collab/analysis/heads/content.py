@@ -43,21 +43,13 @@ TODO = "give a file that fairseq-collab heads has written"
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the file as a whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write the file as a whole or not at all."""
     text = json.dumps({"version": VERSION, **content}, ensure_ascii=False, allow_nan=False) + "\n"
     write_content(path, text.encode())
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read such a file.
-
-    Raises:
-        UserError: it cannot be read, or is none.
-    """
+    """Read such a file; raises UserError if it is none."""
     content = read_versioned(path, VERSION, "analysis of heads", TODO)
     if not isinstance(content.get("measures"), dict):
         raise UserError("it has no measures", where=path, todo=TODO)

@@ -32,8 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 
+from collab_common.progress import bar
 from fairseq_collab.analysis.heads.weights import (
     Means,
     ask_for_weights,
@@ -47,11 +47,7 @@ from fairseq_collab.models.layers import SITES, Site
 
 
 class Importance:
-    """The importance of all heads, over batches.
-
-    Args:
-        model: an encoder-decoder transformer or a language model, in eval mode.
-    """
+    """The importance of all heads, over batches, of a model in eval mode."""
 
     def __init__(self, model: Any):
         self.model = model
@@ -104,11 +100,7 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
 
 
 def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = False) -> Tensor:
-    """The loss of a batch in nats, summed over the tokens of its targets.
-
-    Args:
-        by_sentence: ``(B)``, of each sentence.
-    """
+    """The loss of a batch in nats, summed over its target tokens; or ``(B)``, by sentence."""
     decoder, target = model.decoder, sample["target"]
     target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
     output = model(**sample["net_input"])
@@ -132,12 +124,9 @@ def predicted(decoder: Any, target: Tensor) -> Tensor:
 
 
 def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
-    """That of each token ``(B, T)``, 0 of padding, where words are in clusters: that of the
-    cluster, and within it.
+    """The loss of each token ``(B, T)`` where words are in clusters: of the cluster, and within it.
 
-    Args:
-        features: what the softmax is made of, ``(B, T, d)``.
-        target: the words, ``(B, T)``.
+    It is 0 of padding.  ``features (B, T, d)`` are what the softmax is made of.
     """
     softmax = decoder.adaptive_softmax
     scores, words = softmax(features, target.flatten())
@@ -163,7 +152,7 @@ def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, 
     means = Means()
     with torch.inference_mode(), hooked(model, ask_for_weights):
         whole = loss()
-        for site, layer, module, _ in tqdm(attentions(model), desc="heads left out", disable=None):
+        for site, layer, module, _ in bar("heads left out", attentions(model)):
             found = []
             for mask in torch.ones(module.num_heads).diag().logical_not():  # all but one head
                 with module.out_proj.register_forward_pre_hook(partial(_masked, mask)):

@@ -130,12 +130,9 @@ def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:
 class RareTokens:
     """How often an encoder head points to the rarest token of a sentence, or one of two rarest.
 
-    The sentences are those whose rarest token is not among the most frequent ones.  Tokens that
-    are equally rare all count as the rarest, and an unknown word is rarer than any other.
-
-    Args:
-        dictionary: of the source, with how often each symbol is in the training text.
-        frequent: how many symbols are frequent.
+    The sentences are those whose rarest token is not among the ``frequent`` most frequent ones.
+    Tokens that are equally rare all count as the rarest, and an unknown word is rarer than any
+    other.
     """
 
     def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):

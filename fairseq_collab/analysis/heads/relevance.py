@@ -48,11 +48,10 @@ Core = Callable[[Any, Tensor, Tensor, Tensor, list[Tensor]], Tensor]
 
 
 class Relevance:
-    """The relevance of all heads, over batches.
+    """The relevance of all heads, over batches, by one of :data:`RULES`.
 
     Args:
         model: an encoder-decoder transformer in eval mode.
-        rule: one of :data:`RULES`.
 
     Raises:
         UserError: the model has no logits.
@@ -70,11 +69,7 @@ class Relevance:
         self.deviation = 0.0
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Count a batch of fairseq's, on the model's device.
-
-        Raises:
-            UserError: relevance is not conserved, by far.
-        """
+        """Count a batch of fairseq's; raises UserError where relevance is not conserved, by far."""
         net_input = sample["net_input"]
         if self.rule == "ours":
             read = net_input["prev_output_tokens"].ne(self.model.decoder.padding_idx)

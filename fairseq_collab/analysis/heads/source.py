@@ -1,15 +1,11 @@
-"""What is analysed: a trained model, and the sentences that it reads."""
+"""What is analysed: a trained model that attends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.modules import MultiheadAttention
-from tqdm import tqdm
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
@@ -22,9 +18,7 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
     """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
 
     Raises:
-        UserError: the checkpoint is missing, damaged, does not fit ``data``, or is that of neither
-            an encoder-decoder transformer nor a language model, or a layer has lost all of its
-            heads.
+        UserError: see :func:`.opener.load`; or its attentions cannot be analysed.
     """
     trained = opener.load(checkpoint, data)
     found, todo = attentions(trained.model), "give one of a translation model or a language model"
@@ -41,18 +35,3 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
             raise UserError(what, checkpoint, "give the model that was pruned")
     trained.model.to(device)
     return trained
-
-
-def batches(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[Any]:
-    """The sentences of a data set in fairseq's batches, on the model's device, with a progress bar.
-
-    Arguments and errors are those of :func:`fairseq_collab.checkpoints.opener.epoch`.
-    """
-    samples = opener.epoch(trained, subset, max_tokens)
-    for sample in tqdm(samples, desc="batches", unit="batch", disable=None, leave=False):
-        yield to_device(sample, trained.device)
-
-
-def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """A batch with all its tensors on ``device``."""
-    return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)

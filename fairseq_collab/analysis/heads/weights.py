@@ -39,11 +39,7 @@ Heads = Mapping[Site, Sequence[int]]
 
 
 class Means:
-    """Means over batches, for each head of each layer.
-
-    Args:
-        sites: those that are measured.
-    """
+    """Means over batches, for each head of each layer of some sites."""
 
     def __init__(self, sites: Iterable[Site] = SITES):
         self.sites = tuple(sites)
@@ -113,12 +109,7 @@ def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
-    """Run a model on a batch, teacher-forced, or its encoder alone if there is no target.
-
-    Args:
-        model: an encoder-decoder transformer or a language model, in eval mode.
-        sample: fairseq's batch, on the model's device.
-    """
+    """Run a model on a batch, teacher-forced, or its encoder alone if there is no target."""
     net_input, symbols = sample["net_input"], model.decoder.dictionary
     with torch.inference_mode(), shown_weights(model) as seen:
         if "prev_output_tokens" in net_input or not hasattr(model, "encoder"):

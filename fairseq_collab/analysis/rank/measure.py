@@ -26,32 +26,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
+from collab_common.progress import bar
 from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES, Site
 
 #: In place of the number of a head.
 ALL_HEADS = "all"
-
-
-def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """The model's inputs for ``number`` sentences, evenly spread over ``subset``, one a batch.
-
-    Those that are longer than the model's positions are left out.
-
-    Raises:
-        UserError: no sentence is short enough.
-        FileNotFoundError: fairseq's, if there is no such subset; commands report it in one line.
-    """
-    dataset, chosen = opener.spread(trained, subset, number)
-    return [dataset.collater([dataset[i]])["net_input"] for i in chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +81,9 @@ class Row:
 
 
 def measure(
-    trained: Trained, inputs: list[dict[str, Any]], bin_width: int, tolerance: float | None
+    trained: Trained, sentences: list[dict[str, Any]], bin_width: int, tolerance: float | None
 ) -> list[Row]:
-    """Rows of all kinds, from the weights and from running the model on ``inputs``.
+    """Rows of all kinds, from the weights and from running the model on sentences, one a batch.
 
     The model is made one of double precision: rounding would pass for rank.
     """
@@ -107,8 +93,8 @@ def measure(
         untrained = trained.task.build_model(trained.cfg.model).double().eval()
     rows = weight_rows(model, tolerance) + weight_rows(untrained, tolerance, "untrained")
     found = LogitRows(model, bin_width, tolerance)
-    for net_input in tqdm(inputs, desc="sentences", disable=None, leave=False):
-        found.add(net_input)
+    for sample in bar("sentences", sentences):
+        found.add(sample["net_input"])
     return rows + found.rows()
 
 

@@ -34,11 +34,7 @@ def numerical_rank(s: Tensor, shape: tuple[int, int], tolerance: float | None = 
 
 
 def energy_rank(s: Tensor, share: float) -> Tensor:
-    """The fewest dimensions that hold ``share`` of the energy (0 of none): ``(..., r) -> (...)``.
-
-    Raises:
-        ValueError: ``share`` is not in (0, 1].
-    """
+    """The fewest dimensions with ``share`` of the energy (0 of none): ``(..., r) -> (...)``."""
     if not 0 < share <= 1:
         raise ValueError(f"the share of energy is {share}; it must be above 0, and 1 at most")
     held = s.square().cumsum(-1)

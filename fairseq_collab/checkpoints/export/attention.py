@@ -66,7 +66,7 @@ def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
         heads_elsewhere: an attention without heads gets so many, of zeros.
 
     Raises:
-        NotExactError: it is of a kind that is not known here.
+        NotExactError: the kind of heads is not known here.
     """
     if not isinstance(attention, KNOWN):
         raise NotExactError(f"{type(attention).__name__} is of no kind that export knows")
@@ -183,11 +183,7 @@ def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The same head filled up to exactly ``size`` dimensions.
-
-    Raises:
-        NotExactError: it needs more.
-    """
+    """The same head filled up to exactly ``size`` dimensions; NotExactError if it needs more."""
     scored = a[:-1].any(0)  # all but the content
     needs = f"a head scores by {int(scored.sum())} dimensions"
     here = f"ordinary heads here have {size}"

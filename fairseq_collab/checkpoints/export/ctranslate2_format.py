@@ -66,11 +66,7 @@ def export(trained: Trained, args: Namespace) -> None:
 
 
 def write(trained: Trained, words: Vocabulary, out: Path) -> None:
-    """Write the folder; never half of it.
-
-    Args:
-        trained: a transformer, ours or fairseq's, as :func:`.translation.check` lets through.
-    """
+    """Write the folder of a model that :func:`.translation.check` lets through, whole or not."""
     spec = specification(trained, words)
     spec.validate()
     spec.optimize()
@@ -134,11 +130,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
 
 
 def head_size(trained: Trained, one: Attention) -> int:
-    """The smallest size of heads, ours or fairseq's own, that computes the same.
-
-    Raises:
-        UserError: of this kind, no size does.
-    """
+    """The smallest size of heads that computes the same; raises UserError where none does."""
     if not isinstance(one.module, HeadAttention):
         return one.module.head_dim
     try:

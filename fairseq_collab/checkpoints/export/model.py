@@ -22,11 +22,11 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.families import IGNORED, STOCK, family_of
 from fairseq_collab.checkpoints.opener import Trained, check_finite, placeholder, save
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
+from fairseq_collab.models.variants import family_of
 
 _ELSE = "--format safetensors takes every model, --format ct2 heads of every size"
 
@@ -102,14 +102,10 @@ def export(trained: Trained, args: Namespace) -> None:
 
 
 def plain(trained: Trained) -> Trained:
-    """The same function as a model of fairseq's own.
-
-    Raises:
-        UserError: there is none; says where and why.
-    """
+    """The same function as a model of fairseq's own; UserError says why there is none."""
     family = family_of(type(trained.model))
     assert family is not None, "load() has refused other models"
-    if type(trained.model) in STOCK:
+    if type(trained.model) in family.stock:
         return trained
     options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is what fairseq itself would write.
@@ -173,7 +169,7 @@ def stock_options(trained: Trained, family: Family) -> Any:
         values["max_positions"] = trained.model.max_positions()
     if family is not LANGUAGE_MODEL:
         return Namespace(**{**values, "_name": arch, "arch": arch})
-    for option in IGNORED:
+    for option in family.ignored:
         if given[option]:
             what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
             raise refused(trained, what)

@@ -22,7 +22,7 @@ from fairseq_collab.models.signature import register_dictionary_signature
 def check(
     trained: Trained, engine: str, activations: Collection[str], post_norm_only: bool = False
 ) -> None:
-    """Whether ``engine`` can compute what fairseq's own ``trained`` model computes.
+    """Refuse a model of which ``engine`` cannot compute what fairseq's computes; raises UserError.
 
     Args:
         activations: that the engine knows, by fairseq's names.
@@ -71,8 +71,7 @@ def vocabulary(trained: Trained, args: Namespace) -> Vocabulary:
             ``target_lang``, if neither the checkpoint nor the names of the folder's files say.
 
     Raises:
-        UserError: the model is of another task, there is no such folder, or its dictionaries are
-            not the model's.
+        UserError: the model is of another task, or the dictionaries are missing, or not its own.
     """
     task = trained.cfg.task
     if task.get("_name") != "translation":

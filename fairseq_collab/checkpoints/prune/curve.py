@@ -17,7 +17,6 @@ from typing import Literal
 import torch
 
 from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.analysis.heads.source import to_device
 from fairseq_collab.checkpoints.opener import Trained, epoch
 from fairseq_collab.checkpoints.prune.choices import Heads
 from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
@@ -61,9 +60,10 @@ def measured(
     Args:
         by: a key of :data:`FORMS`.
     """
-    importance = Importance(pruned(trained, kept).model.to(device))
-    for sample in epoch(trained, subset):
-        importance.add(to_device(sample, device))
+    smaller = pruned(trained, kept)
+    importance = Importance(smaller.model.to(device))
+    for sample in epoch(smaller, subset):
+        importance.add(sample)
     return FORMS[by](importance)
 
 

@@ -50,11 +50,7 @@ def options_of(checkpoint: Path) -> dict[str, Any]:
 
 
 def heads_of(checkpoint: Path) -> dict[Site, list[int]]:
-    """How many heads each layer of a pruned model has, by site.
-
-    Raises:
-        UserError: it is no checkpoint of ``fairseq-collab prune``.
-    """
+    """How many heads each layer of a checkpoint of ``fairseq-collab prune`` has, by site."""
     options, found = options_of(checkpoint), {}
     for site in SITES:
         text = str(options.get(f"heads_in_{site}"))

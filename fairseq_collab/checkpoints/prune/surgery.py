@@ -19,23 +19,22 @@ Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.modules import MultiheadAttention
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.families import IGNORED, STOCK
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.layers import SITES, Site, is_copy
+from fairseq_collab.models.variants import family_of
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
 #: The architectures of language models with the same heads.
@@ -48,11 +47,7 @@ Kept = Mapping[Site, Sequence[Sequence[int]]]
 
 
 def load(path: Path, data: Path | None = None, to_save: bool = True) -> Trained:
-    """Open a checkpoint whose heads can go; see :func:`.opener.load`.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Open a checkpoint whose heads can go, or raise UserError; see :func:`.opener.load`."""
     trained = opener.load(path, data, to_save)
     check_heads(trained)
     return trained
@@ -96,9 +91,8 @@ def pruned(trained: Trained, kept: Kept, ffn_dim: int | None = None) -> Trained:
     """
     check_kept(trained, kept)
     left = keep_heads(trained, kept)
-    options = sized_options(
-        trained, HEADSIZE, {site: [len(heads) for heads in layers] for site, layers in kept.items()}
-    )
+    counts = {site: [*map(len, layers)] for site, layers in kept.items()}
+    options = sized_options(trained, HEADSIZE, counts)
     if ffn_dim is not None:
         left = keep_units(trained, left, ffn_dim)
         for name in _units(options):
@@ -126,11 +120,7 @@ def _units(options: Iterable[Any]) -> list[str]:
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:
-    """Refuse a choice that the model does not have.
-
-    Raises:
-        UserError: not as many layers as it has, a head twice, or one that is not there.
-    """
+    """Refuse a choice of heads or layers that the model does not have; raises UserError."""
     for site, counts in trained.heads.items():
         layers = kept[site]
         if len(layers) != len(counts):
@@ -216,11 +206,29 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
 
 def used_options(trained: Trained) -> dict[str, Any]:
     """The options of a model, without those that it ignores and one of ours would not."""
-    ignored = IGNORED if STOCK.get(type(trained.model)) is LANGUAGE_MODEL else ()
+    kind = type(trained.model)
+    family = family_of(kind)
+    ignored = family.ignored if family and kind in family.stock else ()
     return {name: value for name, value in trained.options.items() if name not in ignored}
 
 
-def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) -> DictConfig:
+def options_for(
+    trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """All options of ``arch``: what is ``chosen``, or else given in the trained model.
+
+    Args:
+        left_out: have their defaults, whatever is given.
+    """
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    used = used_options(trained).items()
+    given = {name: value for name, value in used if name in known and name not in left_out}
+    values = OmegaConf.to_container(OmegaConf.merge(known, given, chosen), enum_to_str=True)
+    assert isinstance(values, dict)
+    return {**{str(name): value for name, value in values.items()}, "_name": arch}
+
+
+def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) -> dict[str, Any]:
     """Options of ``arch`` with the sizes of the trained heads, and as many heads as given.
 
     ``arch`` is the name for an encoder-decoder model; of a language model the twin is taken.
@@ -231,20 +239,15 @@ def sized_options(trained: Trained, arch: str, heads: Mapping[Site, list[int]]) 
     lm = trained.is_language_model
     arch = LANGUAGE_MODELS[arch] if lm else arch
     sites = ("decoder",) if lm else SITES  # those that the architecture has options for
-    defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
-    chosen: dict[Any, Any] = {
-        **{name: value for name, value in used_options(trained).items() if name in defaults},
+    chosen = {
         **{f"heads_in_{site}": ",".join(map(str, heads[site])) or None for site in sites},
         "head_size": None,
         "qk_head_size": common_head_size(trained, "q_proj"),
         "v_head_size": common_head_size(trained, "v_proj"),
         "key_dim": None,
         "attention_scale": "key",
-        "_name": arch,
     }
-    merged = OmegaConf.merge(defaults, chosen)
-    assert isinstance(merged, DictConfig)
-    return merged
+    return options_for(trained, arch, chosen)
 
 
 def head_size(one: Attention, projection: str) -> int:

@@ -16,7 +16,7 @@ them, and ``fairseq-collab prune`` reads them:
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
 Each LAYER has a line for each of its groups, each line the votes for each of its heads; a layer
-without heads has none.
+without heads has none.  Scores (``count``) elect no head: ``election`` is null.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from fairseq import utils
 from torch import Tensor
 from torch.nn import functional
 
@@ -85,14 +84,9 @@ class Ballot:
         self.votes[torch.arange(len(typical)), typical] += 1
 
 
-@dataclass(frozen=True)
-class Count:
-    """The votes of all batches.
-
-    Attributes:
-        votes: by site and layer.
-        changed, shift: means over batches, features and attentions: how stable the groups are.
-    """
+class Count(NamedTuple):
+    """The votes of all batches, by site and layer; and how stable groups are, ``changed`` and
+    ``shift``: means over batches, features and attentions."""
 
     votes: dict[str, list[Layer]]
     batches: int
@@ -112,7 +106,7 @@ def grouped_model(trained: Trained, head_groups: str | None) -> Any:
     if not any(map(any, trained.heads.values())):
         raise UserError("has no heads that could vote", trained.path)
     options = surgery.sized_options(trained, surgery.GROUPED, trained.heads)
-    options.head_groups = head_groups or options.head_groups
+    options["head_groups"] = head_groups or options["head_groups"]
     model = surgery.rebuilt(trained, options, surgery.weights_of(trained)).model
     if head_groups is None:
         for attention, source in zip(head_group_attentions(model), own, strict=True):
@@ -129,8 +123,6 @@ def hard(membership: Tensor) -> Tensor:
 def count_votes(
     model: Any,
     samples: Iterable[dict[str, Any]],
-    padding_symbol: int,
-    device: torch.device,
     features: Sequence[str],
     election: str = "cosine",
     count: str = "votes",
@@ -138,7 +130,8 @@ def count_votes(
     """Let every batch vote.
 
     Args:
-        model: with heads in groups, in eval mode, on ``device``.
+        model: with heads in groups, in eval mode.
+        samples: fairseq's batches, on the model's device.
         features: what of the heads is compared, some of :data:`.head_groups.FEATURES`.
         election: one of :data:`.groups.ELECTIONS`; of no meaning with ``scores``.
         count: one of :data:`COUNTS`.
@@ -150,8 +143,8 @@ def count_votes(
     ]
     read = 0
     for sample in samples:
-        net_input = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["net_input"])
-        padding = padding_of(net_input, padding_symbol)
+        net_input = sample["net_input"]
+        padding = padding_of(net_input, model.decoder.padding_idx)
         for feature in features:
             grams = _compared(model, net_input, padding, feature)
             for ballot, gram in zip(ballots, grams, strict=True):

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from fairseq import utils
 from fairseq.data import data_utils
 from torch import Tensor, nn
 
@@ -28,7 +27,7 @@ from collab_common.progress import bar
 from fairseq_collab.analysis.scores import inputs_of
 from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.opener import Trained, spread
+from fairseq_collab.checkpoints.opener import Trained, spread, to_device
 from fairseq_collab.checkpoints.reparametrize.factorise import root
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
@@ -37,14 +36,6 @@ from fairseq_collab.checkpoints.reparametrize.factorise import root
 WEIGHTINGS = ("root", "scores", "weights")
 #: Tokens of a batch, at most (but one sentence at least).
 MAX_TOKENS = 4096
-
-
-class Metrics(NamedTuple):
-    """What weighs projections: of ``[x, 1] (d + 1, d + 1)``, and of keys' and values' ``y``."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
 
 
 @dataclass(frozen=True)
@@ -59,26 +50,26 @@ class Moments:
 
     def metrics(self, weighting: str) -> tuple[Tensor | None, Tensor | None]:
         """``Cx (d, d)`` and ``Cy (d_y, d_y)`` for one of :data:`WEIGHTINGS`; None for weights."""
-        check_choice("weighting", weighting, WEIGHTINGS)
-        if weighting == "weights":
-            return None, None
-        if weighting == "scores":
-            return self.query_covariance, self.key_covariance
-        return root(self.query_covariance), root(self.key_covariance)
+        query, key = _weighted(weighting, self.query_covariance, self.key_covariance)
+        return query, key
 
-    def with_biases(self, weighting: str) -> Metrics | None:
-        """The same for heads whose queries have a bias, and for values; None for weights.
+    def with_biases(self, weighting: str) -> Sequence[Tensor | None]:
+        """The same for heads whose queries ``[x, 1] (d + 1)`` have a bias, and for values.
 
         Queries by their second moment: no content bias takes up what their mean has lost.
         """
-        check_choice("weighting", weighting, WEIGHTINGS)
-        if weighting == "weights":
-            return None
         query = torch.zeros(len(self.query_mean) + 1, len(self.query_mean) + 1).to(self.query_mean)
         query[:-1, :-1] = self.query_covariance
         x = torch.cat([self.query_mean, self.query_mean.new_ones(1)])
-        metrics = Metrics(query + torch.outer(x, x), self.key_covariance, self.value_covariance)
-        return metrics if weighting == "scores" else Metrics(*map(root, metrics))
+        second = query + torch.outer(x, x)
+        return _weighted(weighting, second, self.key_covariance, self.value_covariance)
+
+
+def _weighted(weighting: str, *metrics: Tensor) -> Sequence[Tensor | None]:
+    check_choice("weighting", weighting, WEIGHTINGS)
+    if weighting == "weights":
+        return [None] * len(metrics)
+    return metrics if weighting == "scores" else [root(metric) for metric in metrics]
 
 
 class Sums:
@@ -102,13 +93,9 @@ class Sums:
 
 
 def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """Batches with targets of ``number`` sentences, evenly spread over ``subset``.
+    """Batches with targets of ``number`` sentences, chosen as in :func:`.opener.spread`.
 
     Sentences of like length share a batch.
-
-    Raises:
-        UserError: no sentence fits.
-        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
     """
     dataset, chosen = spread(trained, subset, number)
     order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
@@ -146,7 +133,7 @@ def moments(
             hook = partial(see, place)
             hooks.enter_context(place.module.register_forward_pre_hook(hook, with_kwargs=True))
         for batch in bar("calibration", inputs):
-            net_input = utils.apply_to_sample(lambda tensor: tensor.to(trained.device), batch)
+            net_input = to_device(batch, trained.device)
             source = net_input["src_tokens"]
             real["encoder"] = source.ne(pad).T
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T

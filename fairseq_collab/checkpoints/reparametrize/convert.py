@@ -20,14 +20,12 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from fairseq.models import MODEL_DATACLASS_REGISTRY
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_collab.attention.scores import scaling
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.surgery import rebuilt, used_options, weights_of
+from fairseq_collab.checkpoints.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.checkpoints.reparametrize.factorise import (
     Factors,
     Problem,
@@ -123,22 +121,10 @@ def with_heads(
     state = {name: it for name, it in weights_of(trained).items() if not name.startswith(gone)}
     for place, own in weights.items():
         state |= {f"{place.name}.{name}": weight for name, weight in own.items()}
-    return rebuilt(trained, target_options(trained, target, sizes), state)
-
-
-def target_options(
-    trained: Trained, target: Target, sizes: Mapping[Attention, int]
-) -> dict[str, Any]:
-    """The options of the result's model, without those of the source's own attention."""
-    arch, given = target_arch(trained, target), used_options(trained)
-    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-    # fairseq has none of these.
-    own = {option.name for option in fields(target.variant.options)} - {*target.inherited}
-    kept = {name: given[name] for name in known if name in given and name not in own}
-    model = OmegaConf.merge(known, kept, shape_options(trained, target, sizes))
-    values = OmegaConf.to_container(model, enum_to_str=True)
-    assert isinstance(values, dict)
-    return {**{str(name): value for name, value in values.items()}, "_name": arch}
+    # The options of the source's own attention; fairseq has none of these.
+    not_kept = {option.name for option in fields(target.variant.options)} - {*target.inherited}
+    arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
+    return rebuilt(trained, options_for(trained, arch, shape, not_kept), state)
 
 
 def shape_options(

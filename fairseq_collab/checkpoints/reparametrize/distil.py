@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq import utils
 from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.checkpoints.opener import to_device
 
 #: Parts of a collaborative attention that score.
 _SCORING = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")
@@ -60,7 +60,7 @@ def distil(
     random.Random(seed).shuffle(order)
     losses = []
     for batch in bar("distillation", [*itertools.islice(itertools.cycle(order), updates)]):
-        net_input = utils.apply_to_sample(lambda tensor: tensor.to(parameters[0].device), batch)
+        net_input = to_device(batch, parameters[0].device)
         read = net_input.get("prev_output_tokens", net_input["src_tokens"])
         loss = divergence(trained, result, net_input, read.ne(pad))
         result.zero_grad()

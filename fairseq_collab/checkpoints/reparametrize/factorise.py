@@ -39,7 +39,7 @@ from fairseq_collab.checkpoints.reparametrize.levenberg import (
 #: Share of the mean eigenvalue that is added to all of a metric: in directions that calibration
 #: sentences hardly show, factors must not come out arbitrarily large.
 RIDGE = 1e-3
-#: The compressed bases may leave out this share of the energy that blocks leave out.
+#: The compressed bases may leave out this share of the energy that the start leaves out.
 TRUNCATION = 1e-2
 #: Steps of the optimiser, unless told otherwise.
 MAX_STEPS = 60
@@ -196,7 +196,8 @@ def factorise(
         query, key, mixing = map(torch.zeros_like, parts)
         return Factors(query, key, mixing, error=0.0, start_error=0.0, steps=0)
     start = problem.start(key_dim, blocks)
-    left, right = _bases(problem, key_dim)
+    start_error = relative_error(problem.slices, start)
+    left, right = _bases(problem, start_error)
     core = Slices(left.T @ problem.slices.p, right.T @ problem.slices.q)
     small = Terms(start.u @ left, start.v @ right, start.n)
     generator = torch.Generator().manual_seed(seed)
@@ -209,7 +210,7 @@ def factorise(
         key=unwhiten(terms.v, problem.key_root),
         mixing=terms.n.T.contiguous(),
         error=relative_error(problem.slices, terms),
-        start_error=relative_error(problem.slices, start),
+        start_error=start_error,
         steps=sum(len(errors) - 1 for _, errors in found),
     )
 
@@ -236,12 +237,9 @@ def mean_correction(problem: Problem, factors: Factors, query_mean: Tensor) -> T
 
 
 def within_keys(problem: Problem, factors: Factors, content: Tensor) -> Tensor:
-    """The nearest content biases, in the keys' metric, that are combinations of shared keys.
+    """The nearest content biases ``(H, d_y)``, in the keys' metric, that combine shared keys.
 
     Those are what ordinary heads of size ``K`` can have, as the query bias of a head.
-
-    Args:
-        content: ``(H, d_y)``; the result has this shape, too.
     """
     keys = whiten(factors.key, problem.key_root)  # (K, d_y)
     wanted = whiten(content, problem.key_root)  # (H, d_y)
@@ -304,9 +302,9 @@ def _gram(problem: Problem, side: str) -> Tensor:
     return (p @ (q.mT @ q) @ p.mT).sum(0)
 
 
-def _bases(problem: Problem, key_dim: int) -> tuple[Tensor, Tensor]:
+def _bases(problem: Problem, start_error: float) -> tuple[Tensor, Tensor]:
     """Orthonormal bases ``(d, p)`` and ``(d_y, q)`` that hold all that matters of the slices."""
-    spare = TRUNCATION * problem.block_error(key_dim) ** 2 * float(problem.slices.energy()) / 2
+    spare = TRUNCATION * start_error**2 * float(problem.slices.energy()) / 2
     bases = []
     for side in ("query", "key"):
         values, vectors = torch.linalg.eigh(_gram(problem, side))  # ascending

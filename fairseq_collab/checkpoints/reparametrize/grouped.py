@@ -1,4 +1,4 @@
-"""Trained heads share keys and values in groups: from their weights to ``GroupedQueryAttention``'s.
+"""The target ``grouped-query``: trained heads share keys and values in groups.
 
     mean    Wk_g = mean of Wk_i over the heads of group g, and so Wv_g
     first   Wk_g = Wk_i of the group's first head
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.attention.init import init_projection
 from fairseq_collab.attention.projections import linear
 from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed
@@ -32,6 +32,8 @@ from fairseq_collab.checkpoints.reparametrize.low_rank import (
     down_and_up,
     shared_directions,
 )
+from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.models.variants import GROUPED_QUERY
 
 POOLINGS = ("mean", "first", "random", "fit")
 
@@ -41,7 +43,6 @@ def shared(projections: Projections, groups: int, pooling: str) -> tuple[Tensor,
 
     A head that shares with no other keeps its own.
     """
-    check_choice("pooling", pooling, POOLINGS)
     own = projections.weights
     heads, size, _ = own.shape
     each = own.unflatten(0, (groups, -1))  # (G, H/G, h, d_y)
@@ -155,3 +156,36 @@ def matched(keys: Projections, values: Projections, groups: int, pooling: str) -
             return [head for group in order for head in group]
         a, one, cost_a, b, other, cost_b = change
         order[a], costs[a], order[b], costs[b] = one, cost_a, other, cost_b
+
+
+class GroupedQuery(Target):
+    """Grouped-query heads."""
+
+    variant = GROUPED_QUERY
+    heads = "grouped-query heads"
+    size, what = "key_value_heads", "number of key/value heads"
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        return int(module.num_heads)
+
+    @staticmethod
+    def unfit(module: Any) -> str | None:
+        sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
+        for name, size in sizes.items():
+            if size * module.num_heads != module.embed_dim:
+                return f"{module.num_heads} heads have {name} of size {size}"
+        return None
+
+    @classmethod
+    def out_of_range(cls, module: Any, size: int) -> str | None:
+        return uneven(module.num_heads, size)
+
+    def convert(
+        self, module: Any, part: Weighed, size: int
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Errors are those of :meth:`.Weighed.errors`."""
+        if self.args.match_heads:
+            part = part.in_order(matched(part.keys, part.values, size, self.args.pooling))
+        heads, keys, values = grouped(part, size, self.args.pooling)
+        return heads.state(module.q_proj.weight), part.errors(keys, values)

@@ -11,6 +11,7 @@ content score ``y c_i`` is one more dimension, whose query is the bias 1 and who
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
-from fairseq_collab.checkpoints.reparametrize.factorise import RIDGE, root
 from fairseq_collab.checkpoints.reparametrize.low_rank import Projections
 
 
@@ -90,18 +90,20 @@ class Heads(NamedTuple):
 
     def key_projections(self, seen: Moments | None, weighting: str) -> Projections:
         """The keys, read by the queries; see :data:`.calibrate.WEIGHTINGS`."""
-        query = torch.cat([self.wq, self.bq.unsqueeze(2)], 2)  # (H, h, d + 1)
-        metrics = None if seen is None else seen.with_biases(weighting)
-        if metrics is None:
-            return Projections.read_with(self.wk, query @ query.mT, None)
-        gram = query @ metrics.query @ query.mT  # (H, h, h)
-        return Projections.read_with(self.wk, gram, root(metrics.key, RIDGE))
+        queries = torch.cat([self.wq, self.bq.unsqueeze(2)], 2)  # (H, h, d + 1)
+        query, key, _ = _metrics(seen, weighting)
+        read = queries if query is None else queries @ query
+        return Projections.read_with(self.wk, read @ queries.mT, key)
 
     def value_projections(self, seen: Moments | None, weighting: str) -> Projections:
         """The values, read by the output projection."""
-        metrics = None if seen is None else seen.with_biases(weighting)
-        metric = None if metrics is None else root(metrics.value, RIDGE)
-        return Projections.read_with(self.wv, self.wo.mT @ self.wo, metric)
+        _, _, value = _metrics(seen, weighting)
+        return Projections.read_with(self.wv, self.wo.mT @ self.wo, value)
+
+
+def _metrics(seen: Moments | None, weighting: str) -> Sequence[Tensor | None]:
+    """Those of queries, keys and values; None for ones."""
+    return [None] * 3 if seen is None else seen.with_biases(weighting)
 
 
 def _of_each(projection: Any, heads: int) -> tuple[Tensor, Tensor]:

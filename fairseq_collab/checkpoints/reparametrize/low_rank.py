@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.factorise import root, unwhiten, whiten
+from fairseq_collab.checkpoints.reparametrize.factorise import RIDGE, root, unwhiten, whiten
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class Projections:
 
     @classmethod
     def read_with(cls, weights: Tensor, gram: Tensor, metric: Tensor | None) -> Projections:
-        """Those whose ``L_i^T L_i`` is ``gram (H, h, h)``."""
-        return cls(weights, torch.stack([root(one) for one in gram]), metric)
+        """Those whose ``L_i^T L_i`` is ``gram (H, h, h)``, with the ``metric`` ``Cy``."""
+        importance = torch.stack([root(one) for one in gram])
+        return cls(weights, importance, None if metric is None else root(metric, RIDGE))
 
     def rows(self, weights: Tensor | None = None) -> Tensor:
         """``L_i W_i Cy^1/2`` of all heads, ``(H h, d_y)``; also of other weights."""
@@ -68,14 +69,7 @@ class Projections:
 
 
 def shared_directions(rows: Tensor, size: int) -> Tensor:
-    """``V_r^T (r, d_y)``: the directions in which the rows ``(N, d_y)`` are longest.
-
-    Raises:
-        ValueError: there are not so many directions.
-    """
-    most = rows.size(1)
-    if not 1 <= size <= most:
-        raise ValueError(f"{size} numbers of a token are not within 1 and {most}")
+    """``V_r^T (r, d_y)``: the directions in which the rows ``(N, d_y)`` are longest."""
     _, _, right = torch.linalg.svd(rows, full_matrices=size > len(rows))
     return right[:size]
 

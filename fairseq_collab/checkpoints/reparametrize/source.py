@@ -16,19 +16,14 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.families import family_of
 from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
 from fairseq_collab.checkpoints.reparametrize.target import Target
 from fairseq_collab.models.translation import HeadTransformer
-from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:
-    """Open a checkpoint; the data folder is that of its training, unless another one is given.
-
-    Raises:
-        UserError: it cannot be read, or its model cannot be re-parametrised; says why.
-    """
+    """Open a checkpoint; UserError says why it cannot be re-parametrised."""
     state = read_checkpoint(path, data)
     check_weights(state["model"], path, target)
     trained = opened(path, state)

@@ -17,11 +17,7 @@ from fairseq_collab.models.base import Variant
 
 
 class Target:
-    """A kind of heads.
-
-    Args:
-        args: options of the command.
-    """
+    """A kind of heads, with the options of the command."""
 
     #: Its architectures, and what a model of them is said to have.
     variant: ClassVar[Variant]
@@ -60,11 +56,7 @@ class Target:
         return None
 
     def check(self, place: Attention, path: Path) -> None:
-        """Refuse options, other than sizes, that do not fit an attention.
-
-        Raises:
-            UserError: says which.
-        """
+        """Refuse options, other than sizes, that do not fit an attention; raises UserError."""
 
     @classmethod
     def out_of_range(cls, module: Any, size: int) -> str | None:
@@ -73,11 +65,7 @@ class Target:
         return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
 
     def part(self, module: Any, seen: Moments | None) -> Any:
-        """What all sizes of an attention have in common.
-
-        Args:
-            seen: what it reads on calibration sentences; None without any.
-        """
+        """What all sizes of an attention have in common; ``seen`` is None without sentences."""
         return Weighed.of(module, seen, self.args.weighting)
 
     def convert(

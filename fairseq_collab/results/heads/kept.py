@@ -25,7 +25,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
-from collab_common.files import as_json, make_folder, write_content
+from collab_common.files import as_json, write_contents
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.checkpoints.prune import shapes
 from fairseq_collab.models.layers import SITES, Site
@@ -67,11 +67,7 @@ def read(checkpoints: Sequence[Path], analyses: Path) -> list[Kept]:
     """The models of a series, that with the most heads first.
 
     Args:
-        checkpoints: of ``fairseq-collab prune``.
         analyses: a folder with NAME/heads.json of the checkpoint NAME.pt, where there is one.
-
-    Raises:
-        UserError: a checkpoint is none of prune's, or an analysis is of another model.
     """
     models = [_read(path, analyses / path.stem / content.NAME) for path in checkpoints]
     return sorted(models, key=lambda model: (-model.total, model.model))
@@ -99,23 +95,17 @@ def role_counts(layers: Sequence[Sequence[Sequence[str]]]) -> dict[str, int]:
 
 
 def write(models: Sequence[Kept], facts: Mapping[str, Any], out: Path) -> str:
-    """Write numbers, table and figures; the table.
-
-    Raises:
-        UserError: the folder cannot be made or written to.
-    """
+    """Write numbers, table and figures; the table."""
     listed = [asdict(model) for model in models]
     text = table(models)
-    files = {
-        NAME: as_json({"version": VERSION, **facts, "models": listed}).encode(),
-        TABLE: text.encode(),
+    files: dict[str, bytes | str] = {
+        NAME: as_json({"version": VERSION, **facts, "models": listed}),
+        TABLE: text,
         "layers.png": saved(layer_figure(models), "png", 120),
     }
     if any(model.roles for model in models):
         files["roles.png"] = saved(role_figure(models), "png", 120)
-    make_folder(out)
-    for name, data in files.items():
-        write_content(out / name, data)
+    write_contents(out, files)
     return text
 
 
@@ -180,11 +170,7 @@ def layer_figure(models: Sequence[Kept]) -> Figure:
 
 
 def by_layer(heads: Sequence[Sequence[int]]) -> dict[str, list[int]]:
-    """Heads of each model in each layer, from 1, or in each two layers of deep models.
-
-    Args:
-        heads: of each model, by layer.
-    """
+    """Heads of each model in each layer, from 1, or in each two layers of deep models."""
     layers = len(heads[0])
     step = 2 if layers >= PAIRED else 1
     found = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2.utils import htmlsafe_json_dumps
 
-from collab_common.files import make_folder, write_content
+from collab_common.files import write_contents
 from fairseq_collab.results.figure_style import SITE_NAMES
 from fairseq_collab.results.heads import figures, shown
 from fairseq_collab.results.heads.shown import DECIMALS, Content, Number, sites_in
@@ -23,19 +23,8 @@ NAME = "report.html"
 
 
 def write(content: Content, out: Path) -> None:
-    """Write the page and the figures, each file whole or not at all.
-
-    Args:
-        content: of ``heads.json``, see :mod:`fairseq_collab.analysis.heads.content`
-        out: a folder, made if need be
-
-    Raises:
-        UserError: the folder cannot be made or written to.
-    """
-    made = {NAME: report(content).encode(), **figures.draw(content)}
-    make_folder(out)
-    for name, data in made.items():
-        write_content(out / name, data)
+    """Write the page and the figures of ``heads.json``, each file whole or not at all."""
+    write_contents(out, {NAME: report(content), **figures.draw(content)})
 
 
 def report(content: Content) -> str:

@@ -36,14 +36,10 @@ DECIMALS, DIGITS = ".2f", ".3g"
 
 
 class About(NamedTuple):
-    """A measure: its name for people; what is said of it is in ``heads.html.j2``.
-
-    Attributes:
-        bounded: it lies between 0 and 1
-    """
+    """A measure: its name for people; what is said of it is in ``heads.html.j2``."""
 
     title: str
-    bounded: bool = False
+    bounded: bool = False  # between 0 and 1
     spec: str = DECIMALS
 
 
@@ -156,11 +152,7 @@ def labels(example: Content, site: str) -> tuple[list[str], list[str]]:
 def confident(
     layers: Sequence[Sequence[Any]], rows: Sequence[str], columns: Sequence[str]
 ) -> tuple[int, int]:
-    """Layer and head whose largest weights are largest, on average, the end of sentence left out.
-
-    Args:
-        rows, columns: the tokens, see :func:`labels`
-    """
+    """Layer and head whose largest weights are largest on average, ends of sentences left out."""
     queries = [t for t, token in enumerate(rows) if token != EOS]
     keys = [s for s, token in enumerate(columns) if token != EOS]
 

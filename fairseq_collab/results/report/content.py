@@ -77,15 +77,7 @@ class Entry(Finished):
 
 
 def collect(folders: Sequence[Path], out: str) -> Content:
-    """Read, score and compare all runs below the folders.
-
-    Args:
-        out: what the page is called, for the command
-
-    Raises:
-        UserError: there are no finished runs, or one cannot be read or does not have the score that
-            it recorded.
-    """
+    """Read, score and compare all runs below the folders; ``out`` is what the page is called."""
     places, strays = find(folders)
     named = {place.run.folder: place for place in places}
     finished, _ = finished_runs([place.run for place in places])
@@ -203,9 +195,6 @@ def curve(run: Run) -> list[list[float]]:
     """[updates, validation loss in bits a token] of every validation; [] where no log has one.
 
     A training that was interrupted validates some updates again: the last time counts.
-
-    Raises:
-        UserError: the log cannot be read.
     """
     points = {
         int(found["valid_num_updates"]): float(found[LOSS])

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from collab_common.command import check_folder
 from collab_common.errors import UserError
 from fairseq_collab.runs.run import Run
 
@@ -32,16 +33,11 @@ class Place:
 
 
 def find(folders: Sequence[Path]) -> tuple[list[Place], list[str]]:
-    """All runs below the folders, each once, by name; and a line for each folder that is none.
-
-    Raises:
-        UserError: a folder is not there or has no run below it.
-    """
+    """All runs below the folders, each once, by name; and a line for each folder that is none."""
     found: dict[Path, Run] = {}
     strays: list[Path] = []
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError("there is no such folder", where=folder)
+        check_folder(folder)
         below = list(_below(folder.resolve(), strays))
         if not below:
             todo = "give folders of runs that fairseq-collab sweep made"
