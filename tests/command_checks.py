@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 from documents import Command
+from interface import command_options
 
 CONFIGS = REPOSITORY / "configs"
 Words = list[str]
@@ -130,18 +131,7 @@ def check_ours(words: Words) -> None:
 
 def options_of(name: str) -> set[str]:
     """All options of ``fairseq-collab NAME``."""
-    found: set[str] = set()
-    with pytest.MonkeyPatch.context() as patch:
-
-        def stop(self: Any, *_given: Any, **_named: Any) -> None:
-            found.update(self._option_string_actions)
-            raise Parsed(None)
-
-        for method in ("parse_args", "parse_intermixed_args"):
-            patch.setattr(argparse.ArgumentParser, method, stop)
-        with contextlib.suppress(Parsed):
-            main_of(name)([])
-    return found
+    return {option for spelt in command_options(name) for option in spelt.split(", ")}
 
 
 def check_python(words: Words) -> None:

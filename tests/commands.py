@@ -130,6 +130,13 @@ def refuse(*command: object, **options: Any) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+def sizes(dim: int, units: int, heads: int = 4) -> list[str]:
+    """Options of a model with one layer on each side."""
+    found = {"layers": 1, "embed-dim": dim, "ffn-embed-dim": units, "attention-heads": heads}
+    sides = ("encoder", "decoder")
+    return [f"--{side}-{name}={size}" for side in sides for name, size in found.items()]
+
+
 def write_copy_task(folder: Path, words: int = 12, train: int = 2000) -> None:
     """The target is the source: what any sequence model must learn to do."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,6 +153,13 @@ def preprocess(text: Path, out: Path) -> Path:
     splits = [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
     languages = ("--source-lang", "en", "--target-lang", "de", "--joined-dictionary")
     succeed("fairseq-preprocess", *languages, *splits, "--destdir", out)
+    return out
+
+
+def preprocess_english(text: Path, out: Path) -> Path:
+    """One side of a text, for language models."""
+    splits = [f"--{split}pref={text / split}.en" for split in ("train", "valid", "test")]
+    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", out)
     return out
 
 

@@ -71,3 +71,23 @@ def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def fresh_choice() -> Iterator[None]:
+    """The library for matrix products is chosen anew, for a test and after it."""
+    from fairseq_collab.kernels.onednn import matrix_library
+
+    matrix_library.cache_clear()
+    yield
+    matrix_library.cache_clear()
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    """A distributed training of this process alone."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()

@@ -56,10 +56,10 @@ def commands() -> list[str]:
 
 
 def command_options(name: str) -> Content:
-    """The options of ``fairseq-collab NAME``."""
+    """The options of ``fairseq-collab NAME``, where NAME may be ``data NAME``."""
     from collab_common import main as fairseq_collab_main
 
-    return helped(lambda: fairseq_collab_main.main([name, "--help"]), name)
+    return helped(lambda: fairseq_collab_main.main([*name.split(), "--help"]), name)
 
 
 def tool_options(name: str) -> Content:

@@ -268,8 +268,8 @@ MUTANTS = [
     Mutant(
         "no matrix library is measured that is not used",
         "fairseq_collab/bench/run.py",
-        "matrix_library() != LIBRARIES[0] and (settings.device, settings.dtype) == USUAL",
-        "matrix_library() != LIBRARIES[0]",
+        "return matrix_library() if usual else LIBRARIES[0]",
+        "return matrix_library()",
         ("tests/unit/test_bench.py", "-k", "both_libraries"),
     ),
     Mutant(
@@ -303,7 +303,7 @@ MUTANTS = [
     Mutant(
         "padding mask",
         SCORES,
-        "return None if padding is None else padding[:, None, None, :].to(torch.bool)",
+        "mask = padding[:, None, None, :].to(torch.bool)",
         "return None",
         (PARITY, "-k", "limit_equals"),
     ),
@@ -549,8 +549,8 @@ MUTANTS = [
     Mutant(
         "head counts are a layer's own",
         SITE_OPTIONS,
-        "None if numbers is None else numbers[kept[layer]]",
-        "None if numbers is None else numbers[0]",
+        "default if numbers is None else numbers[kept[layer]]",
+        "default if numbers is None else numbers[0]",
         (MODEL_OPTIONS, "-k", "head_counts"),
     ),
     Mutant(
@@ -864,8 +864,8 @@ MUTANTS = [
     Mutant(
         "queries weigh keys by their second moment",
         f"{REPARAMETRIZE}/calibrate.py",
-        "Metrics(query + torch.outer(x, x),",
-        "Metrics(query,",
+        "second = query + torch.outer(x, x)",
+        "second = query",
         (SHARED_VALUES, "-k", "errors_are"),
     ),
     Mutant(
@@ -1232,6 +1232,110 @@ MUTANTS = [
         "if asked not in SEARCHES:",
         "if False:",
         (SEARCH_TESTS, "-k", "of_a_task"),
+    ),
+    Mutant(
+        "relevance of language models is refused",
+        "fairseq_collab/commands/heads.py",
+        "options.refuse(parser, args, OF_RELEVANCE, what)",
+        "pass",
+        ("tests/cli/test_language_models_commands.py", "-k", "heads_of"),
+    ),
+    Mutant(
+        "options that no part of a benchmark reads are refused",
+        "fairseq_collab/commands/bench.py",
+        "options.refuse(parser, args, unread, reason)",
+        "pass",
+        ("tests/unit/test_bench.py", "-k", "usage"),
+    ),
+    Mutant(
+        "a checkpoint of a language model leaves no run where its options are refused",
+        "fairseq_collab/commands/score.py",
+        "check_options(run, task_of(config), args)",
+        "pass",
+        ("tests/cli/test_score_checkpoint.py", "-k", "perplexities"),
+    ),
+    Mutant(
+        "a checkpoint leaves no run where there is no test set",
+        "fairseq_collab/commands/score.py",
+        "check_test_set(run, config)",
+        "pass",
+        ("tests/cli/test_score_checkpoint.py", "-k", "another_checkpoint"),
+    ),
+    Mutant(
+        "what others add to a record while COMET is at work stays",
+        "fairseq_collab/commands/score.py",
+        "now = run.score() or record",
+        "now = record",
+        ("tests/unit/test_comet.py", "-k", "meanwhile"),
+    ),
+    Mutant(
+        "spectra are those of whole heads",
+        "fairseq_collab/bench/factorisation.py",
+        "one.module.q_proj.out_features != heads * head_size",
+        "one.module.q_proj.out_features % head_size",
+        ("tests/unit/test_bench.py", "-k", "spectra"),
+    ),
+    Mutant(
+        "tables of folders of one name",
+        "fairseq_collab/former/kept.py",
+        "if names.count(folder.name) > 1:",
+        "if False:",
+        ("tests/unit/test_former.py", "-k", "one_name"),
+    ),
+    Mutant(
+        "a budget of errors holds for all key dimensions, too, where biases are approximated",
+        f"{REPARAMETRIZE}/work.py",
+        "self.args.exportable and not good(place, most)",
+        "False",
+        ("tests/unit/test_reparametrize_budgets.py", "-k", "exportable"),
+    ),
+    Mutant(
+        "bases hold what the start holds",
+        f"{REPARAMETRIZE}/factorise.py",
+        "_bases(problem, start_error)\n",
+        "_bases(problem, problem.block_error(key_dim))\n",
+        ("tests/unit/test_reparametrize_factorise.py", "-k", "better_than_blocks"),
+    ),
+    Mutant(
+        "an alignment loss needs heads",
+        DECODER,
+        "if attention is None or not attention.num_heads:",
+        "if False:",
+        (MODELS, "-k", "without_heads"),
+    ),
+    Mutant(
+        "a key dimension of other sites is warned of",
+        "fairseq_collab/models/collaborative.py",
+        "if site not in sites and key_dim:",
+        "if False:",
+        (MODEL_OPTIONS, "-k", "warned"),
+    ),
+    Mutant(
+        "the text of a data folder that is a link",
+        "data_prep/corpus_recipe.py",
+        'os.path.relpath((out / "text").resolve(), folder)',
+        '"../text"',
+        ("tests/data/test_stages.py", "-k", "corpus"),
+    ),
+    Mutant(
+        "a killed call's child writes into a file of its own",
+        "fairseq_collab/runs/fairseq_output.py",
+        "partial.unlink(missing_ok=True)",
+        "pass",
+        (RUNS, "-k", "left_writing"),
+    ),
+    *(
+        Mutant(
+            f"a cost that the {which} row lacks is not compared",
+            "fairseq_collab/results/report/answer.py",
+            f"if pick and {old} and",
+            f"if pick and {new} and",
+            ("tests/unit/test_report_page.py", "-k", "lacks"),
+        )
+        for which, old, new in (
+            ("chosen", "pick[field] and best[field]", "best[field]"),
+            ("best", "pick[field] and best[field]", "pick[field]"),
+        )
     ),
 ]
 

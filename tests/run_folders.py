@@ -10,6 +10,7 @@ from fairseq_collab.metrics.bleu import score
 from fairseq_collab.runs.record import Record
 
 MODEL_DIM = 128
+REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 FACTS: dict[str, Any] = {
     "version": 1,
     "arch": "transformer",
@@ -84,12 +85,19 @@ def start_run(parent: Path, name: str, **failed: str) -> Path:
     return folder
 
 
+def spoilt(wrong: int, start: int = 0) -> list[str]:
+    """Translations of which ``wrong`` are not the reference's, those from ``start`` on."""
+    bad = range(start, start + wrong)
+    return [
+        text.replace("kurze Worte", "viele") if i in bad else text
+        for i, text in enumerate(REFERENCES)
+    ]
+
+
 def write_sweep(parent: Path) -> Path:
     """Runs of two methods, of which collaborative heads are the better; a third one failed."""
-    references = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(30)]
     for method, wrong in (("concatenated", 20), ("collab", 2)):
-        bad = [line.replace("kurze Worte", "viele") for line in references[:wrong]]
-        write_translations(write_run(parent, method, 64), bad + references[wrong:], references)
+        write_translations(write_run(parent, method, 64), spoilt(wrong), REFERENCES)
     start_run(parent, "collab_32_1", verdict="failed", reason="out of memory")
     return parent
 

@@ -48,3 +48,11 @@ def roberta_options(**options: Any) -> dict[str, Any]:
     """Options of an encoder of size 16."""
     sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
     return {"max_positions": LENGTH, **sizes, **options}
+
+
+#: A model of ours of each family.
+FAMILIES = {
+    "translation": lambda: toy.model("transformer_collab", attention_bias="content"),
+    "language model": lambda: language_model("transformer_lm_headsize_n"),
+    "roberta": lambda: roberta("roberta_collab"),
+}

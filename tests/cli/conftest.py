@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from commands import USER_DIR, preprocess, succeed, write_copy_task
+from commands import (
+    USER_DIR,
+    preprocess,
+    preprocess_english,
+    sizes,
+    succeed,
+    write_copy_task,
+)
 
-SIZES = [
-    f"--{side}-{name}={size}"
-    for side in ("encoder", "decoder")
-    for name, size in (
-        ("layers", 1),
-        ("embed-dim", 32),
-        ("ffn-embed-dim", 64),
-        ("attention-heads", 4),
-    )
-]
+SIZES = sizes(32, 64)
 MODEL = ["--arch=transformer_collab", *SIZES, "--key-dim=8", "--share-all-embeddings"]
 OPTIMISER = [
     "--optimizer=adam", "--lr=0.005", "--lr-scheduler=inverse_sqrt", "--warmup-updates=100",
@@ -29,6 +28,12 @@ ENDING = [
     "--disable-validation", "--no-epoch-checkpoints",
 ]  # fmt: skip
 SHORT = [*OPTIMISER, "--max-tokens=200", "--max-update=3", "--disable-validation"]
+#: One layer each: for language models and masked ones.
+LM_SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
+LM = [
+    "--task=language_modeling", *(f"--decoder-{size}" for size in LM_SIZES),
+    "--tokens-per-sample=16",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -40,13 +45,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def corpus(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with its untouched references."""
+    folder = tmp_path_factory.mktemp("corpus") / "copy"
+    shutil.copytree(data, folder)
+    shutil.copytree(data.parent / "text", folder / "raw")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def monolingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One side of the copy task, binarised."""
     folder = tmp_path_factory.mktemp("monolingual")
     write_copy_task(folder / "text", train=300)
-    splits = [f"--{split}pref={folder / 'text' / split}.en" for split in ("train", "valid", "test")]
-    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder / "bin")
-    return folder / "bin"
+    return preprocess_english(folder / "text", folder / "bin")
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +74,15 @@ def ending(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint for tests that translate."""
     folder = tmp_path_factory.mktemp("ending")
     succeed("fairseq-train", data, *USER_DIR, *MODEL, *ENDING, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def ordinary_lm(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model with heads of the usual size, after three updates."""
+    folder = tmp_path_factory.mktemp("ordinary-lm")
+    model = [*LM, "--arch=transformer_lm_headsize_n", *SHORT, "--criterion=cross_entropy"]
+    succeed("fairseq-train", monolingual, *USER_DIR, *model, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 

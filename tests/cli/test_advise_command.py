@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.conftest import SHORT
-from cli.test_language_models_commands import LM
-from commands import USER_DIR, succeed
+from refusals import refusing
 
-from collab_common.errors import UserError
 from collab_common.main import main
-from fairseq_collab.advice import candidates, ledger, measure
+from fairseq_collab.advice import candidates, judge, ledger
 from fairseq_collab.advice.candidates import candidate, ways
 from fairseq_collab.advice.search import FINALISTS
 from fairseq_collab.checkpoints import opener
@@ -30,19 +27,13 @@ def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways to share, one size a place, timed once: what is tried is as it is with more."""
     for name in ("SHARES", "FFN_SHARES"):
         monkeypatch.setattr(candidates, name, (0.5,))
-    monkeypatch.setattr(measure, "TURNS", 1)
+    monkeypatch.setattr(judge, "TURNS", 1)
     few = {name: candidates.SHARING[name] for name in ("grouped-query", "latent")}
     monkeypatch.setattr(candidates, "SHARING", few)
 
 
 def run(stock: Path, data: Path, out: Path, *options: str) -> int:
     return advise.main([str(stock), "--data", str(data), "--out", str(out), *options])
-
-
-def refusal(stock: Path, data: Path, out: Path, *options: str) -> str:
-    with pytest.raises(UserError) as refused:
-        run(stock, data, out, *options)
-    return str(refused.value)
 
 
 def without_times(out: Path) -> dict:
@@ -119,9 +110,8 @@ def test_the_commands_by_hand_make_the_same_model(
 
 
 def test_a_wish_that_nothing_meets(stock: Path, data: Path, tmp_path: Path) -> None:
-    line = refusal(stock, data, tmp_path / "a", "--want", "cache=0.001", "--minutes=1")
-    assert "no candidate has cache=0.001; cache=0." in line
-    assert "is the nearest" in line
+    with refusing("no candidate has cache=0.001; cache=0.", "is the nearest"):
+        run(stock, data, tmp_path / "a", "--want", "cache=0.001", "--minutes=1")
 
 
 def test_a_speed_that_nothing_has(
@@ -135,26 +125,21 @@ def test_a_speed_that_nothing_has(
 
 
 def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    assert "no such data folder" in refusal(stock, gone, tmp_path / "b")
-    assert "gone.pt" in refusal(tmp_path / "gone.pt", data, tmp_path / "c")
+    with refusing("no such data folder"):
+        run(stock, tmp_path / "gone", tmp_path / "b")
+    with refusing("gone.pt"):
+        run(tmp_path / "gone.pt", data, tmp_path / "c")
 
 
 def test_a_language_model_is_judged_by_perplexity(
-    monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ordinary_lm: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = [option for option in SHORT if not option.startswith("--criterion")]
-    succeed(
-        "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_headsize_n", *train,
-        "--criterion=cross_entropy", "--save-dir", tmp_path,
-    )  # fmt: skip
-    model = tmp_path / "checkpoint_last.pt"
     wish = ["--want", "cache=0.6", "--max-loss=50", "--minutes=1", "--tune=2"]
-    assert run(model, monolingual, tmp_path / "out", *wish) == 0
+    assert run(ordinary_lm, monolingual, tmp_path / "out", *wish) == 0
     printed = capsys.readouterr().out
     assert "perplexity of" in printed
     for text in (printed, (tmp_path / "out" / "advice.html").read_text()):
         assert "times its speed" not in text  # it is not measured
         assert "<th>speed</th>" not in text
-    line = refusal(model, monolingual, tmp_path / "d", "--want", "speed=1.5")
-    assert "speed is measured of models that translate" in line
+    with refusing("speed is measured of models that translate"):
+        run(ordinary_lm, monolingual, tmp_path / "d", "--want", "speed=1.5")

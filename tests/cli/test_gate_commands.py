@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ GATED = [
     "--gated-sites=encoder",
 ]
 CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_gates", "--gate-penalty=0.5"]
-TRAINING = [option for option in SHORT if not option.startswith("--criterion")]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +31,7 @@ def closing(data: Path, stock: Path, tmp_path_factory: pytest.TempPathFactory) -
     """A checkpoint with gates that go on from fairseq's, the decoder frozen; and the log."""
     folder = tmp_path_factory.mktemp("gated")
     log = succeed(
-        "fairseq-train", data, *USER_DIR, *GATED, *CRITERION, *TRAINING, "--freeze=decoder",
+        "fairseq-train", data, *USER_DIR, *GATED, *SHORT, *CRITERION, "--freeze=decoder",
         "--gate-speed=10000", "--finetune-from-model", stock, "--save-dir", folder,
     )  # fmt: skip
     return folder / "checkpoint_last.pt", log
@@ -113,11 +111,9 @@ def test_heads_with_gates_vote(data: Path, closing: tuple[Path, str], tmp_path: 
 
 
 def test_gates_are_rounded_unless_a_score_says_otherwise(
-    closing: tuple[Path, str], data: Path, tmp_path: Path
+    closing: tuple[Path, str], corpus: Path, tmp_path: Path
 ) -> None:
     """Both models are one file; three of four gates are below one half."""
-    corpus = shutil.copytree(data, tmp_path / "copy")
-    shutil.copytree(data.parent / "text", corpus / "raw")
     state = checkpoints.read(closing[0])
     theta = state["model"]["encoder.layers.0.self_attn.theta"]
     theta.copy_(torch.tensor([2.0, -0.5, -0.5, -0.5]) / 10_000)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
-from refusals import wrong_usage
+from refusals import refusing
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.head_groups import FEATURES
@@ -23,14 +23,13 @@ GROUPED = [
     "--arch=transformer_grouped_heads", *SIZES, "--head-groups=2", "--share-all-embeddings",
 ]  # fmt: skip
 CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_groups", "--group-alpha=0.3"]
-TRAINING = [option for option in SHORT if not option.startswith("--criterion")]
 
 
 @pytest.fixture(scope="module")
 def trained_in_groups(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A checkpoint after an update and its resumption up to the third, and the second's log."""
     folder = tmp_path_factory.mktemp("grouped")
-    command = ["fairseq-train", data, *USER_DIR, *GROUPED, *CRITERION, *TRAINING]
+    command = ["fairseq-train", data, *USER_DIR, *GROUPED, *SHORT, *CRITERION]
     succeed(*command, "--max-update=1", "--save-dir", folder)
     log = succeed(*command, "--max-update=3", "--save-dir", folder)
     return folder / "checkpoint_last.pt", log
@@ -96,11 +95,14 @@ def test_votes_by_other_features_and_rules(
     assert [len(layers[0]) for layers in votes["votes"].values()] == [1, 2, 3]
 
 
-def prune(*arguments: object) -> str:
-    """What the command refuses with, in a line."""
-    with pytest.raises(UserError) as refusal:
-        command_prune.main([*map(str, arguments)])
-    return str(refusal.value)
+def test_scores_elect_no_head(
+    data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "votes.json"
+    command = [str(trained_in_groups[0]), str(data), "--subset=test", "--cpu", f"--output={out}"]
+    assert command_vote.main([*command, "--count=scores"]) == 0
+    votes = json.loads(out.read_text())
+    assert (votes["count"], votes["election"]) == ("scores", None)
 
 
 def test_prune_by_chance_by_name_and_lite(
@@ -120,25 +122,29 @@ def test_prune_by_chance_by_name_and_lite(
     assert kept.equal(whole[:16])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--random=1", "--keep: say how many heads stay"),
+        ("--keep=1", "--keep: which heads stay?; add --votes or --random"),
+        ("--keep=x", "--keep is 'x'; it must be a number above 0"),
+        ("--ffn-dim=3 --data=no", "no: there is no such data folder; give the folder that fairs"),
+        ("--ffn-dim=3 --output=no/o.pt", "no such folder; make it, or give another --output"),
+    ],
+)
 def test_what_prune_refuses(
-    trained: Path, trained_in_groups: tuple[Path, str], tmp_path: Path
+    options: str, message: str, trained_in_groups: tuple[Path, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.pt"
-    grouped = [trained_in_groups[0], "--output", out]
-    assert "--keep: say how many heads stay" in prune(*grouped, "--random=1")
-    assert "--keep: which heads stay?; add --votes or --random" in prune(*grouped, "--keep=1")
-    assert "--keep is 'x'; it must be a number above 0" in prune(*grouped, "--keep=x")
-    assert "has heads of the kind CollaborativeAttention" in prune(
-        trained, "--output", out, "--ffn-dim=3", "--random=1", "--keep=1"
-    )
-    line = prune(*grouped, "--ffn-dim=3", "--data", tmp_path / "no")
-    assert line.endswith(
-        "no: there is no such data folder; give the folder that fairseq-preprocess has written"
-    )
-    line = prune(grouped[0], "--ffn-dim=3", "--output", tmp_path / "no" / "out.pt")
-    todo = "make it, or give another --output"
-    assert line == f"{tmp_path / 'no'}: there is no such folder; {todo}"
+    with refusing(message):
+        command_prune.main([str(trained_in_groups[0]), f"--output={out}", *options.split()])
     assert not out.exists()
+
+
+def test_heads_that_share_cannot_be_pruned(trained: Path, tmp_path: Path) -> None:
+    options = ["--ffn-dim=3", "--random=1", "--keep=1", f"--output={tmp_path / 'out.pt'}"]
+    with refusing("has heads of the kind CollaborativeAttention"):
+        command_prune.main([str(trained), *options])
 
 
 def test_units_alone_go_of_heads_that_share(
@@ -155,36 +161,15 @@ def test_units_alone_go_of_heads_that_share(
 def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "votes.json"
     command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--output={out}"]
-    with pytest.raises(UserError, match="5 head groups are more than the 4 heads"):
-        command_vote.main([*command, "--groups=5"])
-    with pytest.raises(UserError, match=r"its groups are not stable.*more than --rho -1\.0"):
-        command_vote.main([*command, "--rho=-1"])
-    with pytest.raises(UserError, match=r"--max-tokens: a sentence of valid has more than the 3"):
-        command_vote.main([*command, "--max-tokens=3"])
+    for option, *message in (
+        ("--groups=5", "5 head groups are more than the 4 heads"),
+        ("--rho=-1", "its groups are not stable", "more than --rho -1.0"),
+        ("--max-tokens=3", "--max-tokens: a sentence of valid has more than the 3"),
+        ("--output=no/votes.json", "there is no such folder; make it, or give another --out"),
+    ):
+        with refusing(*message):
+            command_vote.main([*command, option])
     # It has no --data to be told of.
     with pytest.raises(UserError, match=r"there is no such data folder; give the .* has written$"):
         command_vote.main([command[0], str(tmp_path / "no"), f"--output={out}"])
-    with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
-        command_vote.main([*command, f"--output={tmp_path / 'no' / 'votes.json'}"])
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "message"),
-    [
-        (command_vote, ["c.pt", "data", "--groups=a"], "argument --groups: --groups is 'a'"),
-        (command_vote, ["c.pt", "data", "--rule=all"], "argument --rule: invalid choice"),
-        (command_vote, ["c.pt", "data", "--max-tokens=0"], "--max-tokens: must be a whole number"),
-        (
-            command_vote,
-            ["c.pt", "data", "--count=scores", "--election=random"],
-            "--election needs --count votes: scores elect no head",
-        ),
-        (command_prune, ["c.pt", "--output=o", "--ffn-dim=0"], "--ffn-dim: must be a whole"),
-    ],
-)
-def test_usage(
-    command: Any, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with wrong_usage(capsys, message):
-        command.main(arguments)

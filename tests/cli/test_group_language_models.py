@@ -24,7 +24,6 @@ ADAPTIVE = [
     "--adaptive-input", "--adaptive-input-cutoff=8", "--adaptive-softmax-cutoff=8",
     "--tie-adaptive-weights", "--tie-adaptive-proj",
 ]  # fmt: skip
-TRAIN = [o for o in SHORT if not o.startswith("--criterion")]
 LOSS = ["--criterion=adaptive_loss", "--ddp-backend=legacy_ddp"]
 
 
@@ -33,7 +32,7 @@ def grouped(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A model in two groups with adaptive inputs and outputs, after three updates."""
     folder = tmp_path_factory.mktemp("grouped")
     log = succeed(
-        "fairseq-train", monolingual, *USER_DIR, *LM, FFN, *ADAPTIVE, *TRAIN,
+        "fairseq-train", monolingual, *USER_DIR, *LM, FFN, *ADAPTIVE, *SHORT,
         "--arch=transformer_lm_grouped_heads", "--head-groups=2", "--save-dir", folder,
         "--criterion=adaptive_loss_with_head_groups", "--ddp-backend=legacy_ddp",
     )  # fmt: skip
@@ -66,7 +65,7 @@ def test_vote_prune_evaluate_and_tune(monolingual: Path, grouped: Path, tmp_path
     output = succeed(*evaluate, "--tokens-per-sample=16")
     assert 5 < float(re.search(r"Perplexity: ([\d.]+)", output)[1]) < 100
     log = succeed(
-        "fairseq-train", monolingual, *USER_DIR, *LM, *ADAPTIVE, *TRAIN, *LOSS, *options,
+        "fairseq-train", monolingual, *USER_DIR, *LM, *ADAPTIVE, *SHORT, *LOSS, *options,
         "--finetune-from-model", pruned, "--save-dir", tmp_path / "tuned",
     )  # fmt: skip
     assert "loading pretrained model from" in log
@@ -76,7 +75,7 @@ def test_vote_prune_evaluate_and_tune(monolingual: Path, grouped: Path, tmp_path
 def test_heads_of_a_stock_language_model(monolingual: Path, tmp_path: Path) -> None:
     """A checkpoint of plain fairseq: grouped anew and voted for, or by chance."""
     succeed(
-        "fairseq-train", monolingual, *LM, FFN, *TRAIN, "--arch=transformer_lm",
+        "fairseq-train", monolingual, *LM, FFN, *SHORT, "--arch=transformer_lm",
         "--decoder-input-dim=16", "--decoder-output-dim=16", "--criterion=cross_entropy",
         "--save-dir", tmp_path,
     )  # fmt: skip

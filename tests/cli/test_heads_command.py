@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from commands import preprocess, write_copy_task
-from refusals import wrong_usage
 
 from collab_common import main as cli
 from fairseq_collab.analysis.heads.measures import FREQUENT
@@ -161,28 +160,3 @@ def test_refusals(
     assert f"{bad}: has no sentence that the model can read" in line(*arguments)
     assert not list(out.iterdir())  # nothing half-done
     assert f"{bad}: no such folder can be made" in line(trained, data, out=bad)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--relations", "obj"], "--relations needs --conllu"),
-        (["--subwords=code"], "--subwords needs --conllu"),
-        (["--no-relevance", "--relevance-rule=ours"], "--relevance-rule has no effect with --no-r"),
-        (
-            ["--no-relevance", "--relevance-sentences=9", "--conllu=trees"],
-            "--relevance-sentences has no effect with --no-relevance: leave one out",
-        ),
-    ],
-)
-def test_options_without_effect(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with wrong_usage(capsys, message):
-        cli.main(["heads", "checkpoint.pt", "data", "--out=out", *options])
-
-
-@pytest.mark.parametrize("option", ["--max-tokens=0", "--examples=x", "--example-lines=0"])
-def test_options(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with wrong_usage(capsys, f"argument {option.split('=')[0]}: must be a"):
-        cli.main(["heads", "checkpoint.pt", "data", "--out=out", option])

@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.conftest import SHORT
+from cli.conftest import LM, LM_SIZES, SHORT
 from commands import USER_DIR, refuse, succeed, train_log
+from refusals import wrong_usage
 
 from collab_common import main as cli
 
-SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
-LM = [
-    "--task=language_modeling",
-    *(f"--decoder-{size}" for size in SIZES),
-    "--tokens-per-sample=16",
-]
-MASKED = ["--task=masked_lm", *(f"--encoder-{size}" for size in SIZES), "--tokens-per-sample=16"]
-TRAIN = [o for o in SHORT if not o.startswith("--criterion")]
+MASKED = ["--task=masked_lm", *(f"--encoder-{size}" for size in LM_SIZES), "--tokens-per-sample=16"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +22,7 @@ def language_model(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("lm")
     succeed(
         "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_collab", "--key-dim=6",
-        *TRAIN, "--criterion=cross_entropy", "--save-dir", folder,
+        *SHORT, "--criterion=cross_entropy", "--save-dir", folder,
     )  # fmt: skip
     return folder / "checkpoint_last.pt"
 
@@ -77,6 +71,9 @@ def test_heads_of_a_language_model(
     assert cli.main([*heads, "--conllu", "trees"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert "--conllu: a language model has no encoder" in line
+    for option in ("--relevance-rule=ours", "--relevance-sentences=9"):
+        with wrong_usage(capsys, f"{option.split('=')[0]} has no effect, as relevance is not"):
+            cli.main([*heads, option])
 
 
 def test_rank_of_a_language_model(language_model: Path, monolingual: Path, tmp_path: Path) -> None:
@@ -86,34 +83,10 @@ def test_rank_of_a_language_model(language_model: Path, monolingual: Path, tmp_p
     assert {line.split(",")[0] for line in lines[1:]} == {"decoder"}
 
 
-def test_eval_lm_refuses_another_number_of_heads(language_model: Path, monolingual: Path) -> None:
-    line = refuse(
-        "fairseq-eval-lm", monolingual, *USER_DIR, "--path", language_model, "--cpu",
-        "--model-overrides", "{'decoder_attention_heads': 2}",
-    )  # fmt: skip
-    assert "decoder.layers.0.self_attn: heads is 4 in it, 2 here" in line
-
-
-def test_adaptive_inputs_and_softmax_train(monolingual: Path, tmp_path: Path) -> None:
-    adaptive = ["--adaptive-input", "--adaptive-input-cutoff=8", "--adaptive-softmax-cutoff=8"]
-    log = succeed(
-        "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_headsize_n",
-        "--head-size=3", *adaptive, "--tie-adaptive-weights", *TRAIN, "--criterion=adaptive_loss",
-        "--ddp-backend=legacy_ddp",
-        "--save-dir", tmp_path,
-    )  # fmt: skip
-    assert all(0 < float(entry["loss"]) < 10 for entry in train_log(log))
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    evaluate = ["fairseq-eval-lm", monolingual, *USER_DIR, "--path", checkpoint, "--cpu"]
-    # Without the length fairseq takes blocks of 1024, and passes over all of them as too long.
-    output = succeed(*evaluate, "--tokens-per-sample=16")
-    assert 5 < float(re.search(r"Perplexity: ([\d.]+)", output)[1]) < 100
-
-
 def test_a_masked_language_model_trains_and_resumes(monolingual: Path, tmp_path: Path) -> None:
     train = [
         "fairseq-train", monolingual, *USER_DIR, *MASKED, "--arch=roberta_collab", "--key-dim=6",
-        *TRAIN, "--criterion=masked_lm", "--save-dir", tmp_path,
+        *SHORT, "--criterion=masked_lm", "--save-dir", tmp_path,
     ]  # fmt: skip
     log = succeed(*train)
     assert all(0 < float(entry["loss"]) < 10 for entry in train_log(log))

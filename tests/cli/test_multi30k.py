@@ -5,23 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import USER_DIR, succeed, train_log
+from commands import USER_DIR, sizes, succeed, train_log
 from compare_searches import table
 from data.corpus_archives import Sentences
 
 pytestmark = pytest.mark.slow
 
 TEST = "test_2016_flickr"
-SIZES = [
-    f"--{side}-{name}={size}"
-    for side in ("encoder", "decoder")
-    for name, size in (
-        ("layers", 1),
-        ("embed-dim", 64),
-        ("ffn-embed-dim", 128),
-        ("attention-heads", 4),
-    )
-]
 
 
 def test_multi30k_end_to_end(shared_data: Path, tmp_path: Path) -> None:
@@ -35,11 +25,12 @@ def test_multi30k_end_to_end(shared_data: Path, tmp_path: Path) -> None:
         "--source-lang=en", "--target-lang=de", "--vocab-size", 1000,
     )  # fmt: skip
     log = succeed(
-        "fairseq-train", binarised, *USER_DIR, "--arch=transformer_collab_multi30k", *SIZES,
-        "--key-dim=16", "--share-all-embeddings", "--dropout=0.1", "--optimizer=adam",
-        "--lr=0.005", "--lr-scheduler=inverse_sqrt", "--warmup-updates=50", "--max-tokens=1500",
-        "--max-update=110", "--criterion=label_smoothed_cross_entropy", "--label-smoothing=0.1",
-        "--seed=1", "--cpu", "--num-workers=0", "--log-format=json", "--log-interval=20",
+        "fairseq-train", binarised, *USER_DIR, "--arch=transformer_collab_multi30k",
+        *sizes(64, 128), "--key-dim=16", "--share-all-embeddings", "--dropout=0.1",
+        "--optimizer=adam", "--lr=0.005", "--lr-scheduler=inverse_sqrt", "--warmup-updates=50",
+        "--max-tokens=1500", "--max-update=110",
+        "--criterion=label_smoothed_cross_entropy", "--label-smoothing=0.1", "--seed=1",
+        "--cpu", "--num-workers=0", "--log-format=json", "--log-interval=20",
         "--save-dir", model,
     )  # fmt: skip
     perplexity = float(train_log(log, "valid")[-1]["valid_ppl"])

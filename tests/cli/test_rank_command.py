@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from commands import refuse
-from refusals import wrong_usage
 from torch import nn
 
 from collab_common import main as cli
@@ -99,9 +98,3 @@ def test_refusals(
     )
     assert f"{trained}: neither an encoder-decoder transformer" in line(trained, data)
     assert not trained.with_name(f"{trained.name}.rank").exists()  # nothing half-done
-
-
-@pytest.mark.parametrize("option", ["--sentences=0", "--bin-width=x", "--tolerance=1"])
-def test_options(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with wrong_usage(capsys, f"argument {option.split('=')[0]}: must be a"):
-        cli.main(["rank", "checkpoint.pt", "data", option])

@@ -202,10 +202,3 @@ fairseq-train --user-dir $(fairseq-collab user-dir)
     ]
     with pytest.raises(AssertionError, match="syntax error"):
         commands_of("for x in", tmp_path)
-
-
-def test_every_command_of_ours_can_be_asked_for_its_options() -> None:
-    from collab_common.main import COMMANDS
-
-    for name in (name for name, command in COMMANDS.items() if command.module):
-        assert "--help" in options_of(name), name

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from data.corpus_archives import multi30k, opus_tatoeba, served
+from data.corpus_archives import filled, multi30k, opus_tatoeba, served
 from data.loopback import serving
 from data.recipe_runs import refuse, scores, succeed
 from data.text_tools import error_line, run
@@ -58,9 +58,6 @@ def test_published_captions(shared_data: Path, tmp_path: Path) -> None:
     where = ("--from", shared_data / "multi30k")
     done = run("multi30k_recipe", "fetch", "--out", tmp_path / "out", *where)
     assert done.returncode == 0, done.stderr
-    fewer = tmp_path / "fewer"
-    fewer.mkdir()
-    for name, content in multi30k(shared_data, 100).items():
-        (fewer / name).write_bytes(content)
+    fewer = filled(tmp_path / "fewer", multi30k(shared_data, 100))
     done = run("multi30k_recipe", "fetch", "--out", tmp_path / "other", "--from", fewer)
     assert "train.en.gz: 100 lines instead of 29,000" in error_line(done, "multi30k_recipe")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from data.corpus_archives import Sentences, google, served, wmt14, wmt14_en_fr
+from data.corpus_archives import Sentences, filled, google, served, wmt14, wmt14_en_fr
 from data.loopback import serving
 from data.recipe_runs import environment, outputs, refuse, scores, succeed
 
@@ -38,10 +38,7 @@ def test_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
 
 def test_ready_made_archive(shared_data: Path, tmp_path: Path) -> None:
     """Google's, from a folder, up to the data folder: its dictionary is cut to 32,768."""
-    source = tmp_path / "from"
-    source.mkdir()
-    for name, content in google(shared_data).items():
-        (source / name).write_bytes(content)
+    source = filled(tmp_path / "from", google(shared_data))
     out = tmp_path / "out"
     options = ("--variant", "google", "--stop-stage", 4)
     told = succeed("wmt14_en_de", out, "--from", source, *options)
@@ -145,6 +142,16 @@ def test_training_is_the_papers(gpus: str, freq: int) -> None:
     expected = STATED | OURS | MODEL | {"optimization.update_freq": [freq]}
     assert {name: given[name] for name in expected} == expected
     assert given["distributed_training.distributed_world_size"] == int(gpus)
+
+
+def test_the_experiment_is_the_papers() -> None:
+    configs = REPOSITORY / "configs"
+    jobs = plan(configs / "experiment" / "key_dim_wmt14.yaml", configs, [])
+    more = {"optimization.update_freq": [2], "model.encoder_layers": 6}
+    for side in ("encoder", "decoder"):
+        more |= {f"model.{side}_embed_dim": 512, f"model.{side}_attention_heads": 8}
+    for given in (flat(job.config) for job in jobs):
+        assert {name: given[name] for name in STATED | more} == STATED | more
 
 
 def test_baselines() -> None:

@@ -91,7 +91,7 @@ def test_option_values(options: list[str], message: str, data: Path, tmp_path: P
 def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation, reference = tmp_path / "generation", tmp_path / "reference"
     score = ["fairseq-collab", "score", generation, "--reference", reference]
-    assert "cannot be read: No such file" in refuse(*score)
+    assert f"{generation}: no such file" in refuse(*score)
     generation.write_text("nothing here\n")
     reference.write_text("a\n")
     assert "no hypotheses (lines that start with D-) in it" in refuse(*score)
@@ -102,7 +102,7 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     reference.write_text("\n\n")
     assert "the reference has no words; give the text of the test set" in refuse(*score)
     reference.write_bytes(b"a\n\xff\n")
-    assert "not UTF-8 at byte 2" in refuse(*score)
+    assert ":2: invalid UTF-8: byte 0xFF at byte 2" in refuse(*score)
 
 
 def test_unknown_command_lists_the_commands() -> None:

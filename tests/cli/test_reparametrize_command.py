@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from cli.conftest import MODEL, OPTIMISER, SHORT
+from cli.conftest import LM_SIZES, MODEL, OPTIMISER, SHORT
 from commands import USER_DIR, refuse, succeed
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from refusals import refusing, wrong_usage
+from refusals import refusing
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import reparametrize as command
 from fairseq_compat import checkpoints
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
-SIZES = ("layers=1", "embed-dim=16", "ffn-embed-dim=32", "attention-heads=4")
 
 
 @pytest.fixture(scope="module")
@@ -121,22 +120,14 @@ def test_the_report_and_the_seed(stock: Path, tmp_path: Path) -> None:
 
 
 def test_an_error_budget(stock: Path, tmp_path: Path) -> None:
-    command_line = (
-        "--calibration=200",
-        "--weighting=scores",
-        "--steps=5",
-        "--out",
-        tmp_path / "out.pt",
-    )
-    loose = run(stock, "--max-logit-error=0.2", *command_line)
-    tight = run(stock, "--max-logit-error=0.05", *command_line)
+    options = ("--calibration=200", "--weighting=scores", "--steps=5", f"--out={tmp_path / 'o.pt'}")
+    loose = run(stock, "--max-logit-error=0.2", *options)
+    tight = run(stock, "--max-logit-error=0.05", *options)
     for report, budget in ((loose, 0.2), (tight, 0.05)):
         for fit in report["attentions"]:
             assert fit["logit_error"] <= budget
-            less = run(
-                stock, f"--key-dim-in-{fit['site']}={fit['key_dim'] - 1}", "--sites", fit["site"],
-                *command_line,
-            )  # fmt: skip
+            dim = f"--key-dim-in-{fit['site']}={fit['key_dim'] - 1}"
+            less = run(stock, dim, "--sites", fit["site"], *options)
             assert less["attentions"][0]["logit_error"] > budget
     dims = [[fit["key_dim"] for fit in report["attentions"]] for report in (loose, tight)]
     assert all(a < b for a, b in zip(*dims, strict=True))
@@ -168,8 +159,7 @@ def test_language_models(kind: str, monolingual: Path, tmp_path: Path) -> None:
     side, task = ("decoder", "language_modeling") if kind != "roberta" else ("encoder", "masked_lm")
     criterion = "masked_lm" if kind == "roberta" else "cross_entropy"
     train = ["fairseq-train", monolingual, f"--task={task}", "--tokens-per-sample=16"]
-    train += [*(o for o in SHORT if "criterion" not in o), f"--criterion={criterion}"]
-    train += [f"--{side}-{size}" for size in SIZES]
+    train += [*SHORT, f"--criterion={criterion}", *(f"--{side}-{size}" for size in LM_SIZES)]
     if side == "decoder":
         train += ["--decoder-input-dim=16", "--decoder-output-dim=16"]
     succeed(*train, f"--arch={kind}", "--save-dir", tmp_path)
@@ -238,68 +228,6 @@ def test_options_that_are_refused(
         run(stock, *options, "--out", tmp_path / "out.pt")
     assert message in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or"),
-        (["--key-dim=4", "--max-bleu-drop=1"], "give key dimensions"),
-        (["--max-logit-error=0.1", "--calibration=0"], "need sentences: --calibration above 0"),
-        (["--key-dim=4", "--distil=1", "--calibration=0"], "need sentences"),
-        (["--max-logit-error=2"], "must be above 0 and below 1, not '2'"),
-        (["--max-bleu-drop=-1"], "must be a number from 0 up, not '-1'"),
-        (["--key-dim=4", "--steps=few"], "must be a whole number from 0 up, not 'few'"),
-        (["--key-dim=4", "--method=als"], "invalid choice: 'als'"),
-        (["--to=latent"], "give sizes (--latent-dim, --latent-dim-in-SITE)"),
-        (["--to=latent", "--key-value-heads-in-cross=2"], "--key-value-heads needs --to grouped-q"),
-        (["--latent-dim=4"], "--latent-dim needs --to latent"),
-        (["--to=latent", "--latent-dim=4", "--value-heads=2"], "--value-heads needs --to collab"),
-        (["--to=latent", "--max-bleu-drop=1"], "are for --to collab: give --latent-dim"),
-        (["--key-dim=4", "--match-heads"], "--match-heads needs --to grouped-query"),
-        (["--to=latent", "--latent-dim=4", "--exportable"], "--exportable needs --to collab"),
-        (["--to=latent", "--latent-dim=4", "--method=block"], "--method needs --to collab"),
-        (
-            ["--to=grouped-query", "--key-value-heads=2", "--steps=5"],
-            "--steps needs --to collab and --method shared",
-        ),
-        (
-            ["--key-dim=4", "--method=block", "--restarts=5"],
-            "--restarts needs --to collab and --method shared",
-        ),
-        (
-            ["--to=latent", "--latent-dim=4", "--pooling=fit"],
-            "--pooling needs --to grouped-query or --value-heads",
-        ),
-        (["--key-dim=4", "--pooling=fit"], "--pooling needs --to grouped-query or --value-heads"),
-        (["--key-dim=4", "--bleu-subset=test"], "--bleu-subset needs --max-bleu-drop"),
-        (
-            ["--key-dim=4", "--calibration=0", "--weighting=scores"],
-            "--weighting needs sentences: --calibration above 0",
-        ),
-        (
-            ["--to=grouped-query", "--key-value-heads=2", "--weighting=scores"],
-            "--weighting needs --pooling fit or --match-heads",
-        ),
-        (
-            [
-                "--to=grouped-query",
-                "--key-value-heads=2",
-                "--match-heads",
-                "--weighting=scores",
-                "--calibration=0",
-            ],
-            "--weighting needs sentences: --calibration above 0",
-        ),
-        (
-            ["--to=grouped-query", "--key-value-heads=2", "--match-heads", "--pooling=first"],
-            "--match-heads compares what means or fits lose",
-        ),
-    ],
-)
-def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with wrong_usage(capsys, message):
-        command.main(["model.pt", "--out=out.pt", *options])
 
 
 def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:

@@ -5,27 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import USER_DIR, succeed, warm_children
-from conftest import SHORT
+from commands import warm_children
+from refusals import refusing
 from unit.test_table import split
 
-from collab_common.errors import UserError
 from fairseq_collab.commands import compare, table
 from fairseq_collab.commands.score import main
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
 
 pytestmark = pytest.mark.slow
-
-LM = [
-    "--task=language_modeling", "--arch=transformer_lm_headsize_n", "--decoder-layers=1",
-    "--decoder-embed-dim=16", "--decoder-ffn-embed-dim=16", "--decoder-attention-heads=2",
-    "--tokens-per-sample=16", "--criterion=cross_entropy",
-]  # fmt: skip
-
 
 #: The task is more than a translation, so that this is tested, too.
 SAID = [
@@ -39,22 +30,6 @@ def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
     """The command, which starts fairseq's in processes of their own."""
     with warm_children():
         main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
-
-
-def refused(*arguments: Any) -> str:
-    with pytest.raises(UserError) as error:
-        score(*arguments)
-    return str(error.value)
-
-
-@pytest.fixture(scope="module")
-def corpus(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The copy task with its untouched references."""
-    folder = tmp_path_factory.mktemp("corpus") / "copy"
-    shutil.copytree(data, folder)
-    (folder / "raw").mkdir()
-    shutil.copy(data.parent / "text" / "test.de", folder / "raw")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +80,19 @@ def test_another_checkpoint_or_choice_is_refused(
 ) -> None:
     other = tmp_path / "other.pt"
     shutil.copy(trained, other)
-    line = refused(other, corpus, made, *SAID)
-    assert "was started with checkpoint.finetune_from_model=" in line
-    line = refused(trained, corpus, made, *SAID[:2], *SAID[4:])
-    assert "pruned: is of " in line
-    line = refused(trained, corpus, made, *SAID[:6], *SAID[8:])
-    assert "was started with scoring._name=rouge, now bleu is asked for" in line
-    line = refused(trained, corpus, made, *SAID[:-1], "generation.beam=3")
-    assert "was started with generation.beam=2, now 3 is asked for" in line
-    line = refused(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")
-    assert line == "--set: the checkpoint has no option 'generation.beams'"
+    with refusing("was started with checkpoint.finetune_from_model="):
+        score(other, corpus, made, *SAID)
+    with refusing("pruned: is of "):
+        score(trained, corpus, made, *SAID[:2], *SAID[4:])
+    with refusing("was started with scoring._name=rouge, now bleu is asked for"):
+        score(trained, corpus, made, *SAID[:6], *SAID[8:])
+    with refusing("was started with generation.beam=2, now 3 is asked for"):
+        score(trained, corpus, made, *SAID[:-1], "generation.beam=3")
+    with refusing("--set: the checkpoint has no option 'generation.beams'"):
+        score(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")
+    with refusing("there is no raw/test0.de"):
+        score(trained, corpus, tmp_path / "new", "--set", "dataset.gen_subset=test0")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_table_of_checkpoints(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,14 +103,13 @@ def test_a_table_of_checkpoints(made: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_perplexities_of_a_language_model(
-    monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ordinary_lm: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [option for option in SHORT if "criterion" not in option and "label" not in option]
-    succeed("fairseq-train", monolingual, *USER_DIR, *LM, *options, "--save-dir", tmp_path)
     run = tmp_path / "run"
-    line = refused(tmp_path / "checkpoint_last.pt", monolingual, run, "--rouge")
-    assert line == "--rouge: is of translations, and run is a language model; leave it out"
-    score(tmp_path / "checkpoint_last.pt", monolingual, run)
+    with refusing("--rouge: is of translations, and run is a language model; leave it out"):
+        score(ordinary_lm, monolingual, run, "--rouge")
+    assert not run.exists()
+    score(ordinary_lm, monolingual, run)
     report = capsys.readouterr().out
     record = Record.read(run / "score.json")
     assert record.task == "language_modeling"
@@ -140,7 +117,7 @@ def test_perplexities_of_a_language_model(
     assert record.perplexity.keys() == {"valid", "test"}
     assert f"perplexity {record.perplexity['test']:.2f}  test" in report
     assert record.bleu is None
-    assert record.heads_by_site == {"decoder": [2]}
+    assert record.heads_by_site == {"decoder": [4]}
     assert record.multiply_adds
     assert record.key_bytes_per_target_token == 16 * 4
     # The same in blocks, by fairseq-validate: of all tokens, in bits.

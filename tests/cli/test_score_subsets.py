@@ -29,13 +29,8 @@ LOG = """\
 
 
 @pytest.fixture
-def runs(data: Path, tmp_path: Path) -> Path:
+def runs(corpus: Path, tmp_path: Path) -> Path:
     """A run with its own scores and the stored model, and one that has failed."""
-    corpus = tmp_path / "corpus"
-    shutil.copytree(data, corpus)
-    (corpus / "raw").mkdir()
-    for split in ("test", "valid"):
-        shutil.copy(data.parent / "text" / f"{split}.de", corpus / "raw")
     good = write_run(tmp_path / "runs", "collab", 8)
     failed = tmp_path / "runs" / "failed"
     failed.mkdir()

@@ -1,4 +1,7 @@
-"""``fairseq-collab sweep`` and ``score RUN`` on a tiny corpus: resumed, killed, failing."""
+"""``fairseq-collab sweep`` and ``score RUN`` on a tiny corpus: killed, failing.
+
+What is done is not done again: tests/compat/test_stored_runs.py.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ from commands import (
     warm,
     write_copy_task,
 )
-from unit.test_table import split
 
 from fairseq_collab.results.table_content import as_csv, read_table
 
@@ -121,34 +123,6 @@ def test_scores_are_complete(finished: Path) -> None:
     assert found["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert found["compound_split_signature"].startswith("moses:de|")
     assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]
-
-
-def test_table_of_a_sweep(finished: Path, tmp_path: Path) -> None:
-    report = succeed("fairseq-collab", "table", finished, "--out", tmp_path / "table")
-    lines = [line[:3] for line in split(report.splitlines())]
-    assert ["transformer_collab", "8", "1"] in lines
-    assert ["transformer_collab", "16", "1"] in lines
-    written = {path.name for path in (tmp_path / "table").iterdir()}
-    assert written == {"table.md", "table.csv", "figure.png", "figure.svg"}
-
-
-def test_a_second_start_does_nothing(finished: Path, configs: Path, corpus: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != "lock"}
-    report = succeed(*sweep(configs, corpus, finished))
-    assert "2 runs: 2 finished, 0 to do" in report
-    assert before == {path: path.stat().st_mtime_ns for path in before}
-
-
-def test_a_lost_score_is_made_again_without_training(
-    finished: Path, configs: Path, corpus: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
-    (out / RUNS[0] / "score.json").unlink()
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("checkpoints/*")}
-    succeed(*sweep(configs, corpus, out))
-    assert before == {path: path.stat().st_mtime_ns for path in before}
-    assert scores(out) == scores(finished)
 
 
 def test_killed_twice_it_ends_with_the_same_scores(

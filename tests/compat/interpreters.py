@@ -62,6 +62,18 @@ def pip(*arguments: str | Path) -> None:
     succeeded(Interpreter().run("-m", "pip", "--disable-pip-version-check", *arguments))
 
 
+def empty_environment(folder: Path) -> Interpreter:
+    """Make an environment without pip, torch and fairseq; pip works on it from outside."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return Interpreter(folder / "bin" / "python")
+
+
+def built(kind: str, folder: Path, repository: Path) -> Path:
+    """What the build backend makes of a checkout: its "sdist" or its "editable" wheel."""
+    build = f"import hatchling.build; print(hatchling.build.build_{kind}({str(folder)!r}))"
+    return folder / Interpreter().output("-c", build, cwd=repository).split()[-1]
+
+
 def find_interpreter(minor: int) -> Path | None:
     """Find a working Python 3.`minor`: the running one, on the PATH, or among pyenv's."""
     candidates: list[str | Path] = [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from interpreters import empty_environment
 
 from fairseq_compat import doctor
 
@@ -32,15 +30,12 @@ def test_a_sound_environment(python, tmp_path):
     assert done.returncode == 0
     for name in ("python", "torch", "fairseq", "omegaconf", "devices", "search", "compiler"):
         assert f"\n{name} " in f"\n{done.stdout}"
-    assert "active      encoder layers call their attention: in evaluation" in done.stdout
+    assert "active      encoder layers call their attention: In evaluation" in done.stdout
     assert "Traceback" not in done.stderr
 
 
-def test_the_command_is_installed(tmp_path):
-    command = Path(sys.executable).with_name("fairseq-collab")
-    done = subprocess.run(
-        [command, "doctor", "--help"], capture_output=True, text=True, cwd=tmp_path
-    )
+def test_the_command_is_installed(python):
+    done = python.run_script("fairseq-collab", "doctor", "--help")
     assert done.returncode == 0
     assert "Check the installation" in done.stdout
 
@@ -54,27 +49,15 @@ def test_switched_off(python, tmp_path):
     assert "not active  encoder layers" in done.stdout
 
 
-def empty_environment(tmp_path):
-    """Make an environment without pip, torch and fairseq."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    return tmp_path / "env" / "bin" / "python"
-
-
-def without_packages(python, repository, command):
+def without_packages(folder, repository, command):
     """Run a command of the checkout in an environment that has nothing else."""
-    return subprocess.run(
-        [python, "-m", "collab_common.main", command],
-        capture_output=True,
-        text=True,
-        cwd=python.parent,
-        env={**os.environ, "PYTHONPATH": str(repository)},
-    )
+    python = empty_environment(folder)
+    return python.run("-m", "collab_common.main", command, cwd=folder, PYTHONPATH=str(repository))
 
 
 def test_nothing_installed(tmp_path, repository):
     """Nothing but the two packages on the path: no torch, no fairseq, no .pth file."""
-    python = empty_environment(tmp_path)
-    done = without_packages(python, repository, "doctor")
+    done = without_packages(tmp_path / "env", repository, "doctor")
     assert done.returncode == 1, done.stderr
     assert "torch          not installed" in done.stdout
     for name, command in {
@@ -88,8 +71,7 @@ def test_nothing_installed(tmp_path, repository):
 
 
 def test_other_commands_without_fairseq(tmp_path, repository):
-    python = empty_environment(tmp_path)
-    done = without_packages(python, repository, "bench")
+    done = without_packages(tmp_path / "env", repository, "bench")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "pip install --no-deps fairseq==0.12.2" in done.stderr
@@ -162,7 +144,7 @@ def test_extension_modules_not_built(monkeypatch, tmp_path):
 
 def test_pth_file_that_cannot_be_followed(monkeypatch, tmp_path):
     """As after moving the checkout of an editable installation."""
-    python = empty_environment(tmp_path)
+    python = empty_environment(tmp_path / "env").executable
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     (site / "fairseq_compat.pth").write_text("import fairseq_compat\n")
     monkeypatch.setattr(sys, "executable", str(python))

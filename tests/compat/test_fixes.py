@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toy
@@ -46,7 +47,7 @@ def test_every_fix_says_why():
 
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
-    fix = registry.Fix("a", "why", lambda: calls.append("a"), "hydra")
+    fix = registry.Fix("a", lambda: calls.append("a"), "hydra")
     monkeypatch.setattr(registry, "FIXES", (fix,))
     monkeypatch.setattr(registry, "_applied", set())
     registry.apply_fixes("before")
@@ -60,7 +61,7 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     def misfit():
         raise AttributeError("no attribute 'load_to_BT'")
 
-    fix = registry.Fix("the encoder", "why", misfit)
+    fix = registry.Fix("the encoder", misfit)
     monkeypatch.setattr(registry, "FIXES", (fix,))
     with pytest.raises(registry.FixFailed, match="'the encoder' does not fit fairseq 0"):
         registry.apply_fixes("fairseq")
@@ -184,6 +185,32 @@ def test_encoder_bypasses_its_attention_without_the_fix(encoder_and_batch):
         assert layer.load_to_BT, "this encoder would not take the fast path anyway"
         layer.can_use_fastpath = True
     assert count_calls(encoder, tokens) == 0
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("fixed", [True, False])
+def test_several_devices_train_an_encoder(encoder_and_batch, fixed, monkeypatch):
+    from fairseq import models
+    from fairseq.dataclass.configs import DistributedTrainingConfig
+    from fairseq.models import distributed_fairseq_model
+    from torch.nn.parallel import DistributedDataParallel
+
+    def on_a_cpu(device_ids, output_device, **options):
+        return DistributedDataParallel(**options)
+
+    monkeypatch.setattr(distributed_fairseq_model, "DistributedDataParallel", on_a_cpu)
+    wrapper = models.DistributedFairseqModel
+    encoder, tokens = encoder_and_batch
+    encoder = (wrapper if fixed else unfixed(wrapper))(
+        DistributedTrainingConfig(tpu=False), encoder.train(), process_group=None, device="cpu"
+    )
+
+    def update():
+        encoder(tokens, src_lengths=None)["encoder_out"][0].sum().backward()
+
+    update()
+    with contextlib.nullcontext() if fixed else pytest.raises(RuntimeError, match="not used in"):
+        update()
 
 
 def test_padding_does_not_change_a_sentence(encoder_and_batch):
@@ -342,6 +369,22 @@ def test_score_by_sentence(monkeypatch, capsys, translations):
 
 def test_score_without_options(monkeypatch, capsys, translations):
     assert "BLEU4 = 100.00" in score(monkeypatch, capsys, translations)
+
+
+# Data
+
+
+@pytest.mark.skipif(np.__version__.startswith("1."), reason="NumPy 1 has the name")
+def test_a_sentence_a_line(monkeypatch):
+    from fairseq.data import token_block_dataset
+
+    lines = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
+    given = {"block_size": None, "pad": 1, "eos": 2, "break_mode": "eos"}
+    found = token_block_dataset.TokenBlockDataset(lines, [3, 2], **given)
+    assert [line.tolist() for line in found] == [[5, 6, 2], [7, 2]]
+    monkeypatch.setattr(token_block_dataset, "np", np)
+    with pytest.raises(AttributeError, match="compat"):
+        token_block_dataset.TokenBlockDataset(lines, [3, 2], **given)
 
 
 # fairseq-train

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -91,6 +94,20 @@ def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
         assert done.returncode == 1
         assert "is there, but no Python environment; name another place" in done.stderr
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock, nobody waits")
+def test_another_set_up_at_work_is_waited_for(setup, finished, repository):
+    stamp = finished.read_text()
+    finished.write_text("another fingerprint\n")
+    with (repository / "constraints.txt").open() as lock, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = pool.submit(setup)
+        wait([waiting], timeout=1)
+        finished.write_text(stamp)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        done = waiting.result()
+    assert done.returncode == 0, done.stdout
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(setup, finished):

@@ -17,6 +17,7 @@ import torch
 from commands import REPOSITORY, USER_DIR, succeed
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
+from fairseq.models.transformer import TransformerModel
 
 STORED = REPOSITORY / "tests" / "stored"
 EXPECTED: dict[str, Any] = json.loads((STORED / "expected.json").read_text())
@@ -83,6 +84,21 @@ def test_log_probabilities_are_those_of_before(name: str) -> None:
 def test_each_checkpoint_is_tested() -> None:
     names = {path.stem for path in (STORED / "checkpoints").glob("*.pt")}
     assert names == {*EXPECTED["translations"], *EXPECTED["log_probabilities"]}
+
+
+def test_the_hub_shows_attention_and_alignments() -> None:
+    """What from_pretrained returns hears that they are wanted when it translates, not before."""
+    hub = TransformerModel.from_pretrained(
+        str(STORED / "checkpoints"), "transformer_headsize_n.pt", str(STORED / "copy"),
+        user_dir=str(USER_DIR[1]),
+    )  # fmt: skip
+    source = hub.encode(EXPECTED["sentences"][0])
+    best = hub.generate(source, beam=2, print_alignment="hard")[0]
+    _, extra = hub.models[0](
+        source[None], torch.tensor([len(source)]), best["tokens"].roll(1)[None]
+    )
+    torch.testing.assert_close(best["attention"].T, extra["attn"][0][0])
+    assert len(best["alignment"]) == len(best["tokens"]) - 1
 
 
 def test_fairseq_interactive_translates_as_it_did() -> None:

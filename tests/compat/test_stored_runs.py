@@ -235,11 +235,6 @@ def test_heads(tmp_path: Path) -> None:
                 assert one == pytest.approx(other, abs=1e-4)
 
 
-def test_score_of_a_recipe() -> None:
-    found = json.loads((OLDER / "recipe_score.json").read_text())
-    assert {"bleu", "compound_split_bleu", "tokenised_bleu", "chrf"} <= found.keys()
-
-
 @pytest.mark.parametrize("form", ["fairseq.pt", "gated.safetensors", "ct2", "hf"])
 def test_an_export_again_is_the_same(form: str, tmp_path: Path) -> None:
     out = tmp_path / form

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hydra
 import pytest
-from commands import preprocess, succeed, write_copy_task
+from commands import preprocess, preprocess_english, write_copy_task
 
 if hydra.__version__.startswith("1.0."):
     collect_ignore_glob = ["test_*.py"]  # configs/ needs the defaults lists of Hydra 1.1 and later
@@ -23,8 +23,4 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def monolingual(data: Path) -> Path:
     """One side of it, for language models."""
-    folder = data.parent / "monolingual"
-    text = data.parent / "text"
-    splits = [f"--{split}pref={text / split}.en" for split in ("train", "valid", "test")]
-    succeed("fairseq-preprocess", "--only-source", *splits, "--destdir", folder)
-    return folder
+    return preprocess_english(data.parent / "text", data.parent / "monolingual")

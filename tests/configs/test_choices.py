@@ -69,23 +69,6 @@ def test_all_options_of_a_method_can_be_overridden(name: str, composed: Compose)
     assert listed.keys() == added | {"_name"}
 
 
-def test_wmt14_has_the_published_settings(composed: Compose) -> None:
-    cfg = composed("experiment/key_dim_wmt14")
-    assert cfg.optimizer._name == "adam"
-    assert cfg.optimizer.adam_betas == "(0.9, 0.98)"
-    assert cfg.optimizer.weight_decay == 0
-    assert cfg.lr_scheduler._name == "inverse_sqrt"
-    assert (cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.warmup_init_lr) == (4000, 1e-7)
-    assert (list(cfg.optimization.lr), cfg.optimization.stop_min_lr) == ([7e-4], 1e-9)
-    assert (cfg.optimization.clip_norm, list(cfg.optimization.update_freq)) == (0, [2])
-    assert (cfg.criterion.label_smoothing, cfg.model.dropout) == (0.1, 0.1)
-    assert (cfg.dataset.max_tokens, cfg.common.fp16) == (3584, True)
-    assert cfg.model.share_all_embeddings
-    sizes = ("embed_dim", 512), ("ffn_embed_dim", 2048), ("attention_heads", 8), ("layers", 6)
-    for name, value in sizes:
-        assert cfg.model[f"encoder_{name}"] == cfg.model[f"decoder_{name}"] == value
-
-
 def test_experiment_says_what_translating_and_averaging_need(composed: Compose) -> None:
     cfg = composed("experiment/head_size_multi30k", "checkpoint.save_dir=here")
     assert (cfg.task.data, cfg.common.seed) == ("data/multi30k", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import warm_children
-from corpus_archives import TEST, TRAIN, small_iwslt14, write_archive
+from corpus_archives import TEST, TRAIN, filled, small_iwslt14
 from loopback import Server, serving
 from text_tools import config, write_corpus
 
@@ -43,7 +43,7 @@ def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A folder with a small archive of IWSLT14."""
-    return write_archive(tmp_path / "from", "de-en.tgz", small_iwslt14(TRAIN, TEST))
+    return filled(tmp_path / "from", {"de-en.tgz": small_iwslt14(TRAIN, TEST)})
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from data_prep.corpus_recipe import Corpus, extract_archives, fetch_archives, make_text
+
 
 def tgz(members: Mapping[str, bytes]) -> bytes:
     """A .tgz with these files, the same bytes every time."""
@@ -149,28 +151,19 @@ def google(shared: Path, size: int = 300) -> dict[str, bytes]:
 TED_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
-def iwslt14(
-    shared: Path, size: int = 600, pair: tuple[str, str] = ("de", "en"), **damage: bytes
-) -> dict[str, bytes]:
-    """The archive of one language pair of IWSLT14, by its name.
-
-    `damage` appends bytes to the training text of a language.
-    """
+def iwslt14(shared: Path, size: int = 600) -> dict[str, bytes]:
+    """The archive of IWSLT14's German-English, by its name."""
     captions = Sentences(shared / "multi30k", "train")
-    train = captions.take(size)
-    source, target = pair
-    name = f"{source}-{target}"
     members = {
-        f"{name}/train.tags.{name}.{lang}": ted_tags(train[lang]) + damage.get(lang, b"")
-        for lang in pair
+        f"de-en/train.tags.de-en.{lang}": ted_tags(text)
+        for lang, text in captions.take(size).items()
     }
     for chosen in (*TED_SETS, "TED.tst2013"):
-        texts = captions.take(6)
         members |= {
-            f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml": ted_xml(texts[lang], lang)
-            for lang in pair
+            f"de-en/IWSLT14.{chosen}.de-en.{lang}.xml": ted_xml(text, lang)
+            for lang, text in captions.take(6).items()
         }
-    return {f"{name}.tgz": tgz(members)}
+    return {"de-en.tgz": tgz(members)}
 
 
 def small_iwslt14(
@@ -230,8 +223,25 @@ def served(archives: Mapping[str, bytes]) -> dict[str, bytes]:
     return {f"/{name}": content for name, content in archives.items()}
 
 
-def write_archive(folder: Path, name: str, content: bytes) -> Path:
-    """Puts a file into a folder, which is returned."""
+def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
+    """The folder, with archives in it."""
     folder.mkdir(exist_ok=True)
-    (folder / name).write_bytes(content)
+    for name, content in archives.items():
+        (folder / name).write_bytes(content)
     return folder
+
+
+def text_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:
+    """OUT/text, by the three first stages in this process."""
+    fetch_archives(corpus, out, folder=source)
+    extract_archives(corpus, out)
+    return make_text(corpus, out, jobs=jobs)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def joined(path: Path) -> list[str]:
+    """Lines whose subwords are words again."""
+    return [line.replace("@@ ", "") for line in lines(path)]

@@ -115,12 +115,6 @@ def test_last_newline_missing(pair: Pair, tmp_path: Path) -> None:
     assert outputs(tmp_path)[0].read_bytes() == b"a\nb\n"
 
 
-def test_invalid_utf8(pair: Pair, tmp_path: Path) -> None:
-    sources = pair(b"a\nb\n", b"x\ny\xff\n")
-    with pytest.raises(UserError, match=r"a\.de:2: invalid UTF-8: byte 0xFF at byte 3 of"):
-        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
-
-
 def test_the_input_is_not_overwritten(pair: Pair) -> None:
     sources = pair(b"a\n", b"x\n")
     with pytest.raises(UserError, match=r"a\.de: is read and written"):
@@ -128,9 +122,3 @@ def test_the_input_is_not_overwritten(pair: Pair) -> None:
             sources, (sources[0].with_name("out"), sources[1]), ratio=9, shortest=1, longest=9
         )
     assert sources[1].read_bytes() == b"x\n"
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    sources = (tmp_path / "a.en", tmp_path / "a.de")
-    with pytest.raises(UserError, match=r"a\.en: no such file"):
-        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from text_tools import manifest, names, run
+from refusals import wrong_usage
+from text_tools import manifest, names
 
 from data_prep import demo_data
 from data_prep.embedded import files
@@ -70,8 +71,7 @@ def test_an_earlier_grammar_is_refused(
     assert message.count("\n") == 1
 
 
-def test_bad_seed(tmp_path: Path) -> None:
-    done = run("demo_data", "--out", tmp_path / "demo", "--seed", "-1")
-    assert done.returncode == 2
-    assert "argument --seed: must be a whole number from 0 up, not '-1'" in done.stderr
+def test_bad_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with wrong_usage(capsys, "argument --seed: must be a whole number from 0 up, not '-1'"):
+        prepare(tmp_path / "demo", "--seed", "-1")
     assert names(tmp_path) == set()

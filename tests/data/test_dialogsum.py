@@ -132,7 +132,7 @@ def test_another_text_is_refused(
     path.write_bytes(content + b"one more\n")
     assert f"{path}: 7 lines instead of 6" in refused(capsys, "--from", small, "--out", out)
     path.write_bytes(b"\xff" + content)
-    assert f"{path}:1: invalid UTF-8: byte 0xFF at 0 of the line" in refused(
+    assert f"{path}:1: invalid UTF-8: byte 0xFF at byte 0 of the file" in refused(
         capsys, "--from", small, "--out", out
     )
     path.unlink()

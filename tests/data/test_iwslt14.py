@@ -5,29 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus_archives import ENGLISH, TEST, iwslt14, small_iwslt14, write_archive
+from corpus_archives import ENGLISH, TEST, filled, iwslt14, joined, lines, small_iwslt14, text_of
 from text_tools import manifest
 
-from data_prep.corpus_recipe import extract_archives, fetch_archives, make_text
 from data_prep.iwslt14 import corpus
 from data_prep.moses import ordinary_text
 from data_prep.sgm import segments, talk_lines
 
 
 def made(out: Path, source: Path, variant: str, pair: tuple[str, str] = ("de", "en")) -> Path:
-    """OUT/text, by the three first stages in this process."""
-    chosen = corpus(variant, pair)
-    fetch_archives(chosen, out, folder=source)
-    extract_archives(chosen, out)
-    return make_text(chosen, out, jobs=1)
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
-def joined(path: Path) -> list[str]:
-    return [line.replace("@@ ", "") for line in lines(path)]
+    return text_of(corpus(variant, pair), out, source)
 
 
 def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
@@ -57,8 +44,7 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
 
 def test_cased_variant(shared_data: Path, tmp_path: Path) -> None:
     """Sentencepiece needs more text than a few numbered lines."""
-    content = iwslt14(shared_data, 3000)["de-en.tgz"]
-    text = made(tmp_path / "out", write_archive(tmp_path / "from", "de-en.tgz", content), "cased")
+    text = made(tmp_path / "out", filled(tmp_path / "from", iwslt14(shared_data, 3000)), "cased")
     assert (text / "spm.model").exists()
     assert any(line[1:2].isupper() for line in lines(text / "train.en")), "cased"
     pieces = [line.replace(" ", "").replace("▁", " ").strip() for line in lines(text / "test.de")]
@@ -88,9 +74,8 @@ def test_other_pairs(pair: tuple[str, str], tmp_path: Path) -> None:
     train = {pair[0]: ENGLISH, pair[1]: [sentence.title() for sentence in ENGLISH]}
     name = "de-en" if "de" in pair else "-".join(pair)  # the only one that is served
     content = small_iwslt14(train, dict.fromkeys(pair, "One."), name)
-    text = made(
-        tmp_path / "out", write_archive(tmp_path / "from", f"{name}.tgz", content), "fairseq", pair
-    )
+    source = filled(tmp_path / "from", {f"{name}.tgz": content})
+    text = made(tmp_path / "out", source, "fairseq", pair)
     assert len(lines(text / f"test.{pair[1]}")) == 5
 
 
@@ -98,7 +83,7 @@ def test_french_archive_without_a_set(tmp_path: Path) -> None:
     """Two public listings lack TEDX.dev2012: it is taken where it is there."""
     train = {"en": ENGLISH, "fr": [sentence.title() for sentence in ENGLISH]}
     content = small_iwslt14(train, {"en": "One.", "fr": "Un."}, "en-fr", without=("TEDX.dev2012",))
-    source = write_archive(tmp_path / "from", "en-fr.tgz", content)
+    source = filled(tmp_path / "from", {"en-fr.tgz": content})
     text = made(tmp_path / "out", source, "fairseq", ("en", "fr"))
     assert len(lines(text / "test.fr")) == 4
     assert "TEDX.dev2012" not in manifest(text)["steps"]["test"]
@@ -106,15 +91,10 @@ def test_french_archive_without_a_set(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_jobs_change_nothing(shared_data: Path, tmp_path: Path) -> None:
-    source = write_archive(tmp_path / "from", "de-en.tgz", iwslt14(shared_data, 2000)["de-en.tgz"])
+    source = filled(tmp_path / "from", iwslt14(shared_data, 2000))
     chosen = corpus("fairseq", ("de", "en"))
-    found = []
-    for jobs in (1, 2):
-        out = tmp_path / str(jobs)
-        fetch_archives(chosen, out, folder=source)
-        extract_archives(chosen, out)
-        found.append(manifest(make_text(chosen, out, jobs=jobs))["outputs"])
-    assert found[0] == found[1]
+    one, two = (text_of(chosen, tmp_path / str(jobs), source, jobs) for jobs in (1, 2))
+    assert manifest(one)["outputs"] == manifest(two)["outputs"]
 
 
 def test_what_talks_and_segments_are(tmp_path: Path) -> None:

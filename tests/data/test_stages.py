@@ -14,7 +14,7 @@ from text_tools import Completed, command, error_line, manifest, names, run
 from collab_common.errors import UserError
 from collab_common.files import locked
 from collab_common.folder import MANIFEST
-from data_prep import stages
+from data_prep import corpus_recipe, stages
 from data_prep.stages import STARTED, inputs_from
 
 MODULE = "stages"
@@ -82,13 +82,6 @@ def test_failure_leaves_nothing(program: list[str], message: str, tmp_path: Path
     assert names(tmp_path) == set()
 
 
-def test_full_disk(tmp_path: Path) -> None:
-    """The command's output is ours to write; what it writes itself, it has to report."""
-    done = stage(tmp_path, "one", "--stdout", "../out", "--", "sh", "-c", "exec echo x > /dev/full")
-    assert "sh failed with status" in error_line(done, MODULE)
-    assert not (tmp_path / "one").exists()
-
-
 def test_resumed(tmp_path: Path) -> None:
     """What a failed command has made is there for the next one; other options are refused."""
     script = "test -e {}/half || { touch {}/half; exit 1; }; touch {}/whole"
@@ -131,6 +124,29 @@ def test_resumed_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "out" / "two").symlink_to(disk / "other")
     error_line(stage(tmp_path / "out", "two", "--resume", "--", "false"), MODULE)
     assert names(disk) == {"one", ".other.unfinished"}
+
+
+def test_a_corpus_finds_its_text_from_where_a_link_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, languages = tmp_path / "out", ("en", "de")
+
+    def text(folder: Path) -> dict[str, object]:
+        (folder / "train.en").touch()
+        return {"checked": {}, "form": {}}
+
+    def preprocess(_module: str, arguments: list[str], folder: Path) -> None:
+        prefix = arguments[arguments.index("--trainpref") + 1]
+        assert (folder / f"{prefix}.en").exists()
+        raise UserError("found")
+
+    stages.build_stage(out, "text", inputs={}, options={}, build=text)
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (out / "data").symlink_to(tmp_path / "far" / "away" / "data")
+    monkeypatch.setattr(corpus_recipe, "run_module", preprocess)
+    corpus = corpus_recipe.Corpus("none", "", languages, (), {}, lambda _: {}, {})
+    with pytest.raises(UserError, match="found"):
+        corpus_recipe.binarise_text(corpus, out, jobs=1)
 
 
 def test_second_instance(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from commands import USER_DIR, train_log, write_copy_task
+from commands import USER_DIR, sizes, train_log, write_copy_task
 from fairseq import options
 from fairseq_cli import preprocess
 
@@ -35,12 +35,6 @@ CRITERIONS = {
 FAST = ("--lr=0.005", "--warmup-updates=8", "--clip-norm=1")
 #: Runs fairseq's commands by name, and tells the weights after a training.
 COMMAND = Path(__file__).with_name("command.py")
-MODEL = [
-    f"--{side}-{name}={size}"
-    for side in ("encoder", "decoder")
-    for name, size in (("layers", 1), ("embed-dim", 32), ("ffn-embed-dim", 64))
-]
-MODEL += ["--encoder-attention-heads=4", "--decoder-attention-heads=4"]
 TRAINING = [
     "--optimizer=adam", "--lr-scheduler=inverse_sqrt", "--dropout=0", "--num-workers=0",
     "--criterion=label_smoothed_cross_entropy", "--max-tokens=400", "--log-format=json",
@@ -124,7 +118,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
 
 def training(data: Path, save: Path, updates: int, place: Place) -> list[object]:
     """The arguments of ``fairseq-train``."""
-    model = ["--arch=transformer_collab", "--key-dim=8", *MODEL]
+    model = ["--arch=transformer_collab", "--key-dim=8", *sizes(32, 64)]
     more = [f"--save-dir={save}", f"--max-update={updates}", *place.options]
     return ["train", data, *USER_DIR, *model, *TRAINING, *more]
 

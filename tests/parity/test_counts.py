@@ -36,14 +36,19 @@ def test_concatenated_base_is_60_9_million() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key_dim", "millions"), [(512, "61.0"), (256, "56.2"), (128, "53.8"), (64, "52.7")]
+    ("key_dim", "collaborative", "concatenated"),
+    [(512, "61.0", "60.9"), (256, "56.2", "56.2"), (128, "53.8", "53.8"), (64, "52.7", "52.6")],
 )
-def test_collaborative_base_matches_the_paper(key_dim: int, millions: str) -> None:
+def test_base_matches_the_paper(key_dim: int, collaborative: str, concatenated: str) -> None:
+    """Each attention: queries and keys of size K with biases, in place of size d, and the mixing;
+    in the column "params, concat": smaller queries and keys alone."""
+    saved = 2 * (D + 1) * (D - key_dim)
     found = published("_wmt_en_de", key_dim=key_dim)
-    # Each attention: queries and keys of size K with biases, and the mixing, in place of size d.
-    saved = 2 * (D + 1) * (D - key_dim) - H * key_dim
+    assert found == BODY + SHARED - ATTENTIONS * (saved - H * key_dim)
+    assert f"{found / 1e6:.1f}" == collaborative
+    found = published("_wmt_en_de", "transformer_headsize_n", key_dim=key_dim)
     assert found == BODY + SHARED - ATTENTIONS * saved
-    assert f"{found / 1e6:.1f}" == millions
+    assert f"{found / 1e6:.1f}" == concatenated
 
 
 @pytest.mark.parametrize(
@@ -69,12 +74,6 @@ def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
     assert toy.num_parameters(ours) == cost(stock).parameters
 
 
-def test_default_key_dimension_is_a_quarter() -> None:
-    model = toy.model("transformer_collab")
-    for layer in [*model.encoder.layers, *model.decoder.layers]:
-        assert layer.self_attn.key_dim == 4
-
-
 def test_key_cache_of_collaborative_heads_is_a_quarter() -> None:
     """The default key dimension d/4: a quarter of the keys' bytes, all of the values'."""
     ours, stock = cost(toy.model("transformer_collab")), cost(toy.model("transformer"))
@@ -83,16 +82,6 @@ def test_key_cache_of_collaborative_heads_is_a_quarter() -> None:
     assert ours.key_bytes_per_target_token == ours.key_bytes_per_source_token == layers * size // 4
     assert ours.value_bytes_per_target_token == stock.value_bytes_per_target_token == layers * size
     assert ours.value_bytes_per_source_token == stock.value_bytes_per_source_token == layers * size
-
-
-@pytest.mark.parametrize(
-    ("key_dim", "millions"), [(512, "60.9"), (256, "56.2"), (128, "53.8"), (64, "52.6")]
-)
-def test_concatenated_baseline_matches_the_paper(key_dim: int, millions: str) -> None:
-    """Paper 1's column "params, concat": smaller queries and keys alone."""
-    found = published("_wmt_en_de", "transformer_headsize_n", key_dim=key_dim)
-    assert found == BODY + SHARED - ATTENTIONS * 2 * (D + 1) * (D - key_dim)
-    assert f"{found / 1e6:.1f}" == millions
 
 
 @pytest.mark.parametrize(("kept", "body"), [(2, "29.96"), (4, "34.69"), (3, "32.32")])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-import toy
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from toy_language_models import language_model, roberta
+from toy_language_models import FAMILIES
 
 from fairseq_collab.kernels.dropout import LEVELS, Dropout
 
@@ -76,12 +75,8 @@ def test_translation_drops_nothing_unless_asked_to() -> None:
     assert not torch.equal(module(x), x)
 
 
-@pytest.mark.parametrize("other", [None, "language model", "roberta"])
-def test_all_dropout_of_a_model_is_ours(other: str | None) -> None:
-    model = {
-        None: lambda: toy.model("transformer_collab"),
-        "language model": lambda: language_model("transformer_lm_headsize_n"),
-        "roberta": lambda: roberta("roberta_collab"),
-    }[other]()
-    kinds = {type(module) for module in model.modules() if isinstance(module, FairseqDropout)}
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_dropout_of_a_model_is_ours(family: str) -> None:
+    modules = FAMILIES[family]().modules()
+    kinds = {type(module) for module in modules if isinstance(module, FairseqDropout)}
     assert kinds == {Dropout}

@@ -1,6 +1,7 @@
 """The README's variant of one's own: keys that are values, which takes one file.
 
-Step by step under beam search: test_incremental.py.
+Step by step under beam search, and what the cache holds: test_incremental.py; in one kernel:
+test_fused.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention import heads as shared_code
-from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
@@ -61,36 +60,22 @@ def inputs(cross: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     return query, key, padding, None if cross else torch.ones(T, T, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.parametrize("fused", [False, True], ids=["explicit", "fused"])
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-def test_the_papers_equation(cross: bool, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_papers_equation(cross: bool) -> None:
     """Output, weights and all gradients, with padding, and causal where it is self-attention."""
-    calls: list[int] = []
-    kernel = shared_code.fused_heads
-    monkeypatch.setattr(shared_code, "fused_heads", lambda *a: calls.append(1) or kernel(*a))
-    if fused:  # at these small sizes, too
-        monkeypatch.setattr(shared_code, "FUSE_QUERIES", 2)
-        monkeypatch.setattr(shared_code, "FUSE_KEYS", 2)
     attention = variant(encoder_decoder_attention=cross, self_attention=not cross)
     query, key, padding, causal = inputs(cross)
-    output, weights = attention(
-        query, key, key, key_padding_mask=padding, attn_mask=causal, need_weights=not fused,
-        need_head_weights=not fused,
-    )  # fmt: skip
-    assert len(calls) == fused
+    masks = {"key_padding_mask": padding, "attn_mask": causal}
+    output, weights = attention(query, key, key, **masks, need_head_weights=True)
 
     forbidden = padding[:, None, :].expand(-1, T, -1)  # (B, T, S)
     if causal is not None:
         forbidden = forbidden | causal
     parameters = dict(attention.named_parameters())
-    by_sentence = [
-        tied(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)
-    ]  # fmt: skip
+    by_sentence = [tied(parameters, query[:, b], key[:, b], forbidden[b]) for b in range(B)]
     expected = torch.stack([sentence for sentence, _ in by_sentence], dim=1)
     close(output, expected)
-    if not fused:
-        expected_weights = torch.stack([shares for _, shares in by_sentence], dim=1)
-        close(weights, expected_weights)
+    close(weights, torch.stack([shares for _, shares in by_sentence], dim=1))
 
     direction = torch.linspace(-1, 1, output.numel()).view_as(output)
     leaves = [*parameters.values(), query, *([key] if cross else [])]
@@ -116,34 +101,6 @@ def test_equals_concatenated_heads_with_the_same_key_and_value() -> None:
         close(ours, theirs)
 
 
-def test_cached_numbers_a_token_are_those_reported() -> None:
-    attention = variant(self_attention=True)
-    x, state = torch.randn(1, 1, D), {}
-    start_beam_history(state, 1, 1, x).extend()
-    attention(x, x, x, incremental_state=state)
-    assert attention.cached_floats_per_token() == (D, 0)
-    assert attention.cache_bytes(state) == {"keys": D * 8, "values": 0}
-
-
-def test_decoding_a_model_equals_its_full_pass() -> None:
-    model = toy.model("transformer_tied_heads").eval()
-    batch = toy.batch()
-    encoded = model.encoder(batch["src_tokens"], batch["src_lengths"])
-    previous = batch["prev_output_tokens"][:1]
-    first = {
-        name: [tensor[:, :1] if name == "encoder_out" else tensor[:1] for tensor in tensors]
-        for name, tensors in encoded.items()
-        if name in ("encoder_out", "encoder_padding_mask")
-    }
-    full = model.decoder(previous, encoder_out=first)[0]
-    state: dict = {}
-    steps = [
-        model.decoder(previous[:, : n + 1], encoder_out=first, incremental_state=state)[0]
-        for n in range(previous.size(1))
-    ]
-    close(torch.cat(steps, dim=1), full)
-
-
 def test_counted_costs_are_the_variants_own() -> None:
     """d = 16, 2 + 2 layers: the decoder's two caches hold 16 numbers of 4 bytes."""
     ours = cost(toy.model("transformer_tied_heads"))
@@ -161,10 +118,3 @@ def test_another_variants_checkpoint_is_refused(other: str) -> None:
         ours.load_state_dict(others.state_dict())
     with pytest.raises(UserError, match=rf"kind .* is 100 in it, {number} here"):
         others.load_state_dict(ours.state_dict())
-
-
-def test_other_heads_do_not_load_though_their_shapes_fit() -> None:
-    with pytest.raises(UserError, match="heads is 4 in it, 8 here"):
-        toy.model("transformer_tied_heads", encoder_attention_heads=8).load_state_dict(
-            toy.model("transformer_tied_heads").state_dict()
-        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from parity.test_incremental import VARIANTS as EVERY
-from parity.test_incremental import D, H
+from parity.test_incremental import VARIANTS, D, H
 from torch import Tensor
 
 from fairseq_collab.attention import heads as module
@@ -16,8 +15,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 T, B = 6, 2
 TOLERANCE = 1e-10
 
-
-VARIANTS = {name: EVERY[name] for name in ("concatenated", "collaborative", "content")}
 CAUSAL = torch.ones(T, T, dtype=torch.bool).triu(1)
 MASKS: dict[str, Tensor | None] = {
     "none": None,

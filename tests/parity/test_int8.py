@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 import toy
 from run_folders import facts_of, some_record
 from torch import nn
-from toy_language_models import language_model, roberta
+from toy_language_models import FAMILIES
 
 from collab_common import processor
 from collab_common.errors import UserError
@@ -23,18 +22,7 @@ from fairseq_collab.kernels.onednn import VARIABLE, OneDnnLinear, matrix_library
 from fairseq_collab.runs.evaluate import linear_maps
 from fairseq_compat import doctor
 
-MODELS = {
-    "translation": lambda: toy.model("transformer_collab"),
-    "language model": lambda: language_model("transformer_lm_headsize_n"),
-    "roberta": lambda: roberta("roberta_collab"),
-}
-
-
-@pytest.fixture(autouse=True)
-def _fresh_choice() -> Iterator[None]:
-    matrix_library.cache_clear()
-    yield
-    matrix_library.cache_clear()
+pytestmark = pytest.mark.usefixtures("fresh_choice")
 
 
 @pytest.fixture
@@ -104,9 +92,9 @@ def test_what_is_not_finite_stays_so(value: float) -> None:
 
 
 @pytest.mark.usefixtures("wanted")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_changes_only_as_it_is_made_fast(name: str) -> None:
-    model = MODELS[name]()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_changes_only_as_it_is_made_fast(family: str) -> None:
+    model = FAMILIES[family]()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     assert not [m for m in model.modules() if isinstance(m, Int8Linear)]
     model.make_generation_fast_()

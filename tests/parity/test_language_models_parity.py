@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from toy import close
 from toy_language_models import language_model, roberta, task
 
-from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.layers import EncoderLayer
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -128,6 +127,7 @@ def test_one_seed_gives_both_the_same_weights(variant: str) -> None:
         {"arch": "transformer_lm_collab", "key_dim": 5},
         {"arch": "transformer_lm_collab", "key_dim": 5, "attention_bias": "content"},
         {"arch": "transformer_lm_headsize_n", "head_size": 3, "heads_in_decoder": "5,2"},
+        {"arch": "transformer_lm_latent", "latent_dim": 6},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
@@ -161,16 +161,3 @@ def test_beam_search_from_a_prefix_equals_fairseqs() -> None:
     )
     for hypotheses, wanted in zip(found, expected, strict=True):
         assert [h["tokens"].tolist() for h in hypotheses] == [h["tokens"].tolist() for h in wanted]
-
-
-def test_roberta_calls_our_attention_in_evaluation() -> None:
-    """fairseq 0.12.2 by-passes the encoder's attention in evaluation; ours must be used."""
-    model = roberta("roberta_collab", key_dim=5).eval()
-    model.load_state_dict(model.state_dict())  # what arms fairseq's by-pass
-    calls = []
-    for module in model.modules():
-        if isinstance(module, HeadAttention):
-            module.register_forward_hook(lambda *_: calls.append(1))
-    with torch.no_grad():
-        model(tokens())
-    assert len(calls) == 2

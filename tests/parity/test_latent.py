@@ -1,4 +1,4 @@
-"""Latent attention is its paper's equation in both of its forms, and concatenated heads at r = 2 d.
+"""Latent attention is its paper's equation in both of its forms, and DeepSeek's own layer.
 
 Step by step under beam search, and what the cache holds: test_incremental.py.
 """
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import toy
-import toy_language_models
 from torch import Tensor
 from toy import close
 from toy_heads import ordinary
@@ -18,7 +17,7 @@ from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import ConcatenatedAttention, reference
+from fairseq_collab.attention import reference
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.memory import Maps
 from fairseq_collab.metrics.cost import cost, multiply_adds
@@ -119,34 +118,6 @@ def test_deepseeks_own_layer() -> None:
     close(ours(x, x, x, attn_mask=future)[0], expected.transpose(0, 1))
 
 
-def test_with_two_numbers_a_dimension_it_is_concatenated_heads() -> None:
-    """The latent is key and value of all heads, and each head picks its own."""
-    theirs = ConcatenatedAttention(D, H, self_attention=True)
-    ours = attention(2 * D, self_attention=True, qk_head_size=None, v_head_size=None)
-    state = {**theirs.state_dict(), "signature": ours.signature}
-    with torch.no_grad():
-        theirs.k_proj.bias.normal_(), theirs.v_proj.bias.normal_()
-    for part in ("weight", "bias"):
-        both = [state.pop(f"{name}_proj.{part}") for name in "kv"]
-        state[f"latent_proj.{part}"] = torch.cat(both)
-    state["k_proj.weight"], state["v_proj.weight"] = torch.eye(2 * D).chunk(2)
-    ours.load_state_dict(state)
-    x = torch.randn(T, B, D)
-    future = torch.ones(T, T).triu(1).bool()
-    results = [one(x, x, x, attn_mask=future, before_softmax=True) for one in (ours, theirs)]
-    close(*results)
-    outputs = [one(x, x, x, attn_mask=future)[0] for one in (ours, theirs)]
-    close(*outputs)
-    close(ordinary(ours)(x, x, x, attn_mask=future)[0], outputs[1])
-
-
-def test_long_inputs_take_the_fused_kernel_to_the_same_result() -> None:
-    x = torch.randn(300, 2, D)
-    for latent_dim in (5, R):
-        ours = attention(latent_dim, self_attention=True).eval()
-        close(ours(x, x, x, need_weights=False)[0], ours(x, x, x)[0])
-
-
 def test_sizes_at_each_site_costs_and_refusals() -> None:
     task = toy.task()
     model = toy.model(ARCH, task, latent_dim=12, latent_dim_in_cross="3,5", heads_in_encoder="2,0")
@@ -169,24 +140,6 @@ def test_sizes_at_each_site_costs_and_refusals() -> None:
     x = torch.randn(T, B, D)
     with pytest.raises(ValueError, match="come from one latent: give the same input for both"):
         attention()(x, x, x.clone())
-
-
-def test_a_language_model_decodes_latents_step_by_step() -> None:
-    model: Any = toy_language_models.language_model("transformer_lm_latent", latent_dim=6).eval()
-    tokens = torch.randint(4, 20, (B, T))
-    whole = model.decoder(tokens)[0]
-    state: dict[str, Any] = {}
-    steps = [model.decoder(tokens[:, : n + 1], incremental_state=state)[0] for n in range(T)]
-    close(torch.cat(steps, dim=1), whole)
-    cached = [layer.self_attn.cache_bytes(state) for layer in model.decoder.layers]
-    assert cached == [{"keys": B * T * 6 * 8, "values": 0}] * 2
-
-
-def test_a_masked_language_model_has_latents() -> None:
-    model: Any = toy_language_models.roberta("roberta_latent", latent_dim=6).eval()
-    layers = model.encoder.sentence_encoder.layers
-    assert [layer.self_attn.latent_dim for layer in layers] == [6, 6]
-    assert model(torch.randint(4, 20, (B, T)))[0].shape[:2] == (B, T)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 import toy
 from torch import nn
-from toy_language_models import language_model, roberta
+from toy_language_models import FAMILIES
 
 from collab_common.errors import UserError
 from fairseq_collab.kernels import onednn as module
@@ -26,11 +25,7 @@ TOLERANCE = 1e-5
 SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
 
 
-@pytest.fixture(autouse=True)
-def _fresh_choice() -> Iterator[None]:
-    matrix_library.cache_clear()
-    yield
-    matrix_library.cache_clear()
+pytestmark = pytest.mark.usefixtures("fresh_choice")
 
 
 @pytest.fixture
@@ -122,12 +117,7 @@ def test_the_processor_chooses(monkeypatch: pytest.MonkeyPatch, intel: bool, lib
 def test_a_model_is_swapped_as_it_is_built(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     """The same weights under the same names; only torch's own class of linear maps changes."""
     monkeypatch.setenv(VARIABLE, library)
-    models = {
-        "translation": lambda: toy.model("transformer_collab", attention_bias="content"),
-        "language model": lambda: language_model("transformer_lm_headsize_n"),
-        "roberta": lambda: roberta("roberta_collab"),
-    }
-    for build in models.values():
+    for build in FAMILIES.values():
         torch.manual_seed(3)
         found = build().eval()
         swapped = [m for m in found.modules() if isinstance(m, OneDnnLinear)]

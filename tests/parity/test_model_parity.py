@@ -12,6 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
 from fairseq.sequence_generator import SequenceGenerator
+from refusals import refusing
 from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
@@ -169,6 +170,24 @@ def test_beam_search_with_reduced_keys_equals_rescoring(options: dict[str, Any])
             assert hypothesis["score"] * len(tokens) == pytest.approx(total.item(), abs=1e-4)
 
 
+def test_targets_may_be_padded_on_the_left() -> None:
+    """As with --left-pad-target: the same output at each word, and the same gradients."""
+    model = toy.model(COLLAB, key_dim=5, dropout=0.0)
+    right = toy.batch()
+    tokens = right["prev_output_tokens"]
+    words = tokens.ne(toy.task().source_dictionary.pad())  # all of them on the left
+    left = torch.stack(
+        [row.roll(int((~own).sum())) for row, own in zip(tokens, words, strict=True)]
+    )
+    outputs = [
+        model(**right)[0][words],
+        model(**{**right, "prev_output_tokens": left})[0][words.flip(1)],
+    ]
+    close(*outputs)
+    gradients = [torch.autograd.grad(x.square().sum(), model.parameters()) for x in outputs]
+    close(*gradients)
+
+
 def test_encoder_attention_is_called_in_evaluation() -> None:
     """fairseq 0.12.2 by-passes the encoder's attention in evaluation; ours must be used."""
     model = toy.model("transformer_collab", key_dim=5).eval()
@@ -220,6 +239,16 @@ def test_the_alignment_loss_is_fairseqs() -> None:
         output.backward()
     own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
     close(own, theirs)
+
+
+def test_an_alignment_loss_without_heads_is_refused_in_training() -> None:
+    """A pruned model still translates with the task that it was trained with."""
+    symbols = toy.task()
+    symbols.cfg = Namespace(load_alignments=True)
+    model = toy.model("transformer_headsize_n", symbols, head_size=4, heads_in_cross="4,0")
+    with refusing("--load-alignments: aligns by the heads of the last layer's", "; leave it"):
+        model.train()(**toy.batch(symbols))
+    model.eval()(**toy.batch(symbols))
 
 
 def test_greedy_search_after_a_beam_search() -> None:

@@ -12,7 +12,6 @@ from refusals import refusing
 from toy_reparametrize import converted, full, inputs, shared, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.attention.scores import mask_scores
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
 from fairseq_collab.checkpoints.reparametrize.collaborative import own_factors
@@ -214,26 +213,3 @@ def test_layers_that_are_left_alone_stay_as_they_are() -> None:
     expected, _ = found.model(**toy.batch())
     logits, _ = model(**toy.batch())
     assert (logits - expected).abs().max() < 1e-10
-
-
-def test_single_precision() -> None:
-    found = trained("transformer")
-    model, _ = converted(found, full(found))
-    found.model.float(), model.float()
-    expected, _ = found.model(**toy.batch())
-    logits, _ = model(**toy.batch())
-    assert (logits - expected).abs().max() < 1e-5
-
-
-def test_masked_scores_are_untouched() -> None:
-    """What the masks forbid is forbidden in the result, too (self-attention of the decoder)."""
-    found = trained("transformer")
-    model, _ = converted(found, dict.fromkeys(attentions(found.model), 3))
-    place = found.attentions["decoder"][0]
-    attention = model.get_submodule(place.name)
-    x = torch.randn(4, 1, 16, generator=torch.Generator().manual_seed(2)).double()
-    mask = torch.full((4, 4), float("-inf"), dtype=torch.float64).triu(1)
-    _, weights = attention(x, x, x, attn_mask=mask, need_head_weights=True)
-    q, k = attention.project_query(x), attention.project_key(x)
-    expected = mask_scores(q @ k.transpose(2, 3), mask, None).softmax(-1).transpose(0, 1)
-    assert (weights - expected).abs().max() < 1e-12

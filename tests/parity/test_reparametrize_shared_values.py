@@ -19,7 +19,7 @@ from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
-from fairseq_collab.checkpoints.reparametrize.grouped_query import GroupedQuery
+from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
 from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed
 from fairseq_collab.checkpoints.reparametrize.latent import Latent, latents
 from fairseq_collab.checkpoints.reparametrize.target import Target

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from commands import run_command
+from commands import sizes, succeed
 
 
 def write_corpus(folder: Path) -> None:
@@ -29,17 +29,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(raw)
     splits = [f"--{split}pref={raw / split}" for split in ("train", "valid", "test")]
     languages = ("--source-lang", "en", "--target-lang", "de")
-    done = run_command("fairseq-preprocess", *languages, *splits, "--destdir", binary)
-    assert done.returncode == 0, done.stderr
+    succeed("fairseq-preprocess", *languages, *splits, "--destdir", binary)
     return binary
 
 
-SIZES = [
-    f"--{side}-{name}={size}"
-    for side in ("encoder", "decoder")
-    for name, size in (("layers", 1), ("embed-dim", 16), ("ffn-embed-dim", 32))
-]
-SIZES += ["--encoder-attention-heads=2", "--decoder-attention-heads=2", "--dropout=0.1"]
+SIZES = [*sizes(16, 32, heads=2), "--dropout=0.1"]
 
 TRAINING = ["--optimizer=adam", "--lr=0.01", "--lr-scheduler=inverse_sqrt", "--warmup-updates=4"]
 TRAINING += ["--clip-norm=1", "--batch-size=20", "--max-epoch=2", "--log-interval=1"]
@@ -57,6 +51,5 @@ def train_args(data: Path) -> list[str]:
 def trained(train_args: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of checkpoints of a finished training; not to be changed."""
     folder = tmp_path_factory.mktemp("trained")
-    done = run_command("fairseq-train", *train_args, "--save-dir", folder)
-    assert done.returncode == 0, done.stderr
+    succeed("fairseq-train", *train_args, "--save-dir", folder)
     return folder

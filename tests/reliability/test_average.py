@@ -13,7 +13,6 @@ from commands import run_command as run
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
-from fairseq_collab.commands.average import main
 from fairseq_compat import checkpoints
 
 
@@ -166,40 +165,6 @@ def test_last_checkpoints_of_updates(tmp_path: Path) -> None:
         (tmp_path / f"{name}.pt").touch()
     names = ["checkpoint_1_50.pt", "checkpoint_1_100.pt"]
     assert last_checkpoints(2, tmp_path, 149) == [str(tmp_path / name) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--last", "0", "."], "N must be a whole number above 0, not '0'"),
-        (
-            ["--inputs", "a.pt", "--upper-bound", "3"],
-            "argument --upper-bound: goes with --last only",
-        ),
-        ([], "one of the arguments --inputs --last is required"),
-    ],
-)
-def test_bad_options(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([*arguments, "--output", "out.pt"])
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_average_translates(trained: Path, data: Path, tmp_path: Path) -> None:
-    """The mean of one checkpoint and itself translates like it."""
-    mean, last = tmp_path / "mean.pt", trained / "checkpoint2.pt"
-    done = run("fairseq-collab", "average", "--inputs", last, last, "--output", mean)
-    assert (done.returncode, done.stdout) == (0, f"{mean}: the mean of {last}, {last}\n")
-    outputs = []
-    for path in (last, mean):
-        done = run("fairseq-generate", data, "--cpu", "--path", path, "--quiet", "--beam=2")
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout.splitlines()[-1])
-    assert outputs[0] == outputs[1]
-    assert "BLEU4 = " in outputs[0]
 
 
 def test_command_refuses_in_one_line(trained: Path, tmp_path: Path) -> None:

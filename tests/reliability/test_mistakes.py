@@ -111,12 +111,20 @@ def test_bad_checkpoint(
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_a_batch_for_no_sentence(trained: Path, data: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--max-tokens=3", "Sentences lengths should not exceed max_tokens=3"),
+        ("--min-len=300", "min_len cannot be larger than max_len"),
+    ],
+)
+def test_lengths_that_no_sentence_can_have(
+    option: str, message: str, trained: Path, data: Path
+) -> None:
     """Where fairseq leaves out none: in translating."""
     checkpoint = trained / "checkpoint_last.pt"
-    done = run("fairseq-generate", data, "--cpu", "--path", checkpoint, "--max-tokens=3")
-    line = "fairseq-generate: error: Sentences lengths should not exceed max_tokens=3"
-    assert_one_line(done, 1, line)
+    done = run("fairseq-generate", data, "--cpu", "--path", checkpoint, option)
+    assert_one_line(done, 1, f"fairseq-generate: error: {message}")
 
 
 def test_a_folder_in_place_of_the_last_checkpoint(

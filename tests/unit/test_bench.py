@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import wrong_usage
+from commands import REPOSITORY
+from refusals import refusing, wrong_usage
 from toy import close
 
 from collab_common.errors import UserError
@@ -18,6 +20,7 @@ from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.bench import (
     core,
     engines,
+    factorisation,
     fairseq_generate,
     generate,
     memory,
@@ -30,6 +33,7 @@ from fairseq_collab.bench.models import (
     COLLAB,
     HEADSIZE,
     STOCK,
+    Pair,
     Variant,
     architectures,
     build,
@@ -52,10 +56,25 @@ VARIANTS = [
 ]
 
 
+@pytest.fixture
+def task() -> Namespace:
+    return random_task("tiny", 4, seed=1)
+
+
+def another_pair(task: Namespace) -> Pair:
+    """Two models that translate otherwise."""
+    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
+    with torch.no_grad():
+        pair.ours.model.decoder.layers[0].self_attn.mixing.mul_(3)
+    return pair
+
+
+CASE = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_pairs_compute_one_function(variant: Variant, float64: None) -> None:
+def test_pairs_compute_one_function(variant: Variant, task: Namespace, float64: None) -> None:
     """Random weights, one K for all heads: equal logits in double precision."""
-    task = random_task("tiny", 4, seed=1)
     pair = random_pair(variant, "tiny", task, seed=1)
     stock, ours = pair.stock.model, pair.ours.model
     (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
@@ -68,13 +87,11 @@ def test_all_our_architectures_are_timed() -> None:
     assert {HEADSIZE, COLLAB, "transformer_grouped_heads"} <= set(architectures())
 
 
-def test_random_models_translate_different_sentences_differently() -> None:
-    task = random_task("tiny", 4, seed=1)
+def test_random_models_translate_different_sentences_differently(task: Namespace) -> None:
     stock = random_pair(Variant(HEADSIZE), "tiny", task, seed=1).stock.model
-    case = generate.Case(beam=5, batch=4, sentences=4, fixed=20, budget=(0, 1))
     (batch,) = batches(task, "test", SETTINGS, 1, max_sentences=4)
-    found = generate.Translator(stock, task, case, SETTINGS)(batch)
-    assert all(len(sentence[0]["tokens"]) == 21 for sentence in found)
+    found = generate.Translator(stock, task, CASE, SETTINGS)(batch)
+    assert all(len(sentence[0]["tokens"]) == 11 for sentence in found)
     assert len({tuple(sentence[0]["tokens"].tolist()) for sentence in found}) == 4
 
 
@@ -106,8 +123,7 @@ def test_authors_form_equals_ours(reduction: int, float64: None) -> None:
     close(*decoded)
 
 
-def test_stock_twin_is_refused_where_there_is_none() -> None:
-    task = random_task("tiny", 4, seed=1)
+def test_stock_twin_is_refused_where_there_is_none(task: Namespace) -> None:
     ours = random_pair(Variant(COLLAB, 1), "tiny", task, seed=1).ours
     torch.nn.init.ones_(ours.model.decoder.layers[0].self_attn.mixing)
     told = (
@@ -117,17 +133,13 @@ def test_stock_twin_is_refused_where_there_is_none() -> None:
         plain(ours)
 
 
-def test_a_pair_that_translates_otherwise_is_not_timed() -> None:
-    task = random_task("tiny", 4, seed=1)
-    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
-    with torch.no_grad():
-        pair.ours.model.decoder.layers[0].self_attn.mixing.mul_(3)
-    case = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
+def test_a_pair_that_translates_otherwise_is_not_timed(task: Namespace) -> None:
+    pair = another_pair(task)
 
     def compared(stock: Any) -> Any:
         models = {STOCK: stock, "ours": pair.ours.model}
-        translators = {n: generate.Translator(m, task, case, SETTINGS) for n, m in models.items()}
-        return generate.compared({}, translators, case, SETTINGS)
+        translators = {n: generate.Translator(m, task, CASE, SETTINGS) for n, m in models.items()}
+        return generate.compared({}, translators, CASE, SETTINGS)
 
     with pytest.raises(UserError, match="is translated otherwise by ours than by transformer"):
         next(compared(pair.stock.model))
@@ -202,9 +214,9 @@ def test_programs_take_turns() -> None:
 
 
 @pytest.mark.parametrize("variant", [None, Variant(HEADSIZE), Variant(COLLAB, 8)])
-def test_cache_bytes_are_those_of_the_caches(variant: Variant | None) -> None:
+def test_cache_bytes_are_those_of_the_caches(variant: Variant | None, task: Namespace) -> None:
     """As they lie in the state of a decoder that has made some steps."""
-    model = build(variant, "tiny", random_task("tiny", 4, seed=1)).eval()
+    model = build(variant, "tiny", task).eval()
     state: dict[str, Any] = {}
     memory.count_copies(model, state)
     steps, rows = memory.STEPS + 1, memory.SENTENCES * BEAM
@@ -290,30 +302,26 @@ def test_engines_are_for_cpus_and_need_ctranslate2(monkeypatch: pytest.MonkeyPat
         command.main(["--engines", "--device", "cuda"])
     monkeypatch.setattr(export, "find_spec", lambda _: None)
     told = "--engines: needs the package ctranslate2, which is not installed; pip install"
-    with pytest.raises(UserError, match=told):
+    with refusing(told, "'fairseq-collab[export]'"):
         command.main(["--engines"])
 
 
-def test_engines_take_turns_with_every_beam_and_batch() -> None:
+def test_engines_take_turns_with_every_beam_and_batch(task: Namespace) -> None:
     """Those of ours in float32 that translate otherwise are not timed."""
     whole = replace(SETTINGS, quick=False)
     natural = [*engines.cases(whole, natural=True)]
     assert {(c.beam, c.batch) for c in natural} == {(b, n) for b in (1, 5) for n in (1, 16, 64)}
     assert all(case.fixed is None for case in natural)
     assert {case.fixed for case in engines.cases(whole)} == {30}
-    task = random_task("tiny", 4, seed=1)
-    pair = random_pair(Variant(COLLAB, 4), "tiny", task, seed=1)
-    with torch.no_grad():
-        pair.ours.model.decoder.layers[0].self_attn.mixing.mul_(3)
-    case = generate.Case(beam=5, batch=4, sentences=4, fixed=10, budget=(0, 1))
+    pair = another_pair(task)
     with pytest.raises(UserError, match=r"is translated otherwise by transformer_collab K=d/4"):
-        engines.check_ours(engines.translators(pair, case, SETTINGS), pair, case, SETTINGS)
+        engines.check_ours(engines.translators(pair, CASE, SETTINGS), pair, CASE, SETTINGS)
 
 
-def test_words_of_other_engines_are_joined() -> None:
+def test_words_of_other_engines_are_joined(task: Namespace) -> None:
     assert model_bleu.joined(["\u2581ein", "\u2581Ha", "us"]) == "ein Haus"
     assert model_bleu.joined(["ein", "Ha@@", "us"]) == "ein Haus"
-    symbols = random_task("tiny", 4, seed=1).target_dictionary
+    symbols = task.target_dictionary
     tokens = torch.tensor([symbols.pad(), 7, 8, symbols.eos()])
     assert model_bleu.words_of(symbols, tokens) == [symbols[7], symbols[8]]
 
@@ -335,6 +343,18 @@ def test_words_of_other_engines_are_joined() -> None:
             for option in unread
         ),
         (("--engines", "--data", "."), "--data needs checkpoints after --engines"),
+        *(
+            (
+                ("--out", "no/where.json", "--only", part, *option),
+                f"{option[0]} has no effect with --only {part}: leave one",
+            )
+            for part, *option in (
+                ("core", "--presets", "tiny"),
+                ("train,counters", "--checkpoint", "x"),
+                ("counters", "--quick"),
+                ("memory,paper3", "--data", "."),
+            )
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -343,12 +363,21 @@ def test_usage(options: tuple[str, ...], message: str, capsys: pytest.CaptureFix
         command.main(options)
 
 
+def test_spectra_are_those_of_whole_heads() -> None:
+    """Its heads have 4 dimensions: halves and pairs of them are no heads."""
+    stored = REPOSITORY / "tests" / "stored" / "checkpoints" / "transformer_headsize_n.pt"
+    assert factorisation.mean_spectrum(stored, 4).shape == (4,)
+    for size in (2, 8):
+        with pytest.raises(UserError, match=f"has no heads of size {size}; give another model"):
+            factorisation.mean_spectrum(stored, size)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{}", "no results of a benchmark of version 1"),
         ('{"version": 1}', "it has no records"),
-        ("{", "not JSON: .*"),
+        ("{", "not JSON .*"),
     ],
 )
 def test_a_file_that_is_no_benchmark(tmp_path: Path, text: str, message: str) -> None:

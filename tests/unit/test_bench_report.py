@@ -91,3 +91,16 @@ def test_targets_are_of_the_page() -> None:
     reached = [line.rpartition("1.50 ")[2] for line in page.splitlines() if "| fast: p, c" in line]
     assert reached == ["reached |", "NOT reached |"], "by the number that is not rounded"
     assert "Targets" not in report.markdown("bench.md.j2", runs=[run_of(found)])
+
+
+def test_other_engines_show_the_largest_batch_first() -> None:
+    def engine(beam: int, batch: int, bleu: float | None = None) -> Record:
+        sizes = {"beam": beam, "batch": batch, "sentences": 9, "case": f"{beam}, {batch}"}
+        values = {"pair": "m", "engine": "E", "ratio": 2, "times_of_fastest": 1, "same": 1, **sizes}
+        return record("engines", "m", bleu=bleu, **values)
+
+    page = report.markdown("bench.md.j2", runs=[run_of(engine(1, 64), engine(5, 1), engine(5, 64))])
+    shown = [line for line in page.partition("<details>")[0].splitlines() if "| p: m" in line]
+    assert [line.split("|")[2].strip() for line in shown] == ["5, 64"]
+    assert details(page, "Other engines: every batch and beam, BLEU").count("| p: m |") == 3
+    assert "Other engines" not in report.markdown("bench.md.j2", runs=[run_of(engine(5, 64))])

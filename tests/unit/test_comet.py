@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from refusals import refusing
 from run_folders import some_record, write_generation, write_run, write_translations
 
 from collab_common.errors import UserError
+from fairseq_collab.commands import score as command
 from fairseq_collab.commands.score import main
 from fairseq_collab.metrics import comet
 from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.translations import System
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ein", "haus", "a", "house", "."]
 SOURCES, REFERENCES = ["a house .", "a"], ["ein haus .", "ein"]
@@ -90,8 +93,6 @@ def test_weights_that_would_execute_code(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny random model as its authors publish them, with its encoder beside it."""
-    # pandas takes the module of that name in tests/ for a package that it likes to have.
-    monkeypatch.setitem(sys.modules, "bottleneck", None)
     pytest.importorskip("comet")
     from comet.models import str2model
     from transformers import BertConfig, BertTokenizerFast
@@ -146,8 +147,9 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "COMET " in capsys.readouterr().out
 
 
-def test_runs_keep_it(model: Path, tmp_path: Path) -> None:
-    """Of runs that are scored already, nothing else is done again."""
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    """Two runs that are scored already."""
     data, runs = tmp_path / "data", tmp_path / "runs"
     (data / "raw").mkdir(parents=True)
     for language, lines in (("en", SOURCES), ("de", REFERENCES)):
@@ -158,8 +160,26 @@ def test_runs_keep_it(model: Path, tmp_path: Path) -> None:
         run = write_translations(write_run(runs, "collab", 64, seed), translations, REFERENCES)
         config = {"task": task, "dataset": {"gen_subset": "test"}, "model": {}}
         (run / "config.yaml").write_text(yaml.safe_dump(config))
-    assert main([str(runs), "--comet", str(model)]) == 0
-    kept = [Record.read(path) for path in sorted(runs.glob("*/score.json"))]
+    return runs
+
+
+def test_what_others_add_meanwhile_stays(scored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(system: System, *_: Any) -> comet.Comet:
+        score = system.path / "score.json"
+        replace(Record.read(score), contrast_signature="pairs:1").write(score)
+        return comet.Comet(0.8, "comet:none", 2)
+
+    monkeypatch.setattr(comet, "check", lambda _: None)
+    monkeypatch.setattr(command, "comet_of", slow)
+    assert main([str(scored), "--comet", "model"]) == 0
+    for kept in map(Record.read, scored.glob("*/score.json")):
+        assert (kept.comet, kept.contrast_signature) == (0.8, "pairs:1")
+
+
+def test_runs_keep_it(model: Path, scored: Path) -> None:
+    """Nothing else is done again."""
+    assert main([str(scored), "--comet", str(model)]) == 0
+    kept = [Record.read(path) for path in sorted(scored.glob("*/score.json"))]
     expected = comet.comet(model, SOURCES, REFERENCES, REFERENCES, "cpu")
     assert kept[0].comet == pytest.approx(expected.score)
     assert {record.comet_signature for record in kept} == {expected.signature}

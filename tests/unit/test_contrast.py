@@ -20,13 +20,14 @@ from fairseq_collab.commands.contrast import pairs_for
 from fairseq_collab.metrics.contrast import (
     Pairs,
     accuracy,
+    binned,
     by_sentence,
     contrast,
+    distance,
     judged,
     read_pairs,
     signature,
 )
-from fairseq_collab.metrics.distance import binned, distance
 from fairseq_collab.metrics.forced import Scores, score
 
 TEXT = ["w1 w2 w3", "w4", "w2 w9 w9 w1 w5 w6", "w3 w3"]
@@ -178,7 +179,7 @@ def test_pairs_that_cannot_be_used(tmp_path: Path) -> None:
     assert "has 1, 1, 2 lines in src, tgt.correct, tgt.incorrect" in refusal(home)
     assert "there is no src.de (there: src.en.gz)" in refusal(tmp_path, ("de", "en"))
     (home / "src.en").write_bytes(b"\xff\n")
-    assert "src.en: is not UTF-8" in refusal(home)
+    assert "src.en:1: invalid UTF-8" in refusal(home)
 
 
 def test_language_models_have_no_pairs() -> None:

@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ import toy
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
-from refusals import wrong_usage
+from refusals import refusing, wrong_usage
 from safetensors import safe_open
+from toy_language_models import language_model
 from transformers import GenerationConfig, MarianMTModel, MarianTokenizer
+from unit.test_opener import STORED, edited
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.export import ctranslate2_format, hugging_face, translation
@@ -29,8 +30,6 @@ from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import export
 from fairseq_compat import checkpoints
 
-#: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
-STORED = Path(__file__).parent.parent / "stored" / "transformer_collab_1"
 CHECKPOINT = STORED / "checkpoint.pt"
 LANGUAGES = ["--source-lang=en", "--target-lang=de"]
 VOCABULARY = ["--data", STORED, *LANGUAGES]
@@ -47,14 +46,6 @@ def refused(*arguments: object) -> str:
         run(*arguments)
     assert "\n" not in str(refusal.value)
     return str(refusal.value)
-
-
-def edited(path: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
-    """A copy of the stored checkpoint with changes."""
-    state = checkpoints.read(CHECKPOINT)
-    edit(state)
-    torch.save(state, path)
-    return path
 
 
 def opened(model: Any) -> Trained:
@@ -347,16 +338,6 @@ def test_the_folder_of_the_result_must_exist(tmp_path: Path) -> None:
     assert message == f"{tmp_path / 'no'}: there is no such folder; {todo}"
 
 
-def test_missing_and_damaged_checkpoints(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.pt"
-    message = refused(missing, "--format=fairseq", "--out", tmp_path / "out.pt")
-    assert message.startswith(f"{missing}: there is no such checkpoint")
-    damaged = tmp_path / "damaged.pt"
-    damaged.write_bytes(CHECKPOINT.read_bytes()[:5000])
-    message = refused(damaged, "--format=fairseq", "--out", tmp_path / "out.pt")
-    assert message.startswith(f"{damaged}: is truncated")
-
-
 @pytest.mark.parametrize("name", ["lightconv", "transformer_of_somebody"])
 def test_unknown_model_types(name: str, tmp_path: Path) -> None:
     path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update(_name=name))
@@ -420,15 +401,11 @@ def test_other_tasks_have_no_vocabulary() -> None:
 def test_what_marian_cannot_compute(options: dict[str, Any], message: str) -> None:
 
     model = toy.model("transformer", **options)
-    with pytest.raises(UserError) as refusal:
+    with refusing(message, "c.pt: no exact export: Marian "):
         translation.check(opened(model), "Marian", hugging_face.ACTIVATIONS, True)
-    assert message in str(refusal.value)
-    assert str(refusal.value).startswith("c.pt: no exact export: Marian ")
 
 
 def test_language_models_do_not_translate() -> None:
-    from toy_language_models import language_model
-
     with pytest.raises(UserError, match="a TransformerLanguageModel does not translate"):
         translation.check(opened(language_model("transformer_lm")), "Marian", ())
 
@@ -449,12 +426,3 @@ def test_sentencepiece_goes_with_hugging_face(
     with wrong_usage(capsys, "--sentencepiece needs --format hf"):
         run(*arguments, "--format=ct2")
     assert refused(*arguments, "--format=hf") == f"{tmp_path / 'no.model'}: there is no such file"
-
-
-def test_missing_packages_are_named() -> None:
-    with pytest.raises(UserError) as refusal:
-        export.check_packages("--format ct2", ("no_such_package",))
-    assert str(refusal.value) == (
-        "--format ct2: needs the package no_such_package, which is not installed; pip install "
-        "'fairseq-collab[export]'"
-    )

@@ -10,7 +10,7 @@ import pytest
 from commands import REPOSITORY
 
 from collab_common.errors import UserError
-from fairseq_collab.former.kept import add_heads
+from fairseq_collab.former.kept import add_heads, tables
 from fairseq_collab.former.perplexity import language_model, make, without_model
 from fairseq_collab.former.results import reparametrized
 from fairseq_collab.runs.run import Run
@@ -61,6 +61,13 @@ def test_what_is_refused_of_reparametrised_models(tmp_path: Path) -> None:
     (tmp_path / "trained" / "valid.log").write_text("Killed\n")
     with pytest.raises(UserError, match=r"valid.log: no validation loss in it"):
         reparametrized(tmp_path)
+
+
+def test_folders_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Their tables go where their names say."""
+    (tmp_path / "b" / "runs").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"a/runs: another folder has this name.*; rename"):
+        tables([tmp_path / "a" / "runs", tmp_path / "b" / "runs"], add_heads, tmp_path / "out")
 
 
 def test_heads_by_site_of_a_record_of_version_1(tmp_path: Path) -> None:

@@ -334,15 +334,20 @@ def test_folders_that_are_not_there(model: Path, data: Path, tmp_path: Path) -> 
 
 
 def test_offline_whatever_the_environment_says(
-    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    without_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder without weights is not looked up by its name."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((model / name).read_bytes())
     with pytest.raises(UserError, match=r"cannot be loaded: .*no file named model\.safetensors"):
-        classifier.load(tmp_path, TASKS["sst2"])
+        classifier.load(without_weights, TASKS["sst2"])
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.fixture
+def without_weights(model: Path, tmp_path: Path) -> Path:
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(model / name, tmp_path)
+    return tmp_path
 
 
 class Evil:
@@ -350,17 +355,14 @@ class Evil:
         return print, ("executed",)
 
 
-def test_weights_execute_nothing(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((model / name).read_bytes())
-    torch.save({"embeddings.word_embeddings.weight": Evil()}, tmp_path / "pytorch_model.bin")
+def test_weights_execute_nothing(without_weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = without_weights / "pytorch_model.bin"
+    torch.save({"embeddings.word_embeddings.weight": Evil()}, weights)
     with pytest.raises(UserError, match="cannot be loaded"):
-        classifier.load(tmp_path, TASKS["sst2"])
-    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+        classifier.load(without_weights, TASKS["sst2"])
+    weights.write_bytes(pickle.dumps(Evil()))
     with pytest.raises(UserError, match="cannot be loaded"):
-        classifier.load(tmp_path, TASKS["sst2"])
+        classifier.load(without_weights, TASKS["sst2"])
     assert "executed" not in capsys.readouterr().out
 
 

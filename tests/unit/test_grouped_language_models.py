@@ -1,25 +1,21 @@
-"""``transformer_lm_grouped_heads`` and its criterion: presets, options and the loss of a batch."""
+"""``transformer_lm_grouped_heads`` and its criterion: numbers of groups and the loss of a batch."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
-from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model, task
 from unit.test_groups import naive_loss
 
-from collab_common.errors import UserError
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.criterions.head_groups import watched
 from fairseq_collab.criterions.with_head_groups import AdaptiveLossWithHeadGroups
-from fairseq_collab.models.language_models import LANGUAGE_MODEL_SIZES
 
-GROUPED, HEADSIZE = "transformer_lm_grouped_heads", "transformer_lm_headsize_n"
+GROUPED = "transformer_lm_grouped_heads"
 ADAPTIVE: dict[str, Any] = {
     "adaptive_input": True,
     "tie_adaptive_weights": True,
@@ -33,24 +29,11 @@ ADAPTIVE: dict[str, Any] = {
 ALPHA, BETA = 0.7, 0.3
 
 
-@pytest.mark.parametrize("ending", LANGUAGE_MODEL_SIZES)
-def test_presets_are_those_of_ordinary_heads(ending: str) -> None:
-    ours, others = (
-        {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch + ending])}
-        for arch in (GROUPED, HEADSIZE)
-    )
-    added = {name: ours[name] for name in ours.keys() - others.keys()}
-    assert added == {"head_groups": None, "group_feature": "value", "group_centred": False}
-    assert {name: ours[name] for name in others} == others
-
-
 def test_one_number_of_groups_or_the_second_of_three() -> None:
     for text, groups in ((None, 1), ("3", 3), ("1,2,4", 2)):
         net = language_model(GROUPED, head_groups=text)
         found = [(one.site, one.groups) for one in head_group_attentions(net)]
         assert found == [("decoder", groups)] * 2
-    with pytest.raises(UserError, match="5 head groups are more than the 4 heads"):
-        language_model(GROUPED, head_groups="5")
 
 
 def batch() -> dict[str, Any]:

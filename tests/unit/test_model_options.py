@@ -8,27 +8,17 @@ from typing import Any
 import pytest
 import torch
 import toy
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
+from torch import nn
 from toy_language_models import language_model, roberta
 
 from collab_common.errors import UserError
-from fairseq_collab.models.collaborative import CollabOptions
-from fairseq_collab.models.config import PRESET_SIZES, preset
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.collaborative import CollabOptions, warn_of_other_sites
+from fairseq_collab.models.config import preset
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.site_options import named_sites
-
-
-@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_headsize_n"])
-@pytest.mark.parametrize("suffix", PRESET_SIZES)
-def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, suffix: str) -> None:
-    from hydra.core.config_store import ConfigStore
-
-    name = f"{arch}{suffix}"
-    assert name in ARCH_MODEL_REGISTRY
-    assert name in MODEL_DATACLASS_REGISTRY
-    assert f"{name}.yaml" in ConfigStore.instance().repo["model"]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +51,29 @@ def test_presets_are_registered_for_the_command_line_and_for_hydra(arch: str, su
 def test_refusals(options: dict[str, Any], message: str) -> None:
     with refusing(message):
         toy.model("transformer_collab", **options)
+
+
+def test_torchscript_is_refused() -> None:
+    """Of a model, and of what holds it, as fairseq's generators do."""
+    for module in (model := toy.model("transformer_headsize_n"), nn.ModuleList([model])):
+        with refusing("TorchScript cannot compile models with this attention; fairseq-collab expo"):
+            torch.jit.script(module)
+
+
+@pytest.mark.parametrize("options", [{"heads_in_cross": "4,0"}, {"no_cross_attention": True}])
+def test_alignments_of_a_layer_that_attends_to_no_source(options: dict[str, Any]) -> None:
+    model = toy.model("transformer_headsize_n", **options)
+    with refusing("--print-alignment: the last layer of the decoder has no heads that attend to"):
+        model.make_generation_fast_(need_attn="hard")
+
+
+def test_a_key_dim_of_ordinary_heads_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """In a line, whatever the number of layers."""
+    warn_of_other_sites.cache_clear()
+    options = {"key_dim_in_encoder": "0,4", "key_dim_in_decoder": "6", "key_dim_in_cross": "0"}
+    toy.model("transformer_collab", collaborative_sites="encoder", **options)
+    expected = "--key-dim-in-decoder has no effect: --collaborative-sites leaves decoder out"
+    assert [record.getMessage() for record in caplog.records] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -127,13 +140,26 @@ def test_sites() -> None:
     assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
     with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
         named_sites("--sites", "none")
-    model = toy.model("transformer_collab", collaborative_sites="decoder", key_dim=5)
+    model = toy.model("transformer_collab", collaborative_sites="decoder", key_dim_in_encoder=7)
     kinds = {
         name: hasattr(module, "mixing")
         for name, module in model.named_modules()
         if name.endswith("_attn")
     }
     assert all(kinds[name] == ("decoder" in name and "self_attn" in name) for name in kinds)
+
+
+def test_key_dims_per_site_and_layer() -> None:
+    """Ordinary heads where it is 0."""
+    model = toy.model(
+        "transformer_collab", key_dim=5, key_dim_in_encoder="7,0", key_dim_in_cross="3"
+    )
+    first, second = (layer.self_attn for layer in model.encoder.layers)
+    assert first.key_dim == 7
+    assert isinstance(second, ConcatenatedAttention)
+    for layer in model.decoder.layers:
+        assert (layer.self_attn.key_dim, layer.encoder_attn.key_dim) == (5, 3)
+    assert model(**toy.batch())[0].isfinite().all()
 
 
 def test_a_preset_with_an_unknown_option_is_an_error() -> None:
@@ -159,18 +185,6 @@ def test_layer_drop_drops_layers_in_training() -> None:
     assert len(list(model.encoder.layers)) < 2
     model.eval()
     assert len(list(model.encoder.layers)) == 2
-
-
-def test_layers_to_keep_prunes_a_loaded_model() -> None:
-    """fairseq's --encoder-layers-to-keep: weights of the kept layers, renumbered."""
-    full = toy.model("transformer_collab")
-    choice = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "0,1"}
-    short = toy.model("transformer_collab", **choice)
-    assert len(short.encoder.layers) == 1
-    kept = Namespace(arch="transformer_collab", **choice)
-    short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
-    weight = full.encoder.layers[1].self_attn.mixing
-    assert torch.equal(short.encoder.layers[0].self_attn.mixing, weight)
 
 
 def test_layers_that_are_kept_have_the_sizes_that_they_had() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusing
 from run_folders import MODEL_DIM, facts_of, some_record
 
 from collab_common.errors import UserError
@@ -60,9 +61,8 @@ def test_version_1_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_faulty_fields_are_named(facts: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with refusing(f"run/score.json: {message}"):
         Record.of(facts_of("collab", 64, **facts), Path("run/score.json"))
-    assert str(refused.value).startswith(f"run/score.json: {message}")
 
 
 @pytest.mark.parametrize("content", ["[]", "1", "null"])

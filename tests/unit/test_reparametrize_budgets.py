@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from refusals import refusing
 from toy_reparametrize import inputs, trained
 
-from collab_common.errors import UserError
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.reparametrize import work
-from fairseq_collab.checkpoints.reparametrize.sizes import chosen_places
-from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer
+from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer, chosen_places
 from fairseq_collab.commands.reparametrize import build_parser
 
 
@@ -48,14 +47,25 @@ def test_values_that_lose_more_than_the_budget_are_refused(monkeypatch: pytest.M
     found = trained("transformer")
     options = ("--value-heads=1", "--calibration=0")
     made = reparametrizer(found, monkeypatch, *options, scores=(30.0, 20.0))
-    with pytest.raises(UserError) as refusal:
+    todo = "allow more, or leave --value-heads and --exportable out"
+    told = f"--max-bleu-drop 1: 10.00 BLEU are lost even with key dimension 16; {todo}"
+    with refusing(told):
         made.within_bleu(1.0)
-    assert str(refusal.value) == (
-        "--max-bleu-drop 1: 10.00 BLEU are lost even with key dimension 16; allow more, or leave "
-        "--value-heads and --exportable out"
-    )
     largest = dict.fromkeys(attentions(found.model), 16)
     made = reparametrizer(found, monkeypatch, *options, scores=(30.0, 20.0, 20.0, 20.0, 20.0, 29.5))
     assert made.within_bleu(1.0) == largest
     made = reparametrizer(found, monkeypatch, "--calibration=0", scores=(30.0, 20.0))
     assert made.within_bleu(1.0) == largest  # exact without them, and not measured
+
+
+def test_exportable_biases_that_lose_more_than_the_budget_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads that share already have content biases that no combination of their keys makes."""
+    found = trained("transformer_collab", key_dim=4, attention_bias="content")
+    made = reparametrizer(found, monkeypatch)
+    assert made.within_error(1e-3) == dict.fromkeys(attentions(found.model), 4)
+    made = reparametrizer(found, monkeypatch, "--exportable")
+    told = "--max-logit-error 0.001: logits of encoder 0 are off by 0."
+    with refusing(told, "even with key dimension 4; allow more, or leave --exportable out"):
+        made.within_error(1e-3)

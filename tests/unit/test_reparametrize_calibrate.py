@@ -12,7 +12,7 @@ from toy_reparametrize import converted, inputs, shared, trained
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
 from fairseq_collab.checkpoints.reparametrize.distil import changed_parameters, distil, divergence
-from fairseq_collab.checkpoints.reparametrize.grouped_query import GroupedQuery
+from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
 
 
 def test_sums_give_the_covariance() -> None:

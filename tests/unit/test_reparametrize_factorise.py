@@ -115,6 +115,22 @@ def test_heads_that_share_their_maps_need_no_more_than_one_head_does() -> None:
     assert factors.error < 1e-7
 
 
+def test_a_start_much_better_than_blocks_is_kept() -> None:
+    """Heads that nearly share their dimensions already, of which the least is left out."""
+    generator = torch.Generator().manual_seed(3)
+    query, key, mixing = (
+        torch.randn(rows, size, generator=generator, dtype=torch.float64)
+        for rows, size in ((SIZE, DIM), (SIZE, KEYS), (HEADS, SIZE))
+    )
+    query[-2:] *= torch.tensor([[0.01], [1e-4]], dtype=torch.float64)
+    wq = mixing.unsqueeze(2) * query
+    problem = Problem(wq, key.expand(HEADS, -1, -1), own=(query, key, mixing))
+    factors = factorise(problem, SIZE - 1, max_steps=0)
+    assert factors.start_error is not None
+    assert factors.start_error < 1e-3 < problem.block_error(SIZE - 1)
+    assert factors.error < 1.5 * factors.start_error
+
+
 def test_known_factors_are_found_again() -> None:
     """A sum of K terms whose slices have rank K > h is found to rounding from restarts."""
     generator = torch.Generator().manual_seed(4)

@@ -11,7 +11,7 @@ from typing import Any
 import lxml.html
 import pytest
 from commands import REPOSITORY
-from run_folders import start_run, write_run, write_translations
+from run_folders import REFERENCES, spoilt, start_run, write_run, write_translations
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import report as command
@@ -23,25 +23,26 @@ from fairseq_collab.results.report.words import share, signed
 from fairseq_collab.results.tables import EN_DASH
 from fairseq_collab.runs.translations import read_system
 
-REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 EVIL = "</script><b>&\"'"
 VOID = {"meta", "wbr"}
 
 
 class Page:
-    """Words, elements, and tables by their captions; a second line in a cell follows a bar."""
+    """Words, elements, headings, and the last table of each caption.
+
+    A second line in a cell follows a bar.
+    """
 
     def __init__(self, text: str):
         self.tree = parsed(text.replace("<small>", " | <small>"))
         self.words = words(self.tree.body)
-        tables = list(self.tree.iter("table"))
+        self.headings = [words(found) for found in self.tree.iter("h2", "h3")]
         self.tables = {
             table.findtext("caption"): [
                 [words(cell) for cell in row.iter("th", "td")] for row in table.iter("tr")
             ]
-            for table in tables
+            for table in self.tree.iter("table")
         }
-        assert len(self.tables) == len(tables)
 
     def named(self, tag: str, **attributes: str) -> list[Any]:
         return [
@@ -63,10 +64,20 @@ def words(element: Any) -> str:
     return " ".join(element.text_content().split())
 
 
+def check_alone(text: str) -> None:
+    """A page fetches nothing, and links to its own sections, all of them."""
+    assert not re.search(r"https?:|url\((?!#)|@import|//\w+\.", text)
+    found = Page(text)
+    for element in found.tree.iter("*"):
+        assert not set(element.keys()) & {"src", "srcset", "data", "action"}
+        assert all(element.get(name, "#")[0] == "#" for name in ("href", "xlink:href"))
+    anchors = {f"#{section['id']}" for section in found.named("section")}
+    assert {link["href"] for link in found.named("a")} == anchors
+
+
 def translate(run: Path, wrong: int) -> Path:
     """Translations with ``wrong`` lines that are not the reference's, and a log."""
-    bad = [line.replace("kurze Worte", "viele") for line in REFERENCES[:wrong]]
-    write_translations(run, bad + REFERENCES[wrong:], REFERENCES)
+    write_translations(run, spoilt(wrong), REFERENCES)
     entries = [(100, 5.0), (200, 4.0 + wrong / 100)]
     lines = [
         f'2026 | INFO | valid | {{"valid_nll_loss": "{y}", "valid_num_updates": "{x}"}}\n'
@@ -221,6 +232,24 @@ def test_names_are_explained_and_settings_are_no_methods(content: Content) -> No
         assert name in text
 
 
+def test_a_cost_that_one_row_lacks_is_not_compared(content: Content) -> None:
+    """Records of earlier versions lack some."""
+
+    def saved(lacking: set[int]) -> set[str]:
+        _, section = changed(content)
+        for budget in section["budgets"]:
+            budget["fronts"].pop(cost, None)
+        for row in section["rows"]:
+            row[cost] = None if row["number"] in lacking else row[cost]
+        return {name for one in answers(section) for _, name in one["saved"]}
+
+    cost, name = "key_bytes_per_target_token", "bytes of key cache"
+    found = [one for one in answers(content["sections"][1]) if one["pick"]]
+    assert name in saved(set())
+    for which in ("pick", "best"):
+        assert saved({one[which]["number"] for one in found}) == saved(set()) - {name}
+
+
 def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> None:
     copy, section = changed(content)
     rows = section["rows"]
@@ -373,18 +402,13 @@ def test_notes_say_what_is_so(content: Content, whole: Page) -> None:
 def test_tables_can_be_read_and_reached(whole: Page) -> None:
     assert all(found.get("scope") in ("col", "row", "rowgroup") for found in whole.named("th"))
     regions = whole.named("div", role="region")
-    assert len(regions) == len(whole.tables)
+    assert len(regions) == len(whole.tables) == len(whole.named("table"))
     assert all(found["tabindex"] == "0" and found["aria-label"] for found in regions)
-    anchors = {f"#{found['id']}" for found in whole.named("section")}
-    assert {found["href"] for found in whole.named("a")} == anchors
 
 
 def test_nothing_is_fetched(content: Content, whole: Page) -> None:
     text = page.report(content)
-    assert not re.search(r"https?:|url\((?!#)|@import|//\w+\.", text)
-    for found in whole.tree.iter("*"):
-        assert not set(found.keys()) & {"src", "srcset", "data", "action"}
-        assert all(found.get(name, "#")[0] == "#" for name in ("href", "xlink:href"))
+    check_alone(text)
     assert not whole.named("script")
     policy = whole.named("meta", **{"http-equiv": "Content-Security-Policy"})
     assert policy[0]["content"].startswith("default-src 'none'")
@@ -445,7 +469,7 @@ def test_runs_that_cannot_stand_in_a_report(tmp_path: Path) -> None:
     refused(r"no finished run; waiting: incomplete; finish them")
     run = trained(tmp_path, "collab", 64, 1, 3)
     (run / "generation.txt").rename(run / "kept")
-    refused(r"generation\.txt: cannot be read: No such file")
+    refused(r"generation\.txt: no such file")
     (run / "kept").rename(run / "generation.txt")
     facts = json.loads((run / "score.json").read_text())
     (run / "score.json").write_text(json.dumps({**facts, "version": 3}))

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import succeed
@@ -18,12 +19,12 @@ from run_folders import some_record
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
+from fairseq_collab.runs import fairseq_output
 from fairseq_collab.runs.evaluate import kept, manifest_hash, method_of, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.sweep import Job, combinations, complete, folder_of, plan, run_name
 from fairseq_collab.runs.trained import choose_checkpoints, tokens_per_second, training_figures
-from fairseq_collab.runs.translations import readable
 from fairseq_collab.runs.worker import Worker, absent_start, is_over, train_command, why
 
 
@@ -326,15 +327,6 @@ def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
     assert manifest_hash(tmp_path) is None
 
 
-def test_tokenised_translations_become_readable(tmp_path: Path) -> None:
-    """What WMT14's and IWSLT14's recipes make is scored as ordinary text."""
-    tokens = ["Hallo , Welt !"]
-    assert readable(tokens, tmp_path, "de") == tokens
-    form = {"moses": True, "hyphens": None}
-    (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
-    assert readable(tokens, tmp_path, "de") == ["Hallo, Welt!"]
-
-
 def test_data_in_moses_tokens_have_a_further_score(tmp_path: Path) -> None:
     """BLEU of tokens, against the reference that fairseq has; and what the recipe says."""
     (tmp_path / "raw").mkdir()
@@ -414,3 +406,25 @@ def test_the_speed_of_a_training_is_that_of_its_updates() -> None:
     logged = [dict(zip(names, epoch, strict=True)) for epoch in epochs]
     assert tokens_per_second(logged) == (500 + 450) / 2
     assert tokens_per_second([{**logged[0], "train_train_wall": "9"}]) == 400  # too coarse
+
+
+def test_what_a_killed_call_left_writing_does_not_mix_in(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that outlives its parent goes on with the file that it has."""
+    sections = {
+        "dataset": {"max_tokens": 100, "max_tokens_valid": None, "num_workers": 0},
+        "task": {"data": "data"},
+        "common": {"user_dir": "plugin", "cpu": True, "fp16": False},
+    }
+    output = run.folder / "generation.txt"
+    with output.with_name("generation.txt.part").open("w") as left:
+
+        def called(command: list[str], stdout: Any, **_: Any) -> subprocess.CompletedProcess[str]:
+            print("ours", file=stdout, flush=True)
+            print("theirs", file=left, flush=True)
+            return subprocess.CompletedProcess(command, 0, stderr="")
+
+        monkeypatch.setattr(fairseq_output.subprocess, "run", called)
+        fairseq_output.fairseq("generate", run, OmegaConf.create(sections), None, output, [])
+    assert output.read_text() == "ours\n"

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from commands import REPOSITORY
 from refusals import wrong_usage
-from run_folders import some_record, start_run, write_generation, write_run, write_translations
+from run_folders import (
+    REFERENCES,
+    some_record,
+    spoilt,
+    start_run,
+    write_generation,
+    write_run,
+    write_translations,
+)
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import compare, score
@@ -25,19 +33,12 @@ from fairseq_collab.runs.trained import averaged_model
 from fairseq_collab.runs.translations import read_system
 
 CHECKPOINT = REPOSITORY / "tests" / "stored" / "transformer_collab_1" / "checkpoint.pt"
-REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier ." for i in range(30)]
 CONFIG = """\
 dataset: {{gen_subset: test}}
 checkpoint: {{keep_last_epochs: -1, keep_interval_updates: -1}}
 optimization: {{max_epoch: 0}}
 task: {{data: {data}, source_lang: en, target_lang: de}}
 """
-
-
-def spoilt(number: int) -> list[str]:
-    """Translations of which the first ``number`` are bad."""
-    bad = [line.replace("kurze Worte", "viele") for line in REFERENCES[:number]]
-    return bad + REFERENCES[number:]
 
 
 def add_subset(folder: Path, hypotheses: list[str], subset: str = "test1") -> Path:
@@ -117,7 +118,7 @@ def test_table_of_a_subset(tmp_path: Path) -> None:
     assert p < 0.05
     assert other_p >= 0.5, "two sentences differ in these translations"
     text = table.markdown(other)
-    assert "# BLEU against key dimension: toy, test1 (30 sentences)" in text
+    assert "# BLEU against key dimension: toy, test1 (40 sentences)" in text
     assert "--x key_dim --gen-subset test1`, from the runs' `score.test1.json`\n" in text
     assert "--x key_dim`, from the runs' `score.json`\n" in table.markdown(own)
 
@@ -248,20 +249,16 @@ def test_the_model_of_the_own_scores_is_taken(run: Run) -> None:
         averaged_model(run, config)
 
 
-def test_half_a_training_is_not_scored(run: Run) -> None:
+@pytest.mark.parametrize("subset", ["test1", None])
+def test_half_a_training_is_not_scored(run: Run, subset: str | None) -> None:
+    """By its own scores it would be finished, and a sweep would not go on with it."""
     run.trained_file.unlink()
+    half = Run(run.folder, subset)
+    with pytest.raises(UserError, match=r"run: is not trained: incomplete; finish it"):
+        averaged_model(half, half.config())
     Run(run.folder).fail(Failure("diverged", "loss is nan"))
     with pytest.raises(UserError, match=r"run: is not trained: diverged \(loss is nan\); finish"):
-        averaged_model(run, run.config())
-    assert not run.average.exists()
-
-
-def test_half_a_training_is_not_finished_by_its_own_scores(run: Run) -> None:
-    """Else a folder of runs, scored while a sweep is interrupted, would lose what is to go on."""
-    run.trained_file.unlink()
-    own = Run(run.folder)
-    with pytest.raises(UserError, match=r"run: is not trained: incomplete; finish it"):
-        averaged_model(own, own.config())
+        averaged_model(half, half.config())
     assert not run.average.exists()
 
 

@@ -15,7 +15,9 @@ from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
 from fairseq_collab.metrics.contrast import share_right
 from fairseq_collab.metrics.seeds import gain, gain_of_counts, holm, t_interval, t_test
+from fairseq_collab.results import seeds
 from fairseq_collab.results.seeds import seeds_of
+from fairseq_collab.runs.record import read
 
 WORDS = [f"Wort{i}" for i in range(15)]
 CHANCE = random.Random(1)
@@ -39,7 +41,10 @@ def test_holm_by_its_definition() -> None:
     assert holm([]) == []
 
 
-@pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], [-0.3, 0.1], [0.2, 0.1, 0.4, 0.3, -0.5]])
+@pytest.mark.parametrize(
+    "values",
+    [[-0.3, 0.1], [1.0, 2.0, 4.0], [0.5, 0.1, -0.2, 0.4], [0.2, 0.1, 0.4, 0.3, -0.5]],
+)
 def test_student(values: list[float]) -> None:
     found = stats.ttest_1samp(values, 0)
     assert t_test(values) == pytest.approx(found.pvalue, rel=1e-9)
@@ -190,6 +195,23 @@ def test_accuracies_are_compared_where_all_have_them(
         (other / "contrast.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=rf"contrast.json: {what}.*; score the pairs again"):
             metrics()
+
+
+def test_counts_of_pairs_are_read_once(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{method}_64_{seed}" for method in ("concatenated", "collab") for seed in (1, 2, 3)]
+    files: list[Path] = []
+
+    def counting(kind: Any, file: Path, todo: str) -> Any:
+        files.append(file)
+        return read(kind, file, todo)
+
+    for name in names:
+        contrasted(runs / name, 1)
+    monkeypatch.setattr(seeds, "read", counting)
+    run_json(capsys, runs / names[0], runs / names[3], "--seeds", "--samples", 20)
+    assert sorted(file.parent.name for file in files) == sorted(names)
 
 
 def test_what_does_not_compare_over_seeds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,12 +79,6 @@ def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
         deep.load_state_dict(shallow.state_dict())  # as if nothing had been
 
 
-def test_ordinary_heads_have_signatures_too() -> None:
-    plain = {"collaborative_sites": "none"}
-    with pytest.raises(UserError, match="self_attn: heads is 4 in it, 8 here"):
-        load(ours(**plain), ours(**plain, encoder_attention_heads=8, decoder_attention_heads=8))
-
-
 def test_a_stock_transformer_is_recognised() -> None:
     with pytest.raises(UserError, match=r"carries no signatures.*plain fairseq transformer"):
         load(toy.model("transformer"), ours())
@@ -124,12 +118,6 @@ def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> 
     given = toy.model("transformer_headsize_n", **{"head_size": 4, **options})
     with refusing(message):
         load(saved, given)
-
-
-def test_collaborative_weights_are_no_concatenated_ones() -> None:
-    kinds = r"kind \(1 concatenated, 2 collaborative, .* 6 latent\) is 2 in it, 1"
-    with pytest.raises(UserError, match=kinds):
-        load(ours(), toy.model("transformer_headsize_n", key_dim=8))
 
 
 @pytest.mark.parametrize(

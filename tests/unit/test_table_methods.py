@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from run_folders import write_run
 from unit.test_table import cells, csv_rows, read, split
 
-from fairseq_collab.commands.table import main
 from fairseq_collab.results import against, figure
 from fairseq_collab.results.rows import NO_X
 from fairseq_collab.results.table import main_table, markdown
@@ -132,17 +131,3 @@ def test_every_point_is_nearest_to_its_own_x(methods: int) -> None:
     widest = figure.step(positions, methods) * (methods - 1) / 2
     assert widest < (positions[1536] - positions[1280]) / 2
     assert figure.step({8: 3.0}, methods) <= figure.DODGE
-
-
-def test_files_without_x(tmp_path: Path) -> None:
-    """The same bytes in any order."""
-    outputs = []
-    for name, order in (("a", 1), ("b", -1)):
-        runs = sorted(methods(tmp_path / name).iterdir())[::order]
-        out = tmp_path / f"{name}-out"
-        options = ["--x", "none", "--against", "none", "--out", str(out)]
-        assert main([*map(str, runs), *options]) == 0
-        outputs.append({path.name: path.read_bytes() for path in out.iterdir()})
-    assert sorted(outputs[0]) == ["figure.png", "figure.svg", "table.csv", "table.md"]
-    for file in ("figure.png", "figure.svg", "table.csv"):
-        assert outputs[0][file] == outputs[1][file]

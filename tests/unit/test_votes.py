@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import toy
 from parity.test_prune_parity import ADAPTIVE, LM, LM_GROUPED, inputs, trained
 from refusals import refusing
 
@@ -29,7 +28,6 @@ from fairseq_collab.checkpoints.prune.votes import (
 )
 from fairseq_collab.models.layers import SITES
 
-CPU = torch.device("cpu")
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 
 
@@ -44,6 +42,15 @@ def known(arch: str = "transformer", **options: Any) -> Trained:
     return source
 
 
+def with_membership(rows: list[list[float]]) -> Trained:
+    """A model that was trained with two groups of heads, in all attentions these."""
+    source = known("transformer_grouped_heads")
+    for attention in head_group_attentions(source.model):
+        attention.groups, attention.membership = 2, torch.tensor(rows)
+    source.cfg.model.head_groups = "2"
+    return source
+
+
 def votes(
     source: Trained,
     batches: int = 3,
@@ -53,7 +60,7 @@ def votes(
 ) -> Count:
     model = grouped_model(source, groups).to(next(source.model.parameters()))
     samples = [{"net_input": inputs(source)}] * batches
-    return count_votes(model, samples, toy.dictionary().pad(), CPU, features, election)
+    return count_votes(model, samples, features, election)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_scores_are_added_in_place_of_votes() -> None:
     """Three heads of one group, all in one direction: a cosine of 1 each in each of 3 batches."""
     model = grouped_model(known(), "2").double()
     samples = [{"net_input": inputs(known())}] * 3
-    arguments = (model, samples, toy.dictionary().pad(), CPU, ("value",))
+    arguments = (model, samples, ("value",))
     for layers in count_votes(*arguments, count="scores").votes.values():
         for layer in layers:
             assert sorted(layer, key=sum) == [
@@ -127,24 +134,14 @@ def test_groups_that_a_batch_numbers_otherwise_vote_for_the_trained_ones() -> No
 
 
 def test_trained_groups_keep_their_numbers() -> None:
-    source = known("transformer_grouped_heads")
-    for attention in head_group_attentions(source.model):
-        attention.groups = 2
-        attention.membership = torch.tensor([[0.0, 1], [0, 1], [1, 0], [0, 1]])
-    source.cfg.model.head_groups = "2"
-    count = votes(source, groups=None)
+    count = votes(with_membership([[0.0, 1], [0, 1], [1, 0], [0, 1]]), groups=None)
     for layers in count.votes.values():
         assert layers == [[[0, 0, 3, 0], [0, 3, 0, 0]]] * 2
 
 
 def test_an_average_of_groups_votes_by_majority() -> None:
     """Also when one checkpoint of five had a head elsewhere."""
-    source = known("transformer_grouped_heads")
-    for attention in head_group_attentions(source.model):
-        attention.membership = torch.tensor([[0.2, 0.8], [0, 1], [1, 0], [0, 1]])
-        attention.groups = 2
-    source.cfg.model.head_groups = "2"
-    model = grouped_model(source, None)
+    model = grouped_model(with_membership([[0.2, 0.8], [0, 1], [1, 0], [0, 1]]), None)
     for attention in head_group_attentions(model):
         assert attention.membership.tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
 

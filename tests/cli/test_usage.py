@@ -1,0 +1,97 @@
+"""Options that make no sense: argparse's status and its message, before anything is read."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from refusals import wrong_usage
+
+from collab_common.main import main
+
+#: By command: options, and what is said of them.
+USAGE: dict[str, list[tuple[str, str]]] = {
+    "average --output out.pt": [
+        ("", "one of the arguments --inputs --last is required"),
+        ("--last 0 .", "N must be a whole number above 0, not '0'"),
+        ("--inputs a.pt --upper-bound 3", "argument --upper-bound: goes with --last only"),
+    ],
+    "heads c.pt data --out=out": [
+        ("--relations obj", "--relations needs --conllu"),
+        ("--subwords=code", "--subwords needs --conllu"),
+        ("--no-relevance --relevance-rule=ours", "--relevance-rule has no effect with --no-r"),
+        (
+            "--no-relevance --relevance-sentences=9 --conllu=trees",
+            "--relevance-sentences has no effect with --no-relevance: leave one out",
+        ),
+        ("--max-tokens=0", "argument --max-tokens: must be a"),
+        ("--examples=x", "argument --examples: must be a"),
+        ("--example-lines=0", "argument --example-lines: must be a"),
+    ],
+    "prune c.pt --output=o": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
+    "prune-curve c.pt data --out=out": [
+        ("--steps=0", "--steps: must be above 0"),
+        ("--sites=encoder,middle", "must be some of encoder, decoder, cross, all"),
+        ("--importance=x --iterative", "leave it or --iterative out"),
+        ("--importance=x --importance-subset=valid", "leave it or --importance-subset out"),
+        ("--by=entropy", "without --importance one of importance_token_normalised"),
+        ("--pairs-number=5", "--pairs-number needs --pairs"),
+    ],
+    "rank c.pt data": [
+        ("--sentences=0", "argument --sentences: must be a"),
+        ("--bin-width=x", "argument --bin-width: must be a"),
+        ("--tolerance=1", "argument --tolerance: must be a"),
+    ],
+    "report runs": [("--out=out.json", "argument --out: give a name that ends in .html")],
+    "vote c.pt data": [
+        ("--groups=a", "argument --groups: --groups is 'a'"),
+        ("--rule=all", "argument --rule: invalid choice"),
+        ("--max-tokens=0", "--max-tokens: must be a whole number"),
+        ("--count=scores --election=random", "--election needs --count votes: scores elect no"),
+    ],
+    "reparametrize c.pt --out=out.pt": [
+        ("", "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or"),
+        ("--max-logit-error=0.1 --calibration=0", "need sentences: --calibration above 0"),
+        ("--max-logit-error=2", "must be above 0 and below 1, not '2'"),
+        ("--max-bleu-drop=-1", "must be a number from 0 up, not '-1'"),
+        ("--latent-dim=4", "--latent-dim needs --to latent"),
+    ],
+    "reparametrize c.pt --out=out.pt --key-dim=4": [
+        ("--max-bleu-drop=1", "give key dimensions"),
+        ("--distil=1 --calibration=0", "need sentences"),
+        ("--steps=few", "must be a whole number from 0 up, not 'few'"),
+        ("--method=als", "invalid choice: 'als'"),
+        ("--match-heads", "--match-heads needs --to grouped-query"),
+        ("--method=block --restarts=5", "--restarts needs --to collab and --method shared"),
+        ("--pooling=fit", "--pooling needs --to grouped-query or --value-heads"),
+        ("--bleu-subset=test", "--bleu-subset needs --max-bleu-drop"),
+        ("--calibration=0 --weighting=scores", "--weighting needs sentences: --calibration above"),
+    ],
+    "reparametrize c.pt --out=out.pt --to=latent": [
+        ("", "give sizes (--latent-dim, --latent-dim-in-SITE)"),
+        ("--key-value-heads-in-cross=2", "--key-value-heads needs --to grouped-q"),
+        ("--max-bleu-drop=1", "are for --to collab: give --latent-dim"),
+        ("--latent-dim=4 --value-heads=2", "--value-heads needs --to collab"),
+        ("--latent-dim=4 --exportable", "--exportable needs --to collab"),
+        ("--latent-dim=4 --method=block", "--method needs --to collab"),
+        ("--latent-dim=4 --pooling=fit", "--pooling needs --to grouped-query or --value-heads"),
+    ],
+    "reparametrize c.pt --out=out.pt --to=grouped-query --key-value-heads=2": [
+        ("--steps=5", "--steps needs --to collab and --method shared"),
+        ("--weighting=scores", "--weighting needs --pooling fit or --match-heads"),
+        (
+            "--match-heads --weighting=scores --calibration=0",
+            "--weighting needs sentences: --calibration above 0",
+        ),
+        ("--match-heads --pooling=first", "--match-heads compares what means or fits lose"),
+    ],
+}
+CASES = [(command, *case) for command, cases in USAGE.items() for case in cases]
+
+
+@pytest.mark.parametrize(("command", "options", "message"), CASES)
+def test_usage(
+    command: str, options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wrong_usage(capsys, message):
+        main(shlex.split(f"{command} {options}"))
