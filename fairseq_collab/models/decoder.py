@@ -58,19 +58,8 @@ class Decoder(TransformerDecoderBase):
     # ---- running ---------------------------------------------------------------------------------
 
     def make_generation_fast_(self, need_attn: bool = False, **_others: Any) -> None:
-        """Called by fairseq before it translates: are attention weights to be printed?
-
-        Raises:
-            UserError: they are, and the last layer attends to no source.
-        """
+        """Called by fairseq before it translates: are attention weights to be printed?"""
         self.need_attn = need_attn
-        cross = self.layers[-1].encoder_attn
-        if need_attn and (cross is None or not cross.num_heads):
-            raise UserError(
-                "the last layer of the decoder has no heads that attend to the source",
-                "--print-alignment",
-                "leave the option out",
-            )
 
     def extract_features(
         self,
@@ -85,7 +74,8 @@ class Decoder(TransformerDecoderBase):
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, as long as :meth:`make_generation_fast_` has not called them off, and in
-        training if the decoder :attr:`aligns`.
+        training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a whole sequence:
+        fairseq's scorer of references adds up what an ensemble's models have in a list there.
         """
         if alignment_layer is None:
             wanted = self.aligns if self.training else self.need_attn
@@ -96,7 +86,7 @@ class Decoder(TransformerDecoderBase):
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
             )
-        return super().extract_features(
+        x, extra = super().extract_features(
             prev_output_tokens,
             encoder_out,
             incremental_state,
@@ -104,6 +94,9 @@ class Decoder(TransformerDecoderBase):
             alignment_layer,
             alignment_heads,
         )
+        if extra["attn"][0] is None:
+            extra["attn"] = None
+        return x, extra
 
     def _check_alignable(self) -> None:
         """Raises UserError if the last layer has no weights for fairseq's alignment loss.

@@ -7,6 +7,7 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig, TransformerModel, TransformerModelBase
 from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.config import PRESET_SIZES, TransformerOptions
 from fairseq_collab.models.decoder import Decoder
@@ -32,6 +33,23 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     @classmethod
     def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
         return Decoder(cfg, tgt_dict, embed)
+
+    def make_generation_fast_(self, need_attn: Any = False, **options: Any) -> None:
+        """Called by fairseq before it translates: are attention weights to be printed?
+
+        Not of a language model beside the translation model, which is told the same.
+
+        Raises:
+            UserError: they are, and the last layer attends to no source.
+        """
+        cross = self.decoder.layers[-1].encoder_attn
+        if need_attn and (cross is None or not cross.num_heads):
+            raise UserError(
+                "the last layer of the decoder has no heads that attend to the source",
+                "--print-alignment",
+                "leave the option out",
+            )
+        super().make_generation_fast_(need_attn=need_attn, **options)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generators: let the beams of a sentence share its encoder output."""

@@ -12,6 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_scorer import SequenceScorer
 from refusals import refusing
 from torch import Tensor, nn
 from toy import close
@@ -88,7 +89,7 @@ def test_limit_equals_fairseq(limit: str, options: str, training: bool) -> None:
     (logits, extra), (expected, expected_extra) = ours(**batch), stock(**batch)
     close(logits, expected)
     if training:
-        assert extra["attn"] == [None], "computed for nobody"
+        assert extra["attn"] is None, "computed for nobody"
     elif expected_extra["attn"][0] is not None:
         close(extra["attn"][0], expected_extra["attn"][0])
     direction = torch.linspace(-1, 1, logits.numel()).view_as(logits)
@@ -215,6 +216,23 @@ def test_attention_weights_on_request_only(need_attn: bool) -> None:
     found = generator(model, symbols, 2).generate([model], {"net_input": toy.batch(symbols)})
     assert any(asked) == need_attn
     assert bool(found[0][0]["attention"].numel()) == need_attn
+
+
+def test_references_are_scored_by_an_ensemble_with_fairseqs_own() -> None:
+    """As --score-reference does it, which adds up attention weights of those that return some."""
+    ours, stock = (model.eval() for model in pair("head size"))
+    symbols = toy.task()
+    for model in (ours, stock):
+        model.make_generation_fast_(need_attn=False)
+    batch = toy.batch(symbols)
+    target = batch["prev_output_tokens"].roll(-1, dims=1)
+    scorer = SequenceScorer(symbols.target_dictionary)
+    mixed, expected = (
+        scorer.generate([stock, other], {"net_input": batch, "target": target})
+        for other in (ours, stock)
+    )
+    for one, two in zip(mixed, expected, strict=True):
+        close(one[0]["positional_scores"], two[0]["positional_scores"])
 
 
 def test_attention_weights_of_a_chosen_layer_in_training() -> None:

@@ -100,6 +100,11 @@ def test_extra_norms_are_there_when_asked_for() -> None:
     assert layer.ffn_layernorm is not None
 
 
+def test_alignments_do_not_concern_a_language_model_beside_a_translation_model() -> None:
+    """--lm-path with --print-alignment: fairseq tells both models what will be printed."""
+    language_model(LM).make_generation_fast_(need_attn="hard")
+
+
 @pytest.mark.parametrize(("build", "arch"), [(language_model, LM), (roberta, ROBERTA)])
 def test_what_is_offloaded_is_checkpointed(build: Any, arch: str) -> None:
     """As in fairseq's translation models: on its own the option would do nothing."""
