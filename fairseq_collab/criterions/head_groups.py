@@ -9,7 +9,8 @@ fairseq sums ``Lt`` over the batch and divides by the sample size (the number of
 afterwards, so ``Lz`` is multiplied by
 
     released    the number of attentions: their sum beside a sum over tokens, as in the paper's
-                released code, where alpha and beta mean less the larger a batch is
+                released code, where alpha and beta mean less the larger a batch is (what one
+                device computes at once: --update-freq and several devices add to both sums)
     paper       the sample size: a mean over attentions beside a mean over tokens, as in the paper
 
 The paper's results were made with the released code.  For 18 attentions and batches of 30,080
