@@ -61,7 +61,7 @@ class Block:
                 f"invalid UTF-8: byte 0x{data[error.start]:02X} "
                 f"at byte {self.byte + error.start:,} of the file",
                 f"{self.path}:{line}",
-                "get it anew, or mend a copy; data_prep.validate --on-utf8 drop leaves such pairs out",
+                "get it anew, or mend a copy; data_prep.validate --on-utf8 drop leaves pairs out",
             ) from None
         return text.removesuffix("\n").split("\n") if text else []
 

@@ -147,9 +147,10 @@ def test_training_is_the_papers(gpus: str, freq: int) -> None:
 def test_the_experiment_is_the_papers() -> None:
     configs = REPOSITORY / "configs"
     jobs = plan(configs / "experiment" / "key_dim_wmt14.yaml", configs, [])
-    more = {"optimization.update_freq": [2], "model.encoder_layers": 6}
+    more: dict[str, Any] = {"optimization.update_freq": [2]}
+    sizes = {"layers": 6, "embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8}
     for side in ("encoder", "decoder"):
-        more |= {f"model.{side}_embed_dim": 512, f"model.{side}_attention_heads": 8}
+        more |= {f"model.{side}_{name}": size for name, size in sizes.items()}
     for given in (flat(job.config) for job in jobs):
         assert {name: given[name] for name in STATED | more} == STATED | more
 
