@@ -54,7 +54,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """--out and --force, of every command that makes a folder."""
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
-        "--force", action="store_true", help="rebuild DIR, whatever it was made from"
+        "--force", action="store_true", help="make it again, whatever it was made from"
     )
 
 

@@ -168,5 +168,5 @@ def last_line(text: str) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text; UserError if it cannot be read, or is not UTF-8."""
-    return list(lines_of(path))
+    """The lines of a text, whose ends may be those of Windows; UserError if it is not UTF-8."""
+    return [line.removesuffix("\r") for line in lines_of(path)]
