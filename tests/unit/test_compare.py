@@ -71,8 +71,8 @@ def test_a_clearly_better_system(
 def test_line_ends_of_windows_make_no_difference(tmp_path: Path, reference: Path) -> None:
     given = write_generation(tmp_path / "a.out", spoilt(sentences(), 1)), reference
     windows = tmp_path / "b.out", tmp_path / "windows.txt"
-    for path, other in zip(given, windows, strict=True):
-        other.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    for path, copy in zip(given, windows, strict=True):
+        copy.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     one, other = read_system(*given), read_system(*windows)
     assert (one.hypotheses, one.references) == (other.hypotheses, other.references)
 
