@@ -24,7 +24,6 @@ NAMED = {
 SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 #: Pages without what is named there, and why.
 EXCUSED = {
-    "README.md": {"seed": "an index: each page names its own"},
     "speed_notes.md": dict.fromkeys(NAMED, "words, no numbers"),
     "data_prep.md": {"seed": "nothing in it is random"},
 }
