@@ -10,6 +10,9 @@ Shapes:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -52,10 +55,8 @@ def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
 
 def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
     """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
-    sums = [mask_scores(q.new_zeros(()), mask) for mask in masks if mask is not None]
-    mask = sum(sums[1:], sums[0]) if sums else None  # 0 where allowed, else -inf
     k, v = (for_each_head(shared, q.size(1)) for shared in (k, v))
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)
+    return F.scaled_dot_product_attention(q, k, v, _merged(q, masks), scale=1.0)
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
@@ -63,14 +64,24 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
     Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
     """
-    for mask in masks:
-        if mask is None:
-            continue
+    given = [mask for mask in masks if mask is not None]
+    if len(given) > 1:  # one for all heads: a pass over their scores takes longer
+        return scores + _merged(scores, given)
+    for mask in given:
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(mask, float("-inf"))
         else:
             scores = scores + mask
     return scores
+
+
+def _merged(like: Tensor, masks: Sequence[Tensor | None]) -> Any:
+    """One mask in place of several, to be added: 0 where allowed, else -inf; None in place of none.
+
+    ``like`` is of the scores' kind.
+    """
+    sums = [mask_scores(like.new_zeros(()), mask) for mask in masks if mask is not None]
+    return sum(sums[1:], sums[0]) if sums else None
 
 
 def over_keys(padding: Tensor | None, attn_mask: Tensor | None = None) -> Tensor | None:

@@ -34,14 +34,15 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("padded", [None, "left", "right"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_output_and_gradients(fused: list[int], name: str, mask: str, padded: bool) -> None:
+def test_output_and_gradients(fused: list[int], name: str, mask: str, padded: str | None) -> None:
     attention = VARIANTS[name](self_attention=True)
     x = torch.randn(T, B, D, requires_grad=True)
     padding = torch.zeros(B, T, dtype=torch.bool)
     padding[1, -2:] = True
+    padding = padding.flip(1) if padded == "left" else padding
     options = {"attn_mask": MASKS[mask], "key_padding_mask": padding if padded else None}
     found = []
     for weights in (False, True):  # the explicit product, where weights are wanted
