@@ -79,8 +79,11 @@ class Decoder(TransformerDecoderBase):
         """
         if alignment_layer is None:
             wanted = self.aligns if self.training else self.need_attn
-            if self.training and wanted:
-                self._check_alignable()
+            if self.training and wanted and not self.has_aligning_heads():
+                # Not when it is built: a model that was trained so, and pruned, still translates.
+                what = "aligns by the heads of the last layer's cross-attention, which has none"
+                todo = "leave it and the alignment loss out, or keep a head there"
+                raise UserError(what, "--load-alignments", todo)
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
         if incremental_state is not None:
             return self._step(
@@ -98,16 +101,10 @@ class Decoder(TransformerDecoderBase):
             extra["attn"] = None
         return x, extra
 
-    def _check_alignable(self) -> None:
-        """Raises UserError if the last layer has no weights for fairseq's alignment loss.
-
-        Not when it is built: a model that was trained so, and pruned, still translates.
-        """
-        attention = self.layers[-1].encoder_attn
-        if attention is None or not attention.num_heads:
-            what = "aligns by the heads of the last layer's cross-attention, which has none"
-            todo = "leave it and the alignment loss out, or keep a head there"
-            raise UserError(what, "--load-alignments", todo)
+    def has_aligning_heads(self) -> bool:
+        """Whether the last layer, if there is one, has weights of the source for alignments."""
+        cross = self.layers[-1].encoder_attn if len(self.layers) else None
+        return cross is not None and cross.num_heads > 0
 
     def _step(
         self,

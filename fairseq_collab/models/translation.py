@@ -42,8 +42,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         Raises:
             UserError: they are, and the last layer attends to no source.
         """
-        cross = self.decoder.layers[-1].encoder_attn
-        if need_attn and (cross is None or not cross.num_heads):
+        if need_attn and not self.decoder.has_aligning_heads():
             raise UserError(
                 "the last layer of the decoder has no heads that attend to the source",
                 "--print-alignment",

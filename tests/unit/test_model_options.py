@@ -60,11 +60,14 @@ def test_torchscript_is_refused() -> None:
             torch.jit.script(module)
 
 
-@pytest.mark.parametrize("options", [{"heads_in_cross": "4,0"}, {"no_cross_attention": True}])
+@pytest.mark.parametrize(
+    "options", [{"heads_in_cross": "4,0"}, {"no_cross_attention": True}, {"decoder_layers": 0}]
+)
 def test_alignments_of_a_layer_that_attends_to_no_source(options: dict[str, Any]) -> None:
     model = toy.model("transformer_headsize_n", **options)
     with refusing("--print-alignment: the last layer of the decoder has no heads that attend to"):
         model.make_generation_fast_(need_attn="hard")
+    model.make_generation_fast_()
 
 
 def test_a_key_dim_of_ordinary_heads_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
