@@ -145,8 +145,8 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
         """fairseq's criterion contract; in training, with the penalty added to the loss."""
         if not model.training:
             return super().forward(model, sample, reduce)
-        check_backend(model)
         attentions = gated(model)
+        check_backend(model)
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
         log_alpha = log_alpha_of(attentions)
         norm = gates.probability_open(torch.cat(list(log_alpha.values()))).sum()

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from toy import close
 from toy_heads import sample
+from toy_language_models import language_model
 
-from collab_common.errors import UserError
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.criterions.with_head_gates import LabelSmoothedCrossEntropyWithHeadGates
@@ -362,9 +362,13 @@ def test_wrong_penalties(arguments: tuple[Any, ...], message: str) -> None:
         criterion(*arguments)
 
 
+@pytest.mark.usefixtures("process_group")
 def test_models_without_gates() -> None:
-    with pytest.raises(UserError, match="give --arch transformer_gated_heads"):
-        criterion()(toy.model("transformer_headsize_n").train(), sample())
+    alone = language_model("transformer_lm_collab").train()
+    models = toy.model("transformer_headsize_n").train(), alone, on_several_devices(alone)
+    for one in models:
+        with refusing("give --arch transformer_gated_heads"):
+            criterion()(one, sample())
 
 
 @pytest.mark.usefixtures("process_group")
