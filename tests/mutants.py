@@ -1299,7 +1299,7 @@ MUTANTS = [
     Mutant(
         "an alignment loss needs heads",
         DECODER,
-        "if self.training and wanted and not self._has_aligning_heads():",
+        "if self.training and wanted and not self.has_aligning_heads():",
         "if False:",
         (MODELS, "-k", "without_heads"),
     ),
