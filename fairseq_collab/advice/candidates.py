@@ -88,16 +88,22 @@ def candidate(way: str, sizes: Mapping[str, int]) -> Candidate:
 
 
 class Way:
-    """One way to make a trained model smaller; raises UserError where it cannot be done.
+    """One way to make a trained model smaller: by itself with narrower feed-forward layers alone.
+
+    Those below raise UserError where it cannot be done.
 
     Args:
+        name: a key of :data:`MEANS`.
         trained: in eval mode, its feed-forward layers whole.
         batches: of fairseq's, with targets: what importance is measured on.
     """
 
-    name: str
+    #: What shrinks attentions by hand, and its option for what it writes.
+    command: str
+    output: str
 
-    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        self.name = name
         self.trained, self.batches, self.seed = without_gates(trained), batches, seed
         #: Sizes that sites have at least, where all sites change once one does.
         self.base: dict[str, int] = {}
@@ -129,7 +135,8 @@ class Way:
             lines.append([*words, "--output", target])
             checkpoint = target
         if sizes:
-            lines.append(self.command(units, sizes, checkpoint, data, out))
+            words = [self.command, checkpoint, "--data", data, *self.options(units, sizes)]
+            lines.append([*words, self.output, out])
         return [shlex.join(["fairseq-collab", *line]) for line in lines]
 
     def site_sizes(self, site: Site) -> list[int]:
@@ -141,30 +148,22 @@ class Way:
         layer, all of them if it is None."""
         raise NotImplementedError
 
-    def command(
-        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
-    ) -> list[str]:
-        """The words of the command that :meth:`shrink` stands for."""
+    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
+        """What :attr:`command` is told to do what :meth:`shrink` does."""
         raise NotImplementedError
 
     def _narrow(self, units: int | None) -> Trained:
         return self.trained if units is None else surgery.narrowed(self.trained, units)
 
 
-class Narrow(Way):
-    """All attentions stay."""
-
-    name = NARROW
-
-
 class Heads(Way):
     """Heads are gone, of each site the least important; importances have length 1 in each layer."""
 
-    name = HEADS
+    command, output = "prune", "--output"
 
-    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         surgery.check_heads(trained)
-        super().__init__(trained, batches, seed)
+        super().__init__(name, trained, batches, seed)
         self._importance = functools.cache(self._measure)
 
     def site_sizes(self, site: Site) -> list[int]:
@@ -184,16 +183,14 @@ class Heads(Way):
     def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
         return surgery.pruned(self.narrowed(units), self.kept(units, sizes))
 
-    def command(
-        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
-    ) -> list[str]:
+    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
         kept = self.kept(units, sizes)
         chosen = [
             f"{site}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[site])
             for site in SITES
             if site in sizes
         ]
-        return ["prune", checkpoint, "--data", data, "--keep-heads", *chosen, "--output", out]
+        return ["--keep-heads", *chosen]
 
     def _measure(self, units: int | None) -> dict[Site, list[list[float]]]:
         importance = Importance(self.narrowed(units).model)
@@ -221,14 +218,16 @@ USUAL = {
 class Sharing(Way):
     """Heads share: one of :data:`SHARING`."""
 
-    def __init__(self, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
-        self.to, self.chosen = SHARING[self.name]
+    command, output = "reparametrize", "--out"
+
+    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+        self.to, self.chosen = SHARING[name]
         self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=seed)
         self.target = TARGETS[self.to](self.args)
         source.check(trained, self.target)
         for one in attentions(trained.model):
             self.target.check(one, trained.path)
-        super().__init__(trained, batches, seed)
+        super().__init__(name, trained, batches, seed)
         self.base = {
             site: self._largest(site)
             for site, found in trained.attentions.items()
@@ -253,9 +252,7 @@ class Sharing(Way):
         places = {one: sizes[site] for site in SITES if site in sizes for one in found[site]}
         return work.model(places)[0]
 
-    def command(
-        self, units: int | None, sizes: Mapping[str, int], checkpoint: str, data: str, out: str
-    ) -> list[str]:
+    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
         option = f"--{self.target.size.replace('_', '-')}-in"
         each = [
             word
@@ -265,7 +262,7 @@ class Sharing(Way):
         ]
         for name, value in self.chosen.items():
             each += [f"--{name.replace('_', '-')}", str(value)]
-        return ["reparametrize", checkpoint, "--to", self.to, "--data", data, *each, "--out", out]
+        return ["--to", self.to, *each]
 
     def _start(self, units: int | None) -> Reparametrizer:
         base = self.narrowed(units)
@@ -278,11 +275,10 @@ def ways(
     """All ways that this model allows, by name; and of the others, why not."""
     found: dict[str, Way] = {}
     refused: dict[str, str] = {}
-    kinds: dict[str, type[Way]] = {NARROW: Narrow, HEADS: Heads}
-    for name in (NARROW, HEADS, *SHARING):
-        kind = kinds.get(name) or type(name, (Sharing,), {"name": name})
+    kinds: dict[str, type[Way]] = {NARROW: Way, HEADS: Heads, **dict.fromkeys(SHARING, Sharing)}
+    for name, kind in kinds.items():
         try:
-            found[name] = kind(trained, batches, seed)
+            found[name] = kind(name, trained, batches, seed)
         except UserError as error:
             refused[name] = error.what
     return found, refused

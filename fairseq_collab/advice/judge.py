@@ -180,7 +180,7 @@ class Loss(NamedTuple):
 @torch.inference_mode()
 def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
     """The cross-entropy of each sentence, without label smoothing."""
-    each = [cross_entropy(model, sample, by_sentence=True) for sample in samples]
+    each = [cross_entropy(model, sample).sum(1) for sample in samples]
     tokens = [predicted(model.decoder, sample["target"]).sum(1) for sample in samples]
     return Loss(torch.cat(each).double().numpy(), torch.cat(tokens).numpy())
 
@@ -207,8 +207,8 @@ def speeds(models: Sequence[Trained], subset: str) -> list[float]:
     chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
     parts = [chosen[i : i + TIMED_BATCH] for i in range(0, len(chosen), TIMED_BATCH)]
     items = [dataset.collater([dataset[i] for i in part]) for part in parts]
-    programs = [Translator(one.model, task, case, settings) for one in models]
-    for program in programs:
+    programs = {str(i): Translator(one.model, task, case, settings) for i, one in enumerate(models)}
+    for program in programs.values():
         program(items[0])  # warm-up
-    times = np.array([*in_turn(programs, items, case.budget)])  # (turns, models)
-    return [float(ratio) for ratio in np.median(times[:, :1] / times, axis=0)]
+    times = np.array([*in_turn(programs, items, case.budget).values()])  # (models, turns)
+    return [float(ratio) for ratio in np.median(times[0] / times, axis=1)]

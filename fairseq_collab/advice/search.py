@@ -91,7 +91,7 @@ class Advisor:
     """
 
     def __init__(self, trained: Trained, wanted: Wanted, ledger: Ledger, folder: Path):
-        self.trained, self.wanted, self.ledger, self.folder = trained, wanted, ledger, folder
+        self.trained, self.wanted, self.ledger = trained, wanted, ledger
         self.whole = counts(trained.model)
         self.notes: list[str] = []
         self.cut: list[str] = []  # ways that were not tried at all sizes

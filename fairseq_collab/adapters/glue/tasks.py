@@ -14,7 +14,7 @@ They are TorchMetrics', times 100.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Task:
         label: the column of the answer.
         classes: the answers that there are; none where the answer is a number.
         metrics: in the order in which they are printed.
-        dev: its development sets, and what is appended to the names of their metrics.
+        dev: file names of its development sets, by what is appended to the names of their metrics.
         columns: their names, where the first line does not say.
         ragged: whether some lines of GLUE's own file are cut short; they are left out.
     """
@@ -50,14 +50,9 @@ class Task:
     label: str = "label"
     classes: tuple[str, ...] = ("0", "1")
     metrics: tuple[str, ...] = ("accuracy",)
-    dev: Mapping[str, str] | None = None
+    dev: Mapping[str, str] = field(default_factory=lambda: {"": "dev.tsv"})
     columns: tuple[str, ...] = ()
     ragged: bool = False
-
-    @property
-    def dev_sets(self) -> Mapping[str, str]:
-        """File names by what is appended to the names of their metrics."""
-        return self.dev or {"": "dev.tsv"}
 
 
 _PAIR = ("sentence1", "sentence2")

@@ -65,7 +65,7 @@ def measure(
         counts["target_tokens"] += int(predicted(model.decoder, sample["target"]).sum())
         if trained.is_language_model:
             with torch.inference_mode():
-                loss += float(cross_entropy(model, sample))
+                loss += float(cross_entropy(model, sample).sum())
     offsets = positions.result()
     of_heads: dict[str, Any] = {
         "confidence": confidence.result(),

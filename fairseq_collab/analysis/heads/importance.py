@@ -42,7 +42,7 @@ from fairseq_collab.analysis.heads.weights import (
     read_by_decoder,
 )
 from fairseq_collab.analysis.scores import hooked
-from fairseq_collab.checkpoints.attentions import Attention, attentions, head_counts
+from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES, Site
 
 
@@ -52,6 +52,9 @@ class Importance:
     def __init__(self, model: Any):
         self.model = model
         self._by_token, self._by_sample = Means(), Means()
+        for one in attentions(model):  # also of a layer without heads, whose list is empty
+            for means in (self._by_token, self._by_sample):
+                means.add(one.site, one.layer, torch.zeros(one.module.num_heads), 0)
 
     def add(self, sample: dict[str, Any]) -> None:
         """Count a batch of fairseq's, on the model's device."""
@@ -68,19 +71,11 @@ class Importance:
 
     def per_token(self) -> dict[Site, list[list[float]]]:
         """Mean over query positions, in nats: the source's in the encoder, else the target's."""
-        return self._of_each_layer(self._by_token)
+        return self._by_token.result()
 
     def per_sample(self) -> dict[Site, list[list[float]]]:
         """Mean over sentence pairs, in nats."""
-        return self._of_each_layer(self._by_sample)
-
-    def _of_each_layer(self, means: Means) -> dict[Site, list[list[float]]]:
-        """Nothing is counted of a layer without heads: its list is empty."""
-        found = {site: iter(layers) for site, layers in means.result().items()}
-        return {
-            site: [next(found[site]) if heads else [] for heads in counts]
-            for site, counts in head_counts(self.model).items()
-        }
+        return self._by_sample.result()
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
@@ -89,7 +84,7 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
     It is 0 at padding, which no loss depends on.
     """
     with torch.enable_grad(), head_outputs(model) as outputs:
-        loss = cross_entropy(model, sample)
+        loss = cross_entropy(model, sample).sum()
         # Without cross-attention the encoder has no effect: its gradients are 0.
         heads = list(outputs.values())
         gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)
@@ -99,22 +94,21 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
     }
 
 
-def cross_entropy(model: Any, sample: Mapping[str, Any], by_sentence: bool = False) -> Tensor:
-    """The loss of a batch in nats, summed over its target tokens; or ``(B)``, by sentence."""
+def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
+    """The loss of each target token in nats ``(B, T)``; 0 of those that do not count as such."""
     decoder, target = model.decoder, sample["target"]
     target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
     output = model(**sample["net_input"])
     if getattr(decoder, "adaptive_softmax", None) is not None:
-        loss = adaptive_cross_entropy(decoder, output[0], target)
-        return loss.sum(1) if by_sentence else loss.sum()
+        return adaptive_cross_entropy(decoder, output[0], target)
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
     loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
         target.flatten(),
         ignore_index=decoder.padding_idx,
-        reduction="none" if by_sentence else "sum",
+        reduction="none",
     )
-    return loss.view_as(target).sum(1) if by_sentence else loss
+    return loss.view_as(target)
 
 
 def predicted(decoder: Any, target: Tensor) -> Tensor:
@@ -147,7 +141,7 @@ def loss_increases(model: Any, batches: Sequence[dict[str, Any]]) -> dict[Site, 
     tokens = sum(int(predicted(model.decoder, one["target"]).sum()) for one in batches)
 
     def loss() -> float:
-        return sum(float(cross_entropy(model, sample)) for sample in batches) / tokens
+        return sum(float(cross_entropy(model, sample).sum()) for sample in batches) / tokens
 
     means = Means()
     with torch.inference_mode(), hooked(model, ask_for_weights):

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
+from torch.nn import functional
 
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means
 from fairseq_collab.analysis.scores import factors
@@ -38,7 +39,8 @@ from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.models.layers import SITES, Site
 
 #: Relative positions of keys that are looked at.
-OFFSETS = (-3, -2, -1, 0, 1, 2, 3)
+REACH = 3
+OFFSETS = tuple(range(-REACH, REACH + 1))
 #: The sites whose queries and keys are the same sentence.
 SELF_SITES: tuple[Site, ...] = ("encoder", "decoder")
 #: Tokens that are as frequent as these are not rare.
@@ -98,18 +100,14 @@ def positions(batch: AttentionBatch, site: Site, layer: int) -> Summed:
     words = batch.query_words(site)  # (B, T)
     largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
     distance = largest - torch.arange(words.size(1), device=words.device)
-    rows = torch.stack([words & shifted(words, offset) for offset in OFFSETS], -1)  # (B, T, 7)
+    rows = words[..., None] & neighbours(words)  # (B, T, 7)
     looks = distance[..., None] == torch.tensor(OFFSETS, device=words.device)  # (B, H, T, 7)
     return (looks & rows[:, None]).sum((0, 2)), rows.sum((0, 1))
 
 
-def shifted(words: Tensor, offset: int) -> Tensor:
-    """Whether there is a word at ``t + offset``: ``(B, T) -> (B, T)``."""
-    there, length = torch.zeros_like(words), words.size(1)
-    start, end = max(0, -offset), min(length, length - offset)
-    if start < end:
-        there[:, start:end] = words[:, start + offset : end + offset]
-    return there
+def neighbours(words: Tensor) -> Tensor:
+    """Whether there is a word at each offset from ``t``: ``(B, T) -> (B, T, 7)``."""
+    return functional.pad(words, (REACH, REACH)).unfold(1, len(OFFSETS), 1)
 
 
 def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:

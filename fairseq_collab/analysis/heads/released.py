@@ -194,27 +194,25 @@ def through_heads(
     c = weights[:, :, None] * (v.transpose(1, 2)[:, None] - of_v.sum(-1, keepdim=True))
     of_q = torch.einsum("nths,nse->nthe", c, k) * q[:, :, None]
     a = q[:, :, None] * k[:, None]  # (H, T, S, e)
-    (up, down), (right, left) = ((z.clamp_min(0), z.clamp_max(0)) for z in (c, a))
-    keys = [
-        torch.einsum("nths,nts->nth", one, other.sum(-1)) + torch.einsum(
-            "nths,nts->nth", two, another.sum(-1))
-        for one, other, two, another in ((up, right, down, left), (up, left, down, right))
-    ]  # fmt: skip
-    positive = of_v.clamp_min(0).sum(-1) + of_q.clamp_min(0).sum(-1) + keys[0] + EPSILON
-    negative = of_v.clamp_max(0).sum(-1) + of_q.clamp_max(0).sum(-1) + keys[1] - EPSILON
+    v_up, q_up, up, right = (z.clamp_min(0) for z in (of_v, of_q, c, a))
+    v_down, q_down, down, left = (z.clamp_max(0) for z in (of_v, of_q, c, a))
+
+    def of_k(c: Tensor, a: Tensor) -> Tensor:
+        return torch.einsum("nths,nts->nth", c, a.sum(-1))
+
+    positive = v_up.sum(-1) + q_up.sum(-1) + of_k(up, right) + of_k(down, left) + EPSILON
+    negative = v_down.sum(-1) + q_down.sum(-1) + of_k(up, left) + of_k(down, right) - EPSILON
     plus, minus = relevance / positive / 2, relevance / negative / 2  # (B, H, T, h)
 
-    def gathered(form: str, z: Tensor) -> Tensor:
-        return torch.einsum(form, plus, z.clamp_min(0)) + torch.einsum(form, minus, z.clamp_max(0))
+    def gathered(form: str, of_plus: Tensor, of_minus: Tensor) -> Tensor:
+        return torch.einsum(form, plus, of_plus) + torch.einsum(form, minus, of_minus)
 
-    to_v = gathered("bnth,nths->bnsh", of_v)
-    to_q = gathered("bnth,nthe->bnte", of_q)
-    to_right = torch.einsum("bnth,nths->bnts", plus, up) + torch.einsum(
-        "bnth,nths->bnts", minus, down)  # fmt: skip
-    to_left = torch.einsum("bnth,nths->bnts", plus, down) + torch.einsum(
-        "bnth,nths->bnts", minus, up)  # fmt: skip
-    to_k = torch.einsum("bnts,ntse->bnse", to_right, right) + torch.einsum(
-        "bnts,ntse->bnse", to_left, left)  # fmt: skip
+    to_v = gathered("bnth,nths->bnsh", v_up, v_down)
+    to_q = gathered("bnth,nthe->bnte", q_up, q_down)
+    to_right = gathered("bnth,nths->bnts", up, down)
+    to_left = gathered("bnth,nths->bnts", down, up)
+    to_k = torch.einsum("bnts,ntse->bnse", to_right, right)
+    to_k = to_k + torch.einsum("bnts,ntse->bnse", to_left, left)
     given = relevance.sum((2, 3), keepdim=True)
     total = sum(part.sum((2, 3), keepdim=True) for part in (to_q, to_k, to_v))
     to_q, to_k, to_v = (part * (given / (total + EPSILON)) for part in (to_q, to_k, to_v))

@@ -72,7 +72,7 @@ class Codes:
         self._tokenise: Callable[[list[str]], list[str]] = list
         if form["moses"]:
             self._tokenise = Pipeline(
-                language, lower=form["lowercased"], normalise=False, remove_non_printing=False,
+                language, lower=form["lowercased"], normalise=False,
                 aggressive_hyphens=self._hyphen is not None,
             )  # fmt: skip
 

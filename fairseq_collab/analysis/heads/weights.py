@@ -43,14 +43,14 @@ class Means:
 
     def __init__(self, sites: Iterable[Site] = SITES):
         self.sites = tuple(sites)
-        self._sums: dict[tuple[Site, int], list[Tensor]] = {}
+        self._sums: dict[tuple[Site, int], tuple[Tensor, Tensor]] = {}
 
     def add(self, site: Site, layer: int, values: Tensor, count: Tensor | int) -> None:
         """Add sums ``(H, ...)`` of a layer, of so many each: ``count (...)`` or ``(H, ...)``."""
-        given = [torch.as_tensor(x).double().cpu() for x in (values, count)]
-        before = self._sums.get((site, layer))
-        both = zip(before, given, strict=True) if before else ()
-        self._sums[site, layer] = [old + new for old, new in both] or given
+        zero = torch.tensor(0.0)
+        total, number = self._sums.get((site, layer), (zero, zero))
+        number = number + torch.as_tensor(count).double().cpu()
+        self._sums[site, layer] = total + values.double().cpu(), number
 
     def result(self) -> dict[Site, Any]:
         """By site and layer, nested lists by head; None for other sites, and of nothing counted."""

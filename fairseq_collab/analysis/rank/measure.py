@@ -17,7 +17,7 @@ are attention weights out of its reach (Bhojanapalli et al. 2020, arXiv 2002.070
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
@@ -92,10 +92,8 @@ def measure(
         torch.manual_seed(1)
         untrained = trained.task.build_model(trained.cfg.model).double().eval()
     rows = weight_rows(model, tolerance) + weight_rows(untrained, tolerance, "untrained")
-    found = LogitRows(model, bin_width, tolerance)
-    for sample in bar("sentences", sentences):
-        found.add(sample["net_input"])
-    return rows + found.rows()
+    inputs = (sample["net_input"] for sample in bar("sentences", sentences))
+    return rows + logit_rows(model, inputs, bin_width, tolerance)
 
 
 def weight_rows(model: Any, tolerance: float | None = None, weights: str = "trained") -> list[Row]:
@@ -145,32 +143,23 @@ def _latent_dim(module: Any, otherwise: int) -> int:
     return module.latent_dim if isinstance(module, LatentAttention) else otherwise
 
 
-class LogitRows:
-    """Collects the logits of sentences, one at a time, and sums them up by head and length.
+def logit_rows(
+    model: Any,
+    inputs: Iterable[dict[str, Any]],
+    bin_width: int = 5,
+    tolerance: float | None = None,
+) -> list[Row]:
+    """One row a site, layer, head, kind of ``logits`` and bin of lengths, in this order.
 
     Args:
         model: in eval mode, and in double precision, or else rounding passes for rank.
+        inputs: one sentence each, without padding; the model reads them teacher-forced.
         bin_width: how many lengths share a row.
     """
+    # By site, layer, head, kind and number of the bin, in the order of the rows.
+    found: dict[tuple[int, int, int, str, int], list[dict[str, Any]]] = defaultdict(list)
 
-    def __init__(self, model: Any, bin_width: int = 5, tolerance: float | None = None):
-        self.model = model
-        self.bin_width = bin_width
-        self.tolerance = tolerance
-        # By site, layer, head, kind and number of the bin, in the order of the rows.
-        self._found: dict[tuple[int, int, int, str, int], list[dict[str, Any]]] = defaultdict(list)
-        with torch.inference_mode():
-            self._widths: dict[Attention, list[int]] = {
-                attention: _widths(attention.module, *factors(attention.module))
-                for attention in attentions(model)
-            }
-
-    def add(self, net_input: dict[str, Any]) -> None:
-        """Run the model on one sentence without padding, teacher-forced."""
-        with torch.inference_mode(), watched(self.model, self._see):
-            self.model(**net_input)
-
-    def _see(self, attention: Attention, logits: Tensor) -> None:
+    def see(attention: Attention, logits: Tensor) -> None:
         """Keep the numbers of ``logits (1, H, T, S)``, without and with centring."""
         rows, columns = logits.shape[2:]
         length, site = min(rows, columns), SITES.index(attention.site)
@@ -180,28 +169,31 @@ class LogitRows:
             ("logits_centred", spectra.centre_rows(logits[0]), columns - 1),
         ):
             values = torch.linalg.svdvals(matrices)  # (H, min(T, S))
-            for head, width in enumerate(self._widths[attention]):
-                bound = min(rows, free, width)
-                found = _numbers(values[head], (rows, columns), bound, self.tolerance)
-                found |= {"length": length, "longer": length > width}
-                place = site, attention.layer, head, kind, (length - 1) // self.bin_width
-                self._found[place].append(found)
+            for head, width in enumerate(widths[attention]):
+                numbers = _numbers(values[head], (rows, columns), min(rows, free, width), tolerance)
+                numbers |= {"length": length, "longer": length > width}
+                place = site, attention.layer, head, kind, (length - 1) // bin_width
+                found[place].append(numbers)
 
-    def rows(self) -> list[Row]:
-        """One row a site, layer, head, kind and bin of lengths, in this order."""
-        return [
-            Row(
-                site=SITES[site],
-                layer=layer,
-                head=str(head),
-                kind=kind,
-                length_from=number * self.bin_width + 1,
-                length_to=(number + 1) * self.bin_width,
-                sentences=len(found),
-                **{**_means(found), "longer": sum(one["longer"] for one in found)},
-            )
-            for (site, layer, head, kind, number), found in sorted(self._found.items())
-        ]
+    with torch.inference_mode():
+        places = attentions(model)
+        widths = {one: _widths(one.module, *factors(one.module)) for one in places}
+        with watched(model, see):
+            for net_input in inputs:
+                model(**net_input)
+    return [
+        Row(
+            site=SITES[site],
+            layer=layer,
+            head=str(head),
+            kind=kind,
+            length_from=number * bin_width + 1,
+            length_to=(number + 1) * bin_width,
+            sentences=len(each),
+            **{**_means(each), "longer": sum(one["longer"] for one in each)},
+        )
+        for (site, layer, head, kind, number), each in sorted(found.items())
+    ]
 
 
 def _numbers(

@@ -204,14 +204,6 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     }
 
 
-def used_options(trained: Trained) -> dict[str, Any]:
-    """The options of a model, without those that it ignores and one of ours would not."""
-    kind = type(trained.model)
-    family = family_of(kind)
-    ignored = family.ignored if family and kind in family.stock else ()
-    return {name: value for name, value in trained.options.items() if name not in ignored}
-
-
 def options_for(
     trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -221,8 +213,11 @@ def options_for(
         left_out: have their defaults, whatever is given.
     """
     known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
-    used = used_options(trained).items()
-    given = {name: value for name, value in used if name in known and name not in left_out}
+    family = family_of(type(trained.model))
+    if family and type(trained.model) in family.stock:
+        left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
+    own = trained.options.items()
+    given = {name: value for name, value in own if name in known and name not in left_out}
     values = OmegaConf.to_container(OmegaConf.merge(known, given, chosen), enum_to_str=True)
     assert isinstance(values, dict)
     return {**{str(name): value for name, value in values.items()}, "_name": arch}

@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from collab_common import atomic
 from collab_common.errors import UserError
-from collab_common.files import read_versioned
+from collab_common.files import read_versioned, write_content
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
@@ -57,31 +56,26 @@ RULES = ("group", "top")
 Layer = list[list[float]]  # C x H: by group and head
 
 
-@dataclass
-class Ballot:
-    """The votes, or scores, in one attention: ``votes (C, H)``, by group and head."""
+def cast(
+    attention: HeadGroupAttention, gram: Tensor, election: str, count: str = "votes"
+) -> tuple[Tensor, groups.Movement]:
+    """Let one batch vote in one attention: ``gram (H, H)``.
 
-    attention: HeadGroupAttention
-    votes: Tensor
-    changed: float = 0.0  # sum over batches: share of heads in another group than trained
-    shift: float = 0.0  # sum over batches: way of the centres, relative to their length
-
-    def cast(self, gram: Tensor, election: str, count: str = "votes") -> None:
-        """Let one batch vote: ``gram (H, H)``."""
-        gram, reference = gram.unsqueeze(0), self.attention.membership.unsqueeze(0).to(gram.dtype)
-        membership = groups.cluster(gram, reference, ITERATIONS)
-        if not reference.any():
-            self.attention.membership.copy_(membership[0])
-            reference = membership
-        membership = groups.match(membership, reference)
-        moved = groups.movement(gram, reference, membership)
-        self.changed += float(moved.changed)
-        self.shift += float(moved.shift)
-        if count == "scores":
-            self.votes += (groups.phi(gram, membership) * membership)[0].T.cpu()
-            return
-        typical = groups.typical_heads(gram, membership, election)[0].cpu()  # (C,)
-        self.votes[torch.arange(len(typical)), typical] += 1
+    Returns:
+        The votes, or scores, ``(C, H)`` by group and head; and how far its groups are from those
+        that were trained.
+    """
+    gram, reference = gram.unsqueeze(0), attention.membership.unsqueeze(0).to(gram.dtype)
+    membership = groups.cluster(gram, reference, ITERATIONS)
+    if not reference.any():
+        attention.membership.copy_(membership[0])
+        reference = membership
+    membership = groups.match(membership, reference)
+    moved = groups.movement(gram, reference, membership)
+    if count == "scores":
+        return (groups.phi(gram, membership) * membership)[0].T.double().cpu(), moved
+    typical = groups.typical_heads(gram, membership, election)[0].cpu()  # (C,)
+    return functional.one_hot(typical, gram.size(1)), moved
 
 
 class Count(NamedTuple):
@@ -136,30 +130,29 @@ def count_votes(
         election: one of :data:`.groups.ELECTIONS`; of no meaning with ``scores``.
         count: one of :data:`COUNTS`.
     """
-    number = torch.int64 if count == "votes" else torch.float64
-    ballots = [
-        Ballot(one, torch.zeros((one.groups, one.num_heads), dtype=number))
-        for one in head_group_attentions(model)
-    ]
-    read = 0
+    attentions = head_group_attentions(model)
+    votes: dict[nn.Module, Any] = dict.fromkeys(attentions, 0)
+    read, changed, shift = 0, 0.0, 0.0
     for sample in samples:
         net_input = sample["net_input"]
         padding = padding_of(net_input, model.decoder.padding_idx)
         for feature in features:
             grams = _compared(model, net_input, padding, feature)
-            for ballot, gram in zip(ballots, grams, strict=True):
-                ballot.cast(gram, election, count)
+            for attention, gram in zip(attentions, grams, strict=True):
+                found, moved = cast(attention, gram, election, count)
+                votes[attention] += found
+                changed += float(moved.changed)
+                shift += float(moved.shift)
         read += 1
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
-    total = read * len(features) * len(ballots)
-    cast = {id(ballot.attention): ballot.votes.tolist() for ballot in ballots}
-    return Count(
-        {s: [cast.get(id(one.module), []) for one in found] for s, found in by_site(model).items()},
-        read,
-        sum(ballot.changed for ballot in ballots) / total,
-        sum(ballot.shift for ballot in ballots) / total,
-    )
+    total = read * len(features) * len(attentions)
+    lists = {module: each.tolist() for module, each in votes.items()}
+    by_layer: dict[str, list[Layer]] = {
+        site: [lists.get(one.module, []) for one in places]
+        for site, places in by_site(model).items()
+    }
+    return Count(by_layer, read, changed / total, shift / total)
 
 
 @torch.no_grad()
@@ -243,11 +236,7 @@ def _heads(votes: Layer) -> int:
 def write(path: Path, votes: Mapping[str, Any]) -> None:
     """Write a file of votes as a whole or not at all."""
     text = json.dumps({"version": VERSION, **votes}, indent=1, ensure_ascii=False) + "\n"
-    try:
-        atomic.write(path, lambda file: file.write(text.encode()))
-    except OSError as error:
-        todo = "give another file with --output"
-        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
+    write_content(path, text.encode(), "give another file with --output")
 
 
 def read(path: Path) -> VotesFile:

@@ -28,7 +28,7 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
 )
 from fairseq_collab.checkpoints.reparametrize.grouped import grouped_values, uneven
 from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed, mixing_of
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
 from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE
@@ -86,6 +86,7 @@ class Collaborative(Target):
     variant = COLLABORATIVE
     heads = "collaborative heads"
     size, what = "key_dim", "key dimension"
+    even = ("values",)
 
     def __init__(self, args: Namespace):
         super().__init__(args)
@@ -122,12 +123,6 @@ class Collaborative(Target):
         # Scale and kind of bias are those of all attentions of a model.
         return isinstance(module, CollaborativeAttention)
 
-    @staticmethod
-    def unfit(module: Any) -> str | None:
-        if module.v_head_size * module.num_heads == module.embed_dim:
-            return None
-        return f"{module.num_heads} heads have values of size {module.v_head_size}"
-
     def part(self, module: Any, seen: Moments | None) -> Part:
         heads = Heads.of(module)
         weighting, shares = self.args.weighting, self.args.value_heads is not None
@@ -139,26 +134,25 @@ class Collaborative(Target):
 
         if seen is None:
             return Part(problem(weighting), shared=shared)
-        logits = float(torch.linalg.vector_norm(heads.key_projections(seen, "scores").rows()))
+        keys, _ = heads.projections(seen, "scores")
+        logits = float(torch.linalg.vector_norm(keys.rows()))
         return Part(problem(weighting), problem("scores"), logits, seen.query_mean, shared)
 
-    def factors(self, part: Part, key_dim: int) -> Factors:
+    def factors(self, problem: Problem, key_dim: int) -> Factors:
         """Factors of one attention with the chosen method."""
         args = self.args
         if args.method == "tensorly":
-            return tensorly_factors(part.problem, key_dim, seed=args.seed)
+            return tensorly_factors(problem, key_dim, seed=args.seed)
         if args.method == "block":
-            return factorise(part.problem, key_dim, max_steps=0, blocks=True)
+            return factorise(problem, key_dim, max_steps=0, blocks=True)
         return factorise(
-            part.problem, key_dim, max_steps=args.steps, restarts=args.restarts, seed=args.seed
+            problem, key_dim, max_steps=args.steps, restarts=args.restarts, seed=args.seed
         )
 
-    def convert(
-        self, module: Any, part: Part, size: int
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def convert(self, module: Any, part: Part, size: int) -> Converted:
         """Errors are those of :class:`.Factors`, of the start and of the result, in the metric that
         was minimised, and of :meth:`Part.logit_error`."""
-        factors = self.factors(part, size)
+        factors = self.factors(part.problem, size)
         weights = convert.collaborative_weights(
             module, part.problem, factors, part.query_mean, self.args.exportable
         )

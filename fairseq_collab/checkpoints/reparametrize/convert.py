@@ -77,10 +77,8 @@ def content_biases(
     heads: Heads, problem: Problem, factors: Factors, query_mean: Tensor | None
 ) -> Tensor:
     """``(H, d_y)``: the heads' own, and what the factors lose of the scores of the mean query."""
-    content = heads.content()
-    if query_mean is None:
-        return content
-    return content + mean_correction(problem, factors, query_mean)
+    own = heads.content()
+    return own if query_mean is None else own + mean_correction(problem, factors, query_mean)
 
 
 def normalised(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:

@@ -110,11 +110,6 @@ class Problem:
         """``H h``, or ``K`` of heads that share already: so many shared dimensions are exact."""
         return self.heads * self.head_size if self.own is None else len(self.own[0])
 
-    def block_error(self, key_dim: int) -> float:
-        """Relative error of the block start with ``key_dim`` dimensions, without making it."""
-        energy = self.values.flatten().square().sort(descending=True).values
-        return float((energy[key_dim:].sum() / energy.sum()).sqrt())
-
     def block_start(self, key_dim: int) -> Terms:
         """The best ``key_dim`` singular directions of all heads, each owned by its head."""
         best = self.values.flatten().argsort(descending=True, stable=True)[:key_dim]  # (K)

@@ -32,7 +32,7 @@ from fairseq_collab.checkpoints.reparametrize.low_rank import (
     down_and_up,
     shared_directions,
 )
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
 from fairseq_collab.models.variants import GROUPED_QUERY
 
 POOLINGS = ("mean", "first", "random", "fit")
@@ -65,6 +65,24 @@ def shared(projections: Projections, groups: int, pooling: str) -> tuple[Tensor,
     return torch.stack(down), torch.cat(up)
 
 
+def pooled(
+    projections: Projections, readers: Tensor, groups: int, pooling: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``W_g (G, h, d_y)`` and ``B (H, h, h)`` as of :func:`shared`, and ``B_i W_g (H, h, d_y)``.
+
+    What is fitted is as large as what reads it, of the heads ``readers (H, h, n)``.
+    """
+    weights, up = shared(projections, groups, pooling)
+    each = len(up) // groups
+    if pooling == "fit" and each > 1:
+        read = (up.mT @ readers).unflatten(0, (groups, each))  # (G, H/G, h, n)
+        read = read.transpose(1, 2).flatten(2)  # (G, h, H/G n)
+        scale = balance(weights.flatten(0, 1), read.flatten(0, 1)).unflatten(0, (groups, -1))
+        weights = weights * scale.unsqueeze(2)
+        up = up / scale.repeat_interleave(each, 0).unsqueeze(1)
+    return weights, up, up @ weights.repeat_interleave(each, 0)
+
+
 def grouped(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Tensor, Tensor]:
     """Heads of which ``wk, bk, wv, bv`` have ``G`` entries, and what all make of an input then.
 
@@ -72,34 +90,18 @@ def grouped(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Tensor, Te
         The heads; ``B_i Wk_g (H, h, d_y)``; ``B'_i Wv_g (H, h, d_y)``.
     """
     heads, values = grouped_values(part, groups, pooling)
-    repeats = len(heads.wq) // groups
-    wk, up = shared(part.keys, groups, pooling)
-    keys = up @ wk.repeat_interleave(repeats, 0)
-    if repeats == 1:
-        return heads, keys, values
+    wk, up, keys = pooled(part.keys, heads.wq, groups, pooling)
     wq, bq = up.mT @ heads.wq, (heads.bq.unsqueeze(1) @ up).squeeze(1)
-    if pooling == "fit":
-        scale = _balance(wk, wq)  # (G, h)
-        wk, each = wk * scale.unsqueeze(2), scale.repeat_interleave(repeats, 0)  # (H, h)
-        wq, bq = wq / each.unsqueeze(2), bq / each
     return heads._replace(wq=wq, bq=bq, wk=wk, bk=_means(heads.bk, groups)), keys, values
 
 
 def grouped_values(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Tensor]:
     """Heads of which ``wv`` and ``bv`` have ``G`` entries, and ``B'_i Wv_g (H, h, d_y)``."""
     heads = part.heads
-    repeats = len(heads.wv) // groups
-    wv, up = shared(part.values, groups, pooling)
-    values = up @ wv.repeat_interleave(repeats, 0)
-    if repeats == 1:
-        return heads, values
-    wo, bv = heads.wo @ up, _means(heads.bv, groups)
-    if pooling == "fit":
-        scale = _balance(wv, wo.mT)  # (G, h)
-        wv = wv * scale.unsqueeze(2)
-        wo = wo / scale.repeat_interleave(repeats, 0).unsqueeze(1)
-    result = heads._replace(wv=wv, bv=bv, wo=wo)
-    bo = heads.bo + heads.outputs(heads.bv) - result.outputs(bv.repeat_interleave(repeats, 0))
+    wv, up, values = pooled(part.values, heads.wo.mT, groups, pooling)
+    result = heads._replace(wv=wv, bv=_means(heads.bv, groups), wo=heads.wo @ up)
+    left = result.outputs(result.bv.repeat_interleave(len(up) // groups, 0))
+    bo = heads.bo + (heads.outputs(heads.bv) - left)  # exactly bo where no head shares
     if pooling == "fit" and part.input_mean is not None:
         bo = bo + heads.outputs((heads.wv - values) @ part.input_mean)
     return result._replace(bo=bo), values
@@ -108,13 +110,6 @@ def grouped_values(part: Weighed, groups: int, pooling: str) -> tuple[Heads, Ten
 def _means(each: Tensor, groups: int) -> Tensor:
     """Those of groups of heads: ``(H, ...) -> (G, ...)``."""
     return each.unflatten(0, (groups, -1)).mean(1)
-
-
-def _balance(shared: Tensor, readers: Tensor) -> Tensor:
-    """Factors ``(G, h)`` for ``(G, h, d_y)`` and what ``(H, h, n)`` reads it."""
-    groups, size, _ = shared.shape
-    read = readers.unflatten(0, (groups, -1)).transpose(1, 2).flatten(2)  # (G, h, H/G n)
-    return balance(shared.flatten(0, 1), read.flatten(0, 1)).unflatten(0, (groups, size))
 
 
 def uneven(heads: int, groups: int) -> str | None:
@@ -164,26 +159,17 @@ class GroupedQuery(Target):
     variant = GROUPED_QUERY
     heads = "grouped-query heads"
     size, what = "key_value_heads", "number of key/value heads"
+    even = ("keys", "values")
 
     @staticmethod
     def largest(module: Any) -> int:
         return int(module.num_heads)
 
-    @staticmethod
-    def unfit(module: Any) -> str | None:
-        sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
-        for name, size in sizes.items():
-            if size * module.num_heads != module.embed_dim:
-                return f"{module.num_heads} heads have {name} of size {size}"
-        return None
-
     @classmethod
     def out_of_range(cls, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
 
-    def convert(
-        self, module: Any, part: Weighed, size: int
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def convert(self, module: Any, part: Weighed, size: int) -> Converted:
         """Errors are those of :meth:`.Weighed.errors`."""
         if self.args.match_heads:
             part = part.in_order(matched(part.keys, part.values, size, self.args.pooling))

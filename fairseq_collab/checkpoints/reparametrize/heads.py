@@ -11,7 +11,6 @@ content score ``y c_i`` is one more dimension, whose query is the bias 1 and who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,19 +43,15 @@ class Heads(NamedTuple):
 
         ``s`` is ``module.scaling``.
         """
+        heads = values = module.num_heads
         if isinstance(module, CollaborativeAttention):
+            values = module.value_heads
             (wq, bq), (wk, bk) = _collaborative(module)
-            groups, repeats = module.value_heads, module.num_heads // module.value_heads
-            wv, bv = (
-                part.repeat_interleave(repeats, 0) for part in _of_each(module.v_proj, groups)
-            )
         else:
-            (wq, bq), (wk, bk), (wv, bv) = (
-                _of_each(getattr(module, name), module.num_heads)
-                for name in ("q_proj", "k_proj", "v_proj")
-            )
+            (wq, bq), (wk, bk) = (_of_each(part, heads) for part in (module.q_proj, module.k_proj))
+        wv, bv = (x.repeat_interleave(heads // values, 0) for x in _of_each(module.v_proj, values))
         out = module.out_proj.weight.detach().double()  # (d, H h_v)
-        each = out.unflatten(1, (module.num_heads, -1)).transpose(0, 1)  # (H, d, h_v)
+        each = out.unflatten(1, (heads, -1)).transpose(0, 1)  # (H, d, h_v)
         bo = module.out_proj.bias
         bo = out.new_zeros(len(out)) if bo is None else bo.detach().double()
         return cls(wq, bq, wk, bk, wv, bv, each, bo)
@@ -88,22 +83,18 @@ class Heads(NamedTuple):
         """``sum_i Wo_i v_i (d)`` of ``v (H, h_v)``."""
         return torch.einsum("hdk,hk->d", self.wo, values)
 
-    def key_projections(self, seen: Moments | None, weighting: str) -> Projections:
-        """The keys, read by the queries; see :data:`.calibrate.WEIGHTINGS`."""
+    def projections(self, seen: Moments | None, weighting: str) -> tuple[Projections, Projections]:
+        """The keys, read by the queries, and the values, read by the output projection.
+
+        Errors are weighted as :data:`.calibrate.WEIGHTINGS` says.
+        """
+        query, key, value = (None,) * 3 if seen is None else seen.with_biases(weighting)
         queries = torch.cat([self.wq, self.bq.unsqueeze(2)], 2)  # (H, h, d + 1)
-        query, key, _ = _metrics(seen, weighting)
         read = queries if query is None else queries @ query
-        return Projections.read_with(self.wk, read @ queries.mT, key)
-
-    def value_projections(self, seen: Moments | None, weighting: str) -> Projections:
-        """The values, read by the output projection."""
-        _, _, value = _metrics(seen, weighting)
-        return Projections.read_with(self.wv, self.wo.mT @ self.wo, value)
-
-
-def _metrics(seen: Moments | None, weighting: str) -> Sequence[Tensor | None]:
-    """Those of queries, keys and values; None for ones."""
-    return [None] * 3 if seen is None else seen.with_biases(weighting)
+        return (
+            Projections.read_with(self.wk, read @ queries.mT, key),
+            Projections.read_with(self.wv, self.wo.mT @ self.wo, value),
+        )
 
 
 def _of_each(projection: Any, heads: int) -> tuple[Tensor, Tensor]:
@@ -153,23 +144,17 @@ class Weighed(NamedTuple):
     def of(cls, module: Any, seen: Moments | None, weighting: str) -> Weighed:
         """Those of one attention, with one of :data:`.calibrate.WEIGHTINGS`."""
         heads = Heads.of(module)
-        keys = heads.key_projections(seen, weighting)
-        values = heads.value_projections(seen, weighting)
+        keys, values = heads.projections(seen, weighting)
         if seen is None:
             return cls(heads, keys, values)
-        scores = heads.key_projections(seen, "scores")
+        scores, _ = heads.projections(seen, "scores")
         return cls(heads, keys, values, scores, seen.value_mean)
 
     def in_order(self, order: list[int]) -> Weighed:
         """The same function, its heads in another order."""
+        heads, keys, values = self.heads.in_order(order), self.keys[order], self.values[order]
         scores = None if self.scores is None else self.scores[order]
-        return Weighed(
-            self.heads.in_order(order),
-            self.keys[order],
-            self.values[order],
-            scores,
-            self.input_mean,
-        )
+        return Weighed(heads, keys, values, scores, self.input_mean)
 
     def errors(self, keys: Tensor, values: Tensor) -> dict[str, float | None]:
         """Relative errors of other keys and values ``(H, h, d_y)``: of the scores, of the outputs,

@@ -24,7 +24,7 @@ from fairseq_collab.checkpoints.reparametrize.low_rank import (
     down_and_up,
     shared_directions,
 )
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
 from fairseq_collab.models.variants import LATENT
 
 #: Parts of an attention that stay as they are.
@@ -69,9 +69,7 @@ class Latent(Target):
     def converts(module: Any) -> bool:
         return True
 
-    def convert(
-        self, module: Any, part: Weighed, size: int
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def convert(self, module: Any, part: Weighed, size: int) -> Converted:
         """Errors are those of :meth:`.Weighed.errors`."""
         heads = part.heads
         down, key_up, value_up = latents(part.keys, part.values, size)

@@ -85,10 +85,13 @@ def check_attention(one: Attention, path: Path, target: Target) -> None:
     """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and sizes those of ``target``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
-        if why := target.unfit(module):
-            what = f"{one}: {why}; {target.heads} have size {module.embed_dim}/H"
-            todo = "heads that were pruned or resized cannot be re-parametrised"
-            raise UserError(what, path, todo)
+        sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
+        for part in target.even:
+            if sizes[part] * module.num_heads != module.embed_dim:
+                found = f"{module.num_heads} heads have {part} of size {sizes[part]}"
+                what = f"{one}: {found}; {target.heads} have size {module.embed_dim}/H"
+                todo = "heads that were pruned or resized cannot be re-parametrised"
+                raise UserError(what, path, todo)
     elif isinstance(module, CollaborativeAttention):
         return
     elif type(module) is not MultiheadAttention:

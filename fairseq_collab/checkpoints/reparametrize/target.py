@@ -15,6 +15,9 @@ from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
 from fairseq_collab.checkpoints.reparametrize.heads import Weighed
 from fairseq_collab.models.base import Variant
 
+#: The state dict of a new attention but for its signature, and how well it fits.
+Converted = tuple[dict[str, Tensor], dict[str, Any]]
+
 
 class Target:
     """A kind of heads, with the options of the command."""
@@ -25,6 +28,8 @@ class Target:
     #: The option of its size (``--key-dim``, ``--key-dim-in-SITE``), and what that is.
     size: ClassVar[str]
     what: ClassVar[str]
+    #: What of concatenated heads must have the size d/H.
+    even: tuple[str, ...] = ()
     #: The weights of a trained attention that do not stay as they are.
     changed: tuple[str, ...] = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "out"))
     #: Options that the results have whatever their sizes.
@@ -50,11 +55,6 @@ class Target:
         """Whether an attention that keeps its size is converted all the same."""
         return False
 
-    @staticmethod
-    def unfit(module: Any) -> str | None:
-        """Why concatenated heads cannot become such heads; None if they can."""
-        return None
-
     def check(self, place: Attention, path: Path) -> None:
         """Refuse options, other than sizes, that do not fit an attention; raises UserError."""
 
@@ -68,8 +68,6 @@ class Target:
         """What all sizes of an attention have in common; ``seen`` is None without sentences."""
         return Weighed.of(module, seen, self.args.weighting)
 
-    def convert(
-        self, module: Any, part: Any, size: int
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The state dict of the new attention but for its signature, and how well it fits."""
+    def convert(self, module: Any, part: Any, size: int) -> Converted:
+        """The new attention in place of ``module``."""
         raise NotImplementedError

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.checkpoints.attentions import Attention, attentions
@@ -22,7 +20,7 @@ from fairseq_collab.checkpoints.reparametrize import calibrate, convert
 from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
 from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
 from fairseq_collab.checkpoints.reparametrize.latent import Latent
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
 from fairseq_collab.metrics.model_bleu import bleu
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
@@ -162,7 +160,7 @@ class Reparametrizer:
                 weights[place], _ = self.converted(place, size)
         return convert.with_heads(self.trained, target, weights, sizes), fits
 
-    def _convert(self, place: Attention, size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _convert(self, place: Attention, size: int) -> Converted:
         return self.target.convert(place.module, self.parts[place], size)
 
     def within_error(self, budget: float) -> dict[Attention, int]:
