@@ -97,9 +97,7 @@ def differences(there: Any, asked: Any, name: str = "") -> list[str]:
 
 def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     """True if `out` is what is asked for, False if it is to be made; else UserError."""
-    if not out.exists():
-        return False
-    if out.is_dir() and not any(out.iterdir()):
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     manifest = out / MANIFEST
     if not manifest.is_file():

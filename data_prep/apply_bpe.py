@@ -30,6 +30,7 @@ from data_prep.streams import parallel_lines, words_to_remember
 
 SEPARATOR = "@@"
 CODES = "code"  # the file's name, as in fairseq's scripts
+_FASTBPE = re.compile(r"\S+ \S+ \d+")  # a line of codes of fastBPE: a merge, and its count
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class BpeOptions:
 
     @staticmethod
     def from_json(told: Json) -> BpeOptions:
+        """Of a manifest, or of a command's options."""
         return BpeOptions(told.get("vocabulary_threshold"), tuple(told.get("glossaries", ())))
 
 
@@ -79,29 +81,40 @@ def _check_glossary(glossary: str) -> None:
         raise UserError("matches where nothing stands", where, "write + instead of *")
 
 
-def learn_joint(
-    texts: Pair,
-    merges: int,
-    folder: Path,
-    languages: tuple[str, str],
-    options: BpeOptions,
-    jobs: int,
-) -> Json:
-    """Learns codes on both sides, in this order; writes them, and vocabularies if asked for.
+@dataclass(frozen=True)
+class JointBpe:
+    """Codes of both sides of a text: `folder`/code and, with a threshold, `folder`/vocab.LANG."""
 
-    The files are `folder`/code and, with a threshold, `folder`/vocab.LANG, as subword-nmt's
-    learn_joint_bpe_and_vocab writes them: of the units that the codes alone leave.
-    """
-    codes = folder / CODES
-    counts: Json = dict(learn(list(texts), merges, codes, jobs=jobs))
-    if options.threshold is not None:
-        for text, lang in zip(texts, languages, strict=True):
-            found = vocabulary(codes, text, jobs=jobs)
-            ranked = sorted(found.items(), key=lambda unit: unit[1], reverse=True)
-            path = vocabulary_file(codes, lang)
-            write_lines(path, (f"{unit} {count}" for unit, count in ranked))
-            counts[path.name] = len(ranked)
-    return counts
+    folder: Path
+    languages: tuple[str, str]
+    options: BpeOptions
+    jobs: int
+
+    def learn(self, texts: Pair, merges: int) -> Json:
+        """Learns on both sides, in this order, and writes the files; counts of them.
+
+        They are as subword-nmt's learn_joint_bpe_and_vocab writes them: vocabularies have the units
+        that the codes alone leave.
+        """
+        codes = self.folder / CODES
+        counts: Json = dict(learn(list(texts), merges, codes, jobs=self.jobs))
+        if self.options.threshold is not None:
+            for text, lang in zip(texts, self.languages, strict=True):
+                found = vocabulary(codes, text, jobs=self.jobs)
+                ranked = sorted(found.items(), key=lambda unit: unit[1], reverse=True)
+                path = vocabulary_file(codes, lang)
+                write_lines(path, (f"{unit} {count}" for unit, count in ranked))
+                counts[path.name] = len(ranked)
+        return counts
+
+    def apply(self, sources: Pair, targets: Pair) -> Json:
+        """Segments both sides; "read" lines, and counts by the name of each target."""
+        codes, options = self.folder / CODES, self.options
+        counts: Json = {}
+        for lang, source, target in zip(self.languages, sources, targets, strict=True):
+            counts[target.name] = apply(codes, source, target, lang, options, jobs=self.jobs)
+            counts["read"] = counts[target.name]["lines"]
+        return counts
 
 
 def vocabulary_file(codes: Path, lang: str) -> Path:
@@ -141,22 +154,6 @@ def apply(
     return {"lines": counts["lines"], "tokens": counts["tokens"]}
 
 
-def apply_pair(
-    codes: Path,
-    sources: Pair,
-    targets: Pair,
-    languages: tuple[str, str],
-    options: BpeOptions,
-    jobs: int,
-) -> Json:
-    """As `apply`, both sides of a text; "read" lines, and counts by the name of each target."""
-    counts: Json = {}
-    for lang, source, target in zip(languages, sources, targets, strict=True):
-        counts[target.name] = apply(codes, source, target, lang, options, jobs=jobs)
-        counts["read"] = counts[target.name]["lines"]
-    return counts
-
-
 class Segmenter:
     """Segments lines; remembers words, up to a limit."""
 
@@ -192,10 +189,19 @@ class Segmenter:
         return " ".join(units)
 
 
+def are_codes(path: Path) -> bool:
+    """Whether a file starts as codes do, of subword-nmt or of fastBPE."""
+    with path.open("rb") as file:
+        first = file.readline(1000).decode(errors="replace").strip()
+    return first.startswith("#version:") or _FASTBPE.fullmatch(first) is not None
+
+
 def _read_codes(codes: Path, frequent: set[str] | None, options: BpeOptions) -> BPE:
     """subword-nmt's reader, which would leave the program when something is wrong."""
     todo = "learn them again, or give a file that subword-nmt wrote"
     lines = list(lines_of(codes))
+    if lines and _FASTBPE.fullmatch(lines[0].strip()):  # the same merges, without counts
+        lines = [VERSION, *(line.strip().rpartition(" ")[0] for line in lines)]
     if not lines or lines[0].strip() != VERSION:
         raise UserError(f"does not start with {VERSION!r}", codes, todo)
     if len(lines) == 1:

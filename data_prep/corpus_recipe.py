@@ -22,7 +22,7 @@ from pathlib import Path
 from collab_common.command import positive, run
 from collab_common.errors import UserError
 from collab_common.files import GZIP, locked, read_json, sha256
-from collab_common.folder import Json, read_finished
+from collab_common.folder import MANIFEST, Json
 from collab_common.provenance import versions
 from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.archives import Member, extract
@@ -188,7 +188,8 @@ def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> P
 
 def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> Path:
     """Makes OUT/data with the unmodified fairseq-preprocess, and compares the counts."""
-    text = read_finished(out / "text")
+    inputs = inputs_from(out, ["text"])  # it is finished, then
+    text = read_json(out / "text" / MANIFEST)
 
     def build(folder: Path) -> Json:
         # OUT/data may be a link to elsewhere
@@ -204,7 +205,6 @@ def binarise_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) 
         return {"form": text["form"], "sentences": counts, "versions": versions(*_PACKAGES)}
 
     options = {**corpus.identity, "preprocess": preprocess_options(corpus)}
-    inputs = inputs_from(out, ["text"])
     return build_stage(out, "data", inputs=inputs, options=options, build=build, force=force)
 
 
@@ -239,9 +239,7 @@ def command(
         corpus = corpus_for(args.variant, (source, target))
         if args.own_archives:
             corpus = with_own_archives(corpus)
-        corpus = with_bpe_options(
-            corpus, BpeOptions(args.vocabulary_threshold, tuple(args.glossaries))
-        )
+        corpus = with_bpe_options(corpus, BpeOptions.from_json(vars(args)))
         if args.dry_run:
             print("\n".join(_would_do(corpus, args)))
         elif args.stage == "fetch":

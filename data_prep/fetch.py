@@ -25,15 +25,9 @@ from collab_common.files import CHUNK, digest, read_json, sha256, write_json
 from data_prep.archives import is_page, is_whole
 
 LOCK_FILE = "downloads.lock.json"
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to insist: `tries` in all, with pauses that double from `pause` seconds."""
-
-    tries: int = 5
-    pause: float = 1.0
-    timeout: float = 30.0
+TRIES = 5
+PAUSE = 1.0  # seconds before the second try, doubled before each further one
+TIMEOUT = 30.0  # seconds without a byte
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,6 @@ def fetch(
     *,
     magic: bytes = b"",
     check: Callable[[Path], None] | None = None,
-    patience: Patience | None = None,
 ) -> Path:
     """Downloads `url` to `path`, unless it is there; in both cases its hash must fit the lock.
 
@@ -105,7 +98,7 @@ def fetch(
             raise UserError(what, path, "remove it")
         return path
     part = path.with_name(path.name + ".part")
-    _download(url, part, patience or Patience())
+    _download(url, part)
     return _accept(part, path, url, magic, check)
 
 
@@ -160,21 +153,21 @@ class _Cut(Exception):
     """A failure that may pass: try again."""
 
 
-def _download(url: str, part: Path, patience: Patience) -> None:
-    for attempt in range(1, patience.tries + 1):
+def _download(url: str, part: Path) -> None:
+    for attempt in range(1, TRIES + 1):
         try:
-            return _request(url, part, patience.timeout)
+            return _request(url, part)
         except _Cut as cut:
-            if attempt == patience.tries:
+            if attempt == TRIES:
                 raise UserError(
                     f"{cut} (tried {attempt} times)", url, "run again to go on where it stopped"
                 ) from None
-            pause = patience.pause * 2 ** (attempt - 1)
+            pause = PAUSE * 2 ** (attempt - 1)
             print(f"{url}: {cut}; next try in {pause:g} s", flush=True)
             time.sleep(pause)
 
 
-def _request(url: str, part: Path, timeout: float) -> None:
+def _request(url: str, part: Path) -> None:
     """One attempt, from where an earlier one stopped. Raises _Cut or UserError."""
     have = part.stat().st_size if part.exists() else 0
     version = part.with_name(part.name + ".etag")
@@ -184,7 +177,7 @@ def _request(url: str, part: Path, timeout: float) -> None:
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", version.read_text(encoding="utf-8"))
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             start = response.headers.get("Content-Range", "")
             if response.status != 206 or not start.startswith(f"bytes {have}-"):
                 have = 0

@@ -13,7 +13,6 @@ Variants:
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from functools import partial
 
@@ -24,10 +23,11 @@ from data_prep.apply_bpe import CODES_ALONE
 from data_prep.archives import Member
 from data_prep.corpus_recipe import Archive, Corpus, command
 from data_prep.parallel_text import (
+    Pair,
     carve,
     check_equal,
     join,
-    lines_of,
+    rewrite,
     without_typographic_apostrophes,
     write_lines,
 )
@@ -102,67 +102,62 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
 
 def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
     steps = _train_and_valid(work, split_hyphens)
-    steps["test"] = _write_test(work, unescape=False)
-    for side, lang in enumerate(work.languages):
-        raw, mapped = work.results("raw/test")[side], work.scratches("mapped")[side]
-        write_lines(mapped, without_typographic_apostrophes(lines_of(raw)))
-        # a model of lower-cased text is scored against a lower-cased reference
-        cased = raw.rename(raw.with_name(f"test.cased.{lang}"))
-        write_lines(raw, map(str.lower, lines_of(cased)))
+    cased = work.results("raw/test.cased")
+    steps["test"] = _write_test(work, cased, unescape=False)
+    # a model of lower-cased text is scored against a lower-cased reference
+    rewrite(cased, work.results("raw/test"), str.lower)
+    rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
     steps["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
     return steps | {"subwords": with_bpe(work, MERGES)}
 
 
 def _cased_text(work: Work) -> Json:
     steps = _train_and_valid(work)
-    steps["test"] = _write_test(work, unescape=True)
-    for raw, test in zip(work.results("raw/test"), work.scratches("test"), strict=True):
-        shutil.copyfile(raw, test)
+    raw = work.results("raw/test")
+    steps["test"] = _write_test(work, raw, unescape=True)
+    rewrite(raw, work.scratches("test"))
     return steps | {"subwords": with_sentencepiece(work, MERGES)}
 
 
 def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
     """The sentences of the training talks, without tags; untokenised for None."""
-    tokenised = split_hyphens is not None
     originals = work.originals("train.tags")
     counts = [
-        write_lines(target, talk_lines(source, all_metadata=not tokenised))
+        write_lines(target, talk_lines(source, all_metadata=split_hyphens is None))
         for source, target in zip(originals, work.scratches("talks"), strict=True)
     ]
     kept = check_equal(originals, counts, "lines of text")
     read = {path.name: count_lines(path) for path in originals}
     metadata = {name: lines - kept for name, lines in read.items()}
     steps: Json = {"talks": {"read": read, "metadata": metadata, "kept": kept}}
+    sources, cleaned = work.scratches("talks"), work.scratches("cleaned")
     if split_hyphens is not None:
         steps["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
-    sources, cleaned = work.scratches("tokens" if tokenised else "talks"), work.scratches("cleaned")
+        sources = work.scratches("tokens")
     steps["cleaned"] = clean_pairs.clean_pairs(sources, cleaned, **CLEAN, jobs=work.jobs)
     steps["carved"] = carve(cleaned, EVERY, work.scratches("train"), work.scratches("valid"))
     return steps
 
 
-def _write_test(work: Work, *, unescape: bool) -> dict[str, int]:
-    """Joins the test sets in raw/test, as published; the sentences of each."""
+def _write_test(work: Work, target: Pair, *, unescape: bool) -> dict[str, int]:
+    """Joins the test sets, as published; the sentences of each."""
     published = {chosen: work.originals(chosen, ".xml") for chosen in test_sets(work.languages)}
     counts = {
         chosen: write_segments(pair, work.scratches(chosen), unescape=unescape)
         for chosen, pair in published.items()
         if any(path.exists() for path in pair)
     }
-    join([work.scratches(chosen) for chosen in counts], work.results("raw/test"))
+    join([work.scratches(chosen) for chosen in counts], target)
     return counts
 
 
 def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
     tokens = work.scratches("unsplit" if split_hyphens else target)
-    steps = {"normalise": False, "remove_non_printing": False, "lower": True}
-    counts = moses.tokenise_pair(
-        work.scratches(source), tokens, work.languages, jobs=work.jobs, **steps
-    )
+    steps: Json = {"normalise": False, "lower": True, "jobs": work.jobs}
+    counts = moses.tokenise_pair(work.scratches(source), tokens, work.languages, **steps)
     if split_hyphens:
-        for before, after in zip(tokens, work.scratches(target), strict=True):
-            split = (_HYPHEN.sub(rf"\1 {SPLIT_HYPHEN} \2", line) for line in lines_of(before))
-            write_lines(after, split)
+        split = partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2")
+        rewrite(tokens, work.scratches(target), split)
     return counts
 
 

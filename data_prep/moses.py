@@ -98,10 +98,8 @@ class Pipeline:
 
     lang: str  # decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
     lower: bool = False  # lowercase.perl at the end
-    normalise: bool = True  # normalize-punctuation.perl first
-    remove_non_printing: bool = True  # then remove-non-printing-char.perl
+    normalise: bool = True  # normalize-punctuation.perl and remove-non-printing-char.perl first
     aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
-    escape: bool = True  # & < > | ' " [ ] become entities; False is tokenizer.perl -no-escape
     remembered: int = 1 << 17  # words of which each process keeps the tokens
 
     def __call__(self, lines: list[str]) -> list[str]:
@@ -112,10 +110,8 @@ class Pipeline:
     def _steps(self) -> list[Callable[[str], str]]:
         steps: list[Callable[[str], str]] = []
         if self.normalise:
-            steps.append(normaliser(self.lang))
-        if self.remove_non_printing:
-            steps.append(remove_non_printing)
-        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.escape, self.remembered))
+            steps += [normaliser(self.lang), remove_non_printing]
+        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.remembered))
         if self.lower:
             steps.append(lowercase)
         return steps

@@ -45,6 +45,15 @@ class Word(NamedTuple):
     before_anything: bool = False  # it is an abbreviation
     before_digit: bool = False  # it is one that stands before numbers, such as No.
 
+    def then(self, after: str) -> str:
+        """The text, its full stop on or split off by the word after it; "" ends the line."""
+        stays = after and (
+            self.before_anything
+            or _LOWER.match(after)
+            or (self.before_digit and _DIGIT.match(after))
+        )
+        return self.text if stays or not self.split else self.split
+
 
 ENTITIES = str.maketrans(
     {"&": "&amp;", "|": "&#124;", "<": "&lt;", ">": "&gt;"}
@@ -88,14 +97,10 @@ _ANY_APOSTROPHE = [(regex.compile("'"), " ' ")]
 
 
 class Tokeniser:
-    """tokenizer.perl -l LANG [-a] [-no-escape]."""
+    """tokenizer.perl -l LANG [-a]."""
 
     def __init__(
-        self,
-        lang: str,
-        aggressive_hyphens: bool = False,
-        escape: bool = True,
-        remembered: int = 1 << 17,
+        self, lang: str, aggressive_hyphens: bool = False, remembered: int = 1 << 17
     ) -> None:
         if lang in ELSEWHERE:
             raise UserError(f"no tokeniser for {lang}", todo="tokenise the text with Moses")
@@ -104,7 +109,6 @@ class Tokeniser:
             self._rules.append((_HYPHEN, r"\1 @-@ "))
         self._rules.append(_DOTS)
         self._rules += _COMMAS + _APOSTROPHES.get(lang, _ANY_APOSTROPHE)
-        self._escape = escape
         self._prefixes, self._numeric_prefixes = _prefixes(lang)
         self._known = lru_cache(remembered)(self._word)  # a word takes some 300 bytes
 
@@ -116,49 +120,34 @@ class Tokeniser:
             return ""
         if words[0][0] in "'," or words[-1][-1] == "'" or ("'" in line and _reaching(words)):
             return self.by_rules(" ".join(words))
-        tokens = []
-        for index, found in enumerate(map(self._known, words)):
-            if not found.split:
-                tokens.append(found.text)
-            elif index + 1 == len(words):
-                tokens.append(found.split)
-            else:
-                tokens.append(found.text if _stays(found, words[index + 1]) else found.split)
-        return " ".join(tokens)
+        found = zip(map(self._known, words), [*words[1:], ""], strict=True)
+        return " ".join([word.then(after) if word.split else word.text for word, after in found])
 
     def by_rules(self, line: str) -> str:
         """The whole line, whose white space is single blanks, the way the script does it."""
         tokens = self._apply(line).split()
-        done = []
-        for index, token in enumerate(tokens):
-            word = self._full_stop(token)
-            after = tokens[index + 1] if index + 1 < len(tokens) else ""
-            kept = not word.split or (after and _stays(word, after))
-            done.append(word.text if kept else word.split)
-        text = " ".join(done)
+        found = zip(map(self._full_stop, tokens), [*tokens[1:], ""], strict=False)  # or no token
+        text = " ".join(word.then(after) for word, after in found)
         if text.endswith(".'"):  # only where the apostrophe ends the line and is still on
             text = text[:-2] + " . '"
-        return self._escaped(" ".join(text.split()))
+        return " ".join(text.split()).translate(ENTITIES)
 
     def _apply(self, text: str) -> str:
         for pattern, replacement in self._rules:
             text = pattern.sub(replacement, text)
         return text
 
-    def _word(self, word: str) -> Word:
+    def _word(self, text: str) -> Word:
         """What becomes of a word in the middle of a line."""
-        if word.isalpha() or (word.isalnum() and word.isascii()):
-            return Word(word)  # no rule applies
-        tokens = self._apply(f" {word} ").split()
-        done = []
-        for token, after in pairwise(tokens):
-            found = self._full_stop(token)
-            done.append(found.text if not found.split or _stays(found, after) else found.split)
-        last = self._full_stop(tokens[-1])
-        before = self._escaped(" ".join(done) + " ") if done else ""
+        if text.isalpha() or (text.isalnum() and text.isascii()):
+            return Word(text)  # no rule applies
+        tokens = self._apply(f" {text} ").split()
+        *others, last = map(self._full_stop, tokens)
+        found = zip(others, tokens[1:], strict=True)
+        before = "".join(f"{word.then(after)} " for word, after in found)
         return last._replace(
-            text=before + self._escaped(last.text),
-            split=last.split and before + self._escaped(last.split),
+            text=(before + last.text).translate(ENTITIES),
+            split=last.split and (before + last.split).translate(ENTITIES),
         )
 
     def _full_stop(self, token: str) -> Word:
@@ -173,22 +162,10 @@ class Tokeniser:
             stem in self._numeric_prefixes,
         )
 
-    def _escaped(self, text: str) -> str:
-        return text.translate(ENTITIES) if self._escape else text
-
 
 def _reaching(words: list[str]) -> bool:
     """Whether a rule for one apostrophe uses up the blank that the next one's rule needs."""
     return any(one[-1] == "'" and other[0] == "'" for one, other in pairwise(words))
-
-
-def _stays(word: Word, after: str) -> bool:
-    """Whether the full stop stays on its word, given what comes after (not the line's end)."""
-    return (
-        word.before_anything
-        or bool(_LOWER.match(after))
-        or (word.before_digit and bool(_DIGIT.match(after)))
-    )
 
 
 def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:

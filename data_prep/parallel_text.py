@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,13 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     return count
 
 
+def rewrite(sources: Pair, targets: Pair, change: Callable[[str], str] = str) -> Pair:
+    """Writes both sides of a text, each line changed; the targets."""
+    for source, target in zip(sources, targets, strict=True):
+        write_lines(target, map(change, lines_of(source)))
+    return targets
+
+
 def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
     """The number of lines of both sides. Raises UserError that names both files if they differ."""
     if counts[0] != counts[1]:
@@ -95,6 +102,6 @@ def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
     return {"read": number, "carved": number // every}
 
 
-def without_typographic_apostrophes(lines: Iterable[str]) -> Iterator[str]:
+def without_typographic_apostrophes(line: str) -> str:
     """U+2019 becomes an apostrophe, as fairseq's scripts do in test sets (only there)."""
-    return (line.replace("\u2019", "'") for line in lines)
+    return line.replace("\u2019", "'")

@@ -8,7 +8,7 @@ from functools import partial
 from collab_common.folder import Json
 from data_prep.archives import Member
 from data_prep.corpus_recipe import Archive, Corpus
-from data_prep.parallel_text import Pair, check_published, lines_of, write_lines
+from data_prep.parallel_text import check_published, rewrite
 from data_prep.work import SPLITS, Work, with_sentencepiece
 
 FORM = {"subwords": "sentencepiece", "moses": False, "lowercased": False, "hyphens": None}
@@ -61,16 +61,11 @@ def copy_splits(stems: Mapping[str, str], work: Work) -> Json:
     for split in SPLITS:
         pair = work.originals(stems[split])
         steps[split] = check_published(pair)
-        _copy(pair, work.scratches(split))
+        rewrite(pair, work.scratches(split))
     return steps
 
 
 def _text(split_text: SplitText, vocabulary: int, work: Work) -> Json:
     steps: Json = {"splits": split_text(work)}
-    _copy(work.scratches("test"), work.results("raw/test"))
+    rewrite(work.scratches("test"), work.results("raw/test"))
     return steps | {"subwords": with_sentencepiece(work, vocabulary)}
-
-
-def _copy(sources: Pair, targets: Pair) -> None:
-    for source, target in zip(sources, targets, strict=True):
-        write_lines(target, lines_of(source))

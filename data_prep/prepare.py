@@ -26,8 +26,8 @@ from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep import apply_bpe, subword
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions
+from data_prep import subword
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions, JointBpe
 from data_prep.binarise import binarise, check_binarised
 from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
 from data_prep.options import add_bpe_options, add_output
@@ -177,19 +177,19 @@ def _segment(
 ) -> Json:
     """raw/SPLIT in subwords, to spm/SPLIT; counts go to `stages`. What the training told."""
     languages, size = (config.source_lang, config.target_lang), config.vocab_size
-    raw, model, codes = folder / "raw", folder / "spm.model", folder / apply_bpe.CODES
-    how = languages, config.bpe, config.workers
+    raw, model = folder / "raw", folder / "spm.model"
+    bpe = JointBpe(folder, languages, config.bpe, config.workers)
     train = pair_in(raw, "train", languages)
     print(f"learning {size} subwords ...", flush=True)
     if _is_bpe(config):
-        training = apply_bpe.learn_joint(train, size, folder, *how)
+        training = bpe.learn(train, size)
     else:
         training = subword.train(list(train), size, model)
     for split in reports:
         print(f"segmenting {split} ...", flush=True)
         texts, pieces = (pair_in(place, split, languages) for place in (raw, folder / "spm"))
         if _is_bpe(config):
-            counts = apply_bpe.apply_pair(codes, texts, pieces, *how)
+            counts = bpe.apply(texts, pieces)
         else:
             on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
             where = partial(_line_of, reports[split])
@@ -278,7 +278,7 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
         workers=args.workers,
         policy=policy_from(args),
         subwords=args.subwords,
-        bpe=BpeOptions(args.vocabulary_threshold, tuple(args.glossaries)),
+        bpe=BpeOptions.from_json(vars(args)),
         force=args.force,
         **more,
     )

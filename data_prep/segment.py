@@ -52,12 +52,12 @@ def segmenter(data: Path, language: str) -> Segment:
         what = "its text was tokenised in a way that is not repeated here"
         raise UserError(what, path, "give a data folder with sentencepiece, WMT14 or IWSLT14")
     normalise = variant == _NORMALISED
-    steps = {"normalise": normalise, "remove_non_printing": normalise, **_STEPS[corpus]}
-    tokens, bpe = Pipeline(language, **steps), apply_bpe.BpeOptions.from_json(form)
+    tokens = Pipeline(language, normalise=normalise, **_STEPS[corpus])
+    bpe = apply_bpe.BpeOptions.from_json(form)
     subwords = apply_bpe.Segmenter(_beside(data, apply_bpe.CODES), language, bpe)
     if normalise:
         return lambda lines: subwords(tokens(lines))
-    return lambda lines: subwords(tokens(list(without_typographic_apostrophes(lines))))
+    return lambda lines: subwords(tokens(list(map(without_typographic_apostrophes, lines))))
 
 
 def _beside(data: Path, name: str) -> Path:

@@ -123,8 +123,7 @@ def _prepare_unfinished(folder: Path, identity: Json, *, force: bool) -> None:
 def _call(command: Sequence[str], folder: Path, stdout: str | None) -> None:
     filled = [part.replace("{}", str(folder)) for part in command]
     print(f"$ {shlex.join(command)}", flush=True)
-    with contextlib.ExitStack() as stack:
-        output = stdout and stack.enter_context((folder / stdout).open("wb"))
+    with (folder / stdout).open("wb") if stdout else contextlib.nullcontext() as output:
         try:
             status = call(filled, stdout=output)
         except FileNotFoundError:

@@ -163,20 +163,18 @@ def ordered(
     # forked workers have the function as it stands, however large, at no cost
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pool = ProcessPoolExecutor(jobs, context, _start, (function, os.getpid()))
-    waiting: deque[Item] = deque()
-    futures: deque[Future[Result]] = deque()
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
 
     def oldest() -> Result:
-        with _located(waiting[0]):
-            result = futures[0].result()
+        item, future = waiting[0]
+        with _located(item):
+            result = future.result()
         waiting.popleft()
-        futures.popleft()
         return result
 
     try:
         for item in items:
-            waiting.append(item)
-            futures.append(pool.submit(_call, item))
+            waiting.append((item, pool.submit(_call, item)))
             if len(waiting) > jobs * (1 + _BLOCKS_AHEAD):
                 yield oldest()
         while waiting:
@@ -185,7 +183,7 @@ def ordered(
         among = f" (or one of the {len(waiting) - 1} blocks after it)" if len(waiting) > 1 else ""
         raise UserError(
             f"a worker process was killed at these lines{among}",
-            str(waiting[0]),
+            str(waiting[0][0]),
             "if memory ran out, give fewer --jobs; then start again",
         ) from None
     finally:  # waits for the workers, but not for work whose results nobody takes

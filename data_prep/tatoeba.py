@@ -48,7 +48,7 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
 
 def split_pairs(work: Work) -> Json:
     """Writes the three sets; memory: 16 bytes and a set's overhead for each pair."""
-    steps: Json = {"published": check_published(work.originals("all"))}
+    published = check_published(work.originals("all"))
     held_out = {
         _digest(sentence) for split, pair in _pairs(work) if split != "train" for sentence in pair
     }
@@ -76,7 +76,7 @@ def split_pairs(work: Work) -> Json:
                 counts[split] += 1
                 for stream, sentence in zip(streams[split], pair, strict=True):
                     stream.write(sentence + "\n")
-    return steps | {"split": counts}
+    return {"published": published, "split": counts}
 
 
 def _pairs(work: Work) -> Iterator[tuple[str, tuple[str, str]]]:

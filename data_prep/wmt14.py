@@ -36,9 +36,8 @@ from data_prep.parallel_text import (
     check_equal,
     check_published,
     join,
-    lines_of,
+    rewrite,
     without_typographic_apostrophes,
-    write_lines,
 )
 from data_prep.sgm import write_segments
 from data_prep.wmt14_archives import READY_MADE, newstest2013, newstest2014, training
@@ -134,8 +133,8 @@ def _text(variant: str, work: Work) -> Json:
 
 def _tokenise(work: Work, pair: Pair, stem: str, normalise: bool = True) -> Json:
     print(f"tokenising {stem} ...", flush=True)
-    steps = {"normalise": normalise, "remove_non_printing": normalise, "aggressive_hyphens": True}
-    return moses.tokenise_pair(pair, work.scratches(stem), work.languages, jobs=work.jobs, **steps)
+    steps: Json = {"normalise": normalise, "aggressive_hyphens": True, "jobs": work.jobs}
+    return moses.tokenise_pair(pair, work.scratches(stem), work.languages, **steps)
 
 
 def _plain(work: Work, pair: Pair) -> Pair:
@@ -155,10 +154,10 @@ def _write_test(work: Work) -> int:
 
 def _tokenise_test(work: Work, *, normalise: bool) -> Json:
     """fairseq's script does not normalise the test set like the rest; the variant wmt14 does."""
-    for raw, mapped in zip(work.results("raw/test"), work.scratches("mapped"), strict=True):
-        lines = lines_of(raw)
-        write_lines(mapped, lines if normalise else without_typographic_apostrophes(lines))
-    return _tokenise(work, work.scratches("mapped"), "test", normalise)
+    test = work.results("raw/test")
+    if not normalise:
+        test = rewrite(test, work.scratches("mapped"), without_typographic_apostrophes)
+    return _tokenise(work, test, "test", normalise)
 
 
 def _clean(work: Work, split: str) -> Json:

@@ -7,8 +7,6 @@ those of Amazon's Sockeye. Languages stand the other way round in file names: de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from data_prep.archives import Member
 from data_prep.corpus_recipe import Archive
 from data_prep.fetch import Published
@@ -18,42 +16,35 @@ _STATMT = "http://www.statmt.org"
 _GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
 
 
-@dataclass(frozen=True)
-class _Source:
-    """An archive of training text; `path` is a member's, of a pair such as de-en in a language."""
-
-    url: str
-    path: str
-    published: Published
-
-
+# Of training text: an archive's address, its members (in a language, of a pair such as de-en), and
+# what is known of it.
 _TRAINING = {
-    "europarl-v7": _Source(
+    "europarl-v7": (
         f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
         "training/europarl-v7.{pair}.{lang}",
         Published(657_632_379, "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"),
     ),
-    "commoncrawl": _Source(
+    "commoncrawl": (
         f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
         "commoncrawl.{pair}.{lang}",
         Published(918_311_367, "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"),
     ),
-    "undoc.2000": _Source(
+    "undoc.2000": (
         f"{_STATMT}/wmt13/training-parallel-un.tgz",
         "un/undoc.2000.{pair}.{lang}",
         Published(md5="bb25a213ba9140023e4cc82c778bef53"),
     ),
-    "news-commentary-v9": _Source(
+    "news-commentary-v9": (
         f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
         "training/news-commentary-v9.{pair}.{lang}",
         Published(80_418_416, "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"),
     ),
-    "news-commentary-v12": _Source(  # of WMT17
+    "news-commentary-v12": (  # of WMT17
         "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
         "training/news-commentary-v12.{pair}.{lang}",
         Published(168_591_139, "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2"),
     ),
-    "giga-fren": _Source(  # its members are gzipped, and stay so
+    "giga-fren": (  # its members are gzipped, and stay so
         f"{_STATMT}/wmt10/training-giga-fren.tar",
         "giga-fren.release2.fixed.{lang}.gz",
         Published(md5="0b12e20027d5b5f0dfcca290c72c8953"),
@@ -68,12 +59,12 @@ _GOOGLE_STEMS = {
 
 def training(name: str, languages: tuple[str, str]) -> Archive:
     """A corpus' archive: NAME.LANG for both languages, English first."""
-    source = _TRAINING[name]
+    url, path, published = _TRAINING[name]
     members = tuple(
-        Member(f"{name}.{lang}", (source.path.format(pair=f"{languages[1]}-en", lang=lang),))
+        Member(f"{name}.{lang}", (path.format(pair=f"{languages[1]}-en", lang=lang),))
         for lang in languages
     )
-    return Archive(source.url.rpartition("/")[2], source.url, members, source.published)
+    return Archive(url.rpartition("/")[2], url, members, published)
 
 
 def newstest2013(languages: tuple[str, str]) -> Archive:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab_common.folder import Json
-from data_prep import apply_bpe, subword
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions
+from data_prep import subword
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions, JointBpe
 from data_prep.faults import Action
 from data_prep.parallel_text import Pair, pair_in
 
@@ -49,14 +49,11 @@ def with_bpe(work: Work, merges: int) -> Json:
     Source first, as in fairseq's scripts: the order decides between equally frequent pairs.
     """
     print(f"learning {merges} merges ...", flush=True)
-    train, codes = work.scratches("train"), work.folder / apply_bpe.CODES
-    how = work.languages, work.bpe, work.jobs
-    counts: Json = {"learnt": apply_bpe.learn_joint(train, merges, work.folder, *how)}
+    bpe = JointBpe(work.folder, work.languages, work.bpe, work.jobs)
+    counts: Json = {"learnt": bpe.learn(work.scratches("train"), merges)}
     for split in SPLITS:
         print(f"segmenting {split} ...", flush=True)
-        counts[split] = apply_bpe.apply_pair(
-            codes, work.scratches(split), work.results(split), *how
-        )
+        counts[split] = bpe.apply(work.scratches(split), work.results(split))
         for source in work.scratches(split):
             source.unlink()
     return counts

@@ -81,29 +81,27 @@ count_updates() {
     updates=(optimization.max_update="$UPDATES") tuned_updates=(optimization.max_update="$TUNE")
 }
 
-# prepare DATASET VOCABULARY DIR [OPTIONS...]: the data folder of embedded (generated, with OPTIONS),
-# multi30k (downloaded, or in the folder FROM) or mixed (in FROM), in so many subwords; or, whatever
-# VOCABULARY is, of wikitext2 (downloaded, or in FROM) or dialogsum (in FROM).
-prepare() {
-    case $1 in
-        embedded) python -m data_prep.demo_data --vocab-size "$2" --out "$3" "${@:4}" ;;
-        multi30k) python -m data_prep.multi30k --vocab-size "$2" --out "$3" ${FROM:+--from "$FROM"} ;;
-        mixed) prepare_mixed "$2" "$3" ;;
-        dialogsum) python -m data_prep.dialogsum --out "$3" ${FROM:+--from "$FROM"} ;;
-        wikitext2) python -m data_prep.wikitext2 --out "$3" ${FROM:+--from "$FROM"} ;;
-    esac
-}
-
 # Training texts of the mixed corpus, in FROM, .en and .de, .gz or not: Multi30k; Tatoeba; WMT's
 # newstest2008 to 2012; translated manual pages; and three small sets.
 MIXED=(multi30k/train tatoeba_en_de/train mix_en_de/newstest0812 mix_en_de/manpages
     mix_en_de/bcontrast mix_en_de/mlqe_pe mix_en_de/opennmt10k)
 
-prepare_mixed() {   # VOCABULARY DIR
-    python -m data_prep.prepare --text "$FROM" "${MIXED[@]/#/--split=train=}" \
-        --split valid=tatoeba_en_de/valid --split test=tatoeba_en_de/test \
-        --split test1=newstest/newstest2013 \
-        --source-lang en --target-lang de --vocab-size "$1" --out "$2"
+# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), multi30k or wikitext2
+# (downloaded, or in the folder FROM), mixed or dialogsum (in FROM), as the experiments have it, or as
+# OPTIONS say.
+prepare() {
+    local to=(${FROM:+--from "$FROM"} --out "${@:2}")
+    case $1 in
+        embedded) python -m data_prep.demo_data --out "${@:2}" ;;
+        multi30k) python -m data_prep.multi30k --vocab-size 4000 "${to[@]}" ;;
+        mixed)
+            python -m data_prep.prepare --text "$FROM" "${MIXED[@]/#/--split=train=}" \
+                --split valid=tatoeba_en_de/valid --split test=tatoeba_en_de/test \
+                --split test1=newstest/newstest2013 \
+                --source-lang en --target-lang de --vocab-size 4000 --out "${@:2}"
+            ;;
+        *) python -m "data_prep.$1" "${to[@]}" ;;
+    esac
 }
 
 # find_device: `device` (overrides for Hydra), `cpu` (options of commands) and `jobs` (runs at a

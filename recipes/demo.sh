@@ -18,7 +18,6 @@ say() { printf '\n== %s\n' "$*"; }
 
 case $DATA in
     embedded)
-        vocabulary=2000
         corpus=(--train 16000)
         architecture=(
             --arch transformer_collab --key-dim 32
@@ -37,8 +36,7 @@ case $DATA in
         export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
         ;;
     multi30k)
-        vocabulary=6000
-        corpus=()
+        corpus=(--vocab-size 6000)
         architecture=(--arch transformer_collab_multi30k --key-dim 64)
         schedule=(
             --max-tokens 2048 --max-epoch 16
@@ -84,7 +82,7 @@ translate() {
 
 say "Data: $DATA"
 mkdir -p "$OUT"
-prepare "$DATA" "$vocabulary" "$OUT/data" "${corpus[@]}"
+prepare "$DATA" "$OUT/data" "${corpus[@]}"
 
 say "Training (log: $OUT/train.log)"
 once "$OUT/trained" train

@@ -55,7 +55,7 @@ done
 
 enter
 
-[ -n "${DATA:-}" ] || prepare "$DATASET" 4000 "$data"
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 
 # sizes CACHE: what the methods need to cache so many numbers of a token, half of them keys where
 # nothing else is said.

@@ -45,8 +45,8 @@ heads=8
 IFS=, read -ra kept <<< "${COUNTS:-4,2}"   # a half and a quarter
 fewest=${kept[-1]}   # what LITE models keep, with half of the feed-forward units
 
-vocabulary=4000 width=96 units=128
-[ "$experiments" != embedded ] || vocabulary=2000 width=48 units=64
+width=96 units=128
+[ "$experiments" != embedded ] || width=48 units=64
 [[ $CORE =~ ^(yes|no)$ ]] || refuse "CORE is '$CORE'; it must be yes or no"
 for count in "${kept[@]}"; do
     [[ $count =~ ^[1-7]$ ]] ||
@@ -64,7 +64,7 @@ enter
 shallow=(model.encoder_layers="choice(1)")
 narrow=(model.encoder_embed_dim="choice($width)" model.encoder_ffn_embed_dim=$((2 * width)))
 
-[ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 
 ordinary=model="choice(concatenated)"
 grouped=(model="choice(grouped)" "$constraint")

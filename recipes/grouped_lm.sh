@@ -32,7 +32,7 @@ size=16      # of a head
 
 enter
 
-[ -e "$data/manifest.json" ] || prepare wikitext2 "" "$data"
+[ -e "$data/manifest.json" ] || prepare wikitext2 "$data"
 
 train=grouped_lm_wikitext2 tune=grouped_lm_finetune_wikitext2   # experiments of configs/
 counts=$(IFS=,; echo "${kept[*]}")

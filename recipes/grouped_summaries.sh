@@ -28,7 +28,7 @@ kept=2   # of 8 heads: a quarter
 
 enter
 
-[ -e "$data/manifest.json" ] || prepare dialogsum "" "$data"
+[ -e "$data/manifest.json" ] || prepare dialogsum "$data"
 
 train=grouped_heads_dialogsum tune=grouped_finetune_dialogsum   # experiments of configs/
 ordinary=model="choice(concatenated)"

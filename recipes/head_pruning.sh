@@ -54,14 +54,14 @@ for sites in ${SITES//,/ }; do
 done
 
 # Lengths: of gates, of gates and fine-tuning, and of all of it with the training before.
-length=optimization.max_update vocabulary=4000
+length=optimization.max_update
 gating=$TUNE after=$((2 * TUNE)) whole=$((UPDATES + 2 * TUNE))
-[ "$experiments" != embedded ] || length=optimization.max_epoch vocabulary=2000 gating=8 after=12 whole=20
+[ "$experiments" != embedded ] || length=optimization.max_epoch gating=8 after=12 whole=20
 early=$(((whole + 9) / 10))
 
 enter
 
-[ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 
 seeds=common.seed="choice($SEEDS)"
 

@@ -25,11 +25,11 @@ OUT=${OUT:-runs/head_size_$DATASET}
 
 case $DATASET in
     multi30k)
-        name=multi30k heads=model.encoder_attention_heads larger=8,16,32 seeds=1,2 vocabulary=4000
+        name=multi30k heads=model.encoder_attention_heads larger=8,16,32 seeds=1,2
         against=(--against size-d/H-wide)
         ;;
     wikitext2)
-        name=lm_wikitext2 heads=model.decoder_attention_heads larger=2,8,32 seeds=1 vocabulary=
+        name=lm_wikitext2 heads=model.decoder_attention_heads larger=2,8,32 seeds=1
         against=(--columns "perplexity.valid,perplexity.test,parameters,multiply_adds")
         ;;
     *) refuse "DATASET is '$DATASET'; it must be multi30k or wikitext2" ;;
@@ -38,7 +38,7 @@ seeds=common.seed="choice(${SEEDS:-$seeds})"
 
 enter
 
-[ -n "${DATA:-}" ] || prepare "$DATASET" "$vocabulary" "$data"
+[ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 
 sweep "head_size_table_$name" . method="choice(size-d/H)" "$seeds"
 sweep "head_size_table_$name" . method="choice(size-32)" model.head_size=32 \

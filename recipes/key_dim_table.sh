@@ -24,9 +24,7 @@ OUT=${OUT:-runs/key_dim_$DATASET}
 make_data=()
 
 case ${DATA:+given }$DATASET in   # nothing is made where it is given
-    embedded) make_data=(prepare embedded 2000 "$data") ;;
-    multi30k) make_data=(prepare multi30k 4000 "$data") ;;
-    mixed) make_data=(prepare mixed 4000 "$data") ;;
+    embedded | multi30k | mixed) make_data=(prepare "$DATASET" "$data") ;;
     tatoeba)
         [ -n "${FROM:-}" ] || refuse "where are Tatoeba's sentence pairs? Give FROM=DIR with" \
             "train, valid and test, .en and .de (a dump is at tatoeba.org/downloads)"

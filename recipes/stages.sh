@@ -47,10 +47,6 @@ EOF
 
 absolute() { [[ $1 == /* ]] && echo "$1" || echo "$here/$1"; }
 
-whole_number() {
-    [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
-}
-
 parse_options() {
     while [ $# -gt 0 ]; do
         case $1 in
@@ -61,6 +57,11 @@ parse_options() {
             -h | --help) usage; exit 0 ;;
         esac
         [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (--help tells all)"
+        case $1 in
+            --stage | --stop-stage | --jobs | --gpus | --average | --key-dim | --head-size)
+                [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
+                ;;
+        esac
         case $1 in
             --stage) stage=$2 ;;
             --stop-stage) stop_stage=$2 ;;
@@ -81,14 +82,7 @@ parse_options() {
         esac
         shift 2
     done
-    whole_number --stage "$stage"
-    whole_number --stop-stage "$stop_stage"
-    whole_number --jobs "$jobs"
     [ "$jobs" -gt 0 ] || fail "--jobs $jobs: there must be at least one"
-    whole_number --gpus "$gpus"
-    [ -z "$averaged" ] || whole_number --average "$averaged"
-    [ -z "$key_dim" ] || whole_number --key-dim "$key_dim"
-    [ -z "$head_size" ] || whole_number --head-size "$head_size"
     local word
     for word in "${extra[@]}"; do
         [[ $word != -* ]] ||
@@ -277,15 +271,16 @@ all_stages() {
     fi
 }
 
-# take_out_heads: of the run, to OUT/pruned/RUN.pt; its shape as a choice of model= beside it.
+# take_out_heads: of the run, to OUT/pruned/RUN.pt, once; its shape as a choice of model= beside it.
 take_out_heads() {
     local average=$out/runs/$run/average.pt pruned=$out/pruned/$run.pt which=(--gates)
     call mkdir -p "$out/pruned"
     if [ "$method" = grouped_pruned ]; then
         which=(--votes "$out/pruned/$run.votes.json")
-        call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "${which[1]}"
+        [ -e "${which[1]}" ] ||   # hours, on a large text
+            call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "${which[1]}"
     fi
-    call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
+    [ -e "$pruned" ] || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
     call python -m fairseq_collab.checkpoints.prune.shapes "$out/pruned"
 }
 

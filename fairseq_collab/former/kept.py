@@ -23,14 +23,11 @@ COLUMNS = "bleu,chrf,heads_by_site,parameters,train_updates"
 
 
 def tables(folders: Iterable[Path], mend: Callable[[Run], None], out: Path, *options: str) -> int:
-    """``fairseq-collab table --x none`` of each, in a folder of its name.
+    """``fairseq-collab table --x none`` of each, in a folder of its name, which no two may share.
 
     Args:
         mend: gives a record of an earlier version what it lacks.
         options: more of the command.
-
-    Raises:
-        UserError: two folders have one name.
     """
     status, folders = 0, list(folders)
     names = [folder.name for folder in folders]
@@ -47,11 +44,7 @@ def tables(folders: Iterable[Path], mend: Callable[[Run], None], out: Path, *opt
 
 
 def add_heads(run: Run) -> None:
-    """Make the record of a finished run say its heads by site.
-
-    Raises:
-        UserError: its model cannot be read.
-    """
+    """Make the record of a finished run say its heads by site."""
     record = run.score()
     if record and record.heads_by_site is None and run.average.exists():
         found = model_figures(run, run.config())["heads_by_site"]
@@ -67,7 +60,6 @@ def kept(out: Path, baseline: Path) -> int:
 
 
 def main() -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_collab.evaluation.kept",
         description="Tables of recipes/head_pruning.sh: heads kept against BLEU.",

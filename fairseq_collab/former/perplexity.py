@@ -32,11 +32,7 @@ _PARAMETERS = re.compile(r"num\. model params: ([\d,]+)")
 
 
 def language_model(folder: Path) -> Facts:
-    """A model of ``recipes/grouped_lm.sh``, and how it was measured, by subset (``measured``).
-
-    Raises:
-        UserError: a file cannot be used.
-    """
+    """A model of ``recipes/grouped_lm.sh``, and how it was measured, by subset (``measured``)."""
     state = checkpoints.read(str(folder / "model.pt"))["cfg"]
     given = state["model"]
     options = vars(given) if isinstance(given, Namespace) else given
@@ -46,8 +42,8 @@ def language_model(folder: Path) -> Facts:
     model = folder / "model.pt"
     logs = {subset: measured(folder / f"{subset}.log", model) for subset in ("valid", "test")}
     return {
-        "method": folder.name,
-        "heads_by_site": {"decoder": [int(count) for count in counts]},
+        "name": folder.name,
+        "heads": [int(count) for count in counts],
         "parameters": logs["test"]["parameters"],
         "perplexity": {subset: log["perplexity"] for subset, log in logs.items()},
         "seed": state["common"]["seed"],
@@ -57,11 +53,7 @@ def language_model(folder: Path) -> Facts:
 
 
 def measured(log: Path, model: Path) -> Facts:
-    """What a log of ``fairseq-eval-lm`` says, below the command that the recipe wrote there.
-
-    Raises:
-        UserError: it cannot be read, or there is no result in it.
-    """
+    """What a log of ``fairseq-eval-lm`` says, below the recipe's command; UserError if nothing."""
     text = "\n".join(read_lines(log))
     found, command, size = perplexity(text), _COMMAND.search(text), _PARAMETERS.search(text)
     if not (found and command and size):
@@ -84,8 +76,7 @@ def without_model(command: str, model: Path) -> str:
 def make(folders: Sequence[Path], data: Path, out: Path, cpu: bool) -> str:
     """Write ``perplexity.json`` and ``perplexity.md``; the Markdown table.
 
-    Raises:
-        UserError: a file cannot be used, or a model was measured otherwise than the first.
+    UserError unless all models were measured alike.
     """
     models = [language_model(folder) for folder in folders]
     measured = models[0]["measured"]
@@ -100,16 +91,13 @@ def make(folders: Sequence[Path], data: Path, out: Path, cpu: bool) -> str:
         "| model | heads by layer | parameters | validation perplexity | test perplexity |",
         "|---|---|---:|---:|---:|",
     ]
-    rows = []
     for model in models:
-        name, heads = model["method"], model["heads_by_site"]["decoder"]
+        del model["measured"]  # as of all
+        heads, size = ", ".join(map(str, model["heads"])), f"{model['parameters']:,}"
         valid, test = model["perplexity"]["valid"], model["perplexity"]["test"]
-        kept = ("parameters", "perplexity", "seed", "command")
-        rows.append({"name": name, "heads": heads, **{key: model[key] for key in kept}})
-        counts = ", ".join(map(str, heads))
-        lines.append(f"| {name} | {counts} | {model['parameters']:,} | {valid:.2f} | {test:.2f} |")
+        lines.append(f"| {model['name']} | {heads} | {size} | {valid:.2f} | {test:.2f} |")
     origin = read_json(manifest)["origin"]
-    content = {"data": origin, "measured": measured, "models": rows, **circumstances(cpu)}
+    content = {"data": origin, "measured": measured, "models": models, **circumstances(cpu)}
     write_json(out / "perplexity.json", content)
     table = "\n".join(lines) + "\n"
     write_atomic(out / "perplexity.md", table)
@@ -117,7 +105,6 @@ def make(folders: Sequence[Path], data: Path, out: Path, cpu: bool) -> str:
 
 
 def main() -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(prog=PROG, description="Perplexities of language models.")
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL", help="folder of a model")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="what they read")

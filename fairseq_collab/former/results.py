@@ -33,11 +33,7 @@ FIELDS = {
 
 
 def reparametrized(folder: Path) -> list[Facts]:
-    """The models that ``recipes/reparametrize.sh`` measured, sorted by their folders.
-
-    Raises:
-        UserError: there are none, or one has no validation loss.
-    """
+    """The models that the recipe measured, sorted by their folders; UserError if there are none."""
     found = []
     for path in sorted(folder.glob("*/score.json")):
         named = _FOLDER.fullmatch(path.parent.name)
@@ -87,7 +83,6 @@ def _text(value: Any) -> str:
 
 
 def main() -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m fairseq_collab.reparametrize.results")
     parser.add_argument("runs", type=Path, metavar="RUNS", help="OUT of the recipe")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")

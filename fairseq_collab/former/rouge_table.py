@@ -25,8 +25,7 @@ COLUMNS = "rouge.R1,rouge.R2,rouge.RL,parameters,key_bytes_per_target_token"
 def add_rouge(run: Run) -> None:
     """Make a finished run of summaries, scored as a translation, say so: with ROUGE in its record.
 
-    Raises:
-        UserError: its translations are not those that were scored.
+    UserError if its translations are not those that were scored.
     """
     record = run.score()
     if record and record.task == "translation":
@@ -37,7 +36,6 @@ def add_rouge(run: Run) -> None:
 
 
 def main() -> int:
-    """Run the command; its exit status."""
     parser = argparse.ArgumentParser(prog=PROG, description="A table of runs' ROUGE.")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders of runs")
     parser.add_argument("--against", default="concatenated", metavar="METHOD", help="the baseline")

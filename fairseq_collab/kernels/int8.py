@@ -65,11 +65,7 @@ class Int8Linear(PackedLinear):
 
 
 def int8_wanted() -> bool:
-    """Whether models of ours are to decode in 8 bits.
-
-    Raises:
-        ValueError: they are, and cannot: see :func:`matrix_library`.
-    """
+    """Whether models of ours are to decode in 8 bits; ValueError where they cannot."""
     matrix_library()
     return os.environ.get(VARIABLE) == INT8
 
@@ -77,8 +73,7 @@ def int8_wanted() -> bool:
 def round_linear(model: nn.Module) -> None:
     """If asked for, let the large linear maps of ``model`` become 8-bit ones, in place.
 
-    Raises:
-        UserError: the model is not one in float32 on a CPU.
+    UserError for a model that is not in float32 on a CPU.
     """
     if not int8_wanted():
         return

@@ -69,13 +69,12 @@ class OneDnnLinear(PackedLinear):
 def swap_linear(model: nn.Module) -> None:
     """Let the linear maps of ``model`` use oneDNN, in place, where it is this machine's library.
 
-    Parameters and their names stay; no random number is drawn.
-
-    Raises:
-        ValueError: see :func:`matrix_library`.
+    Parameters and their names stay; no random number is drawn.  Raises as :func:`matrix_library`.
     """
     if matrix_library() == "onednn":
-        _change_class(model, nn.Linear, OneDnnLinear)
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                module.__class__ = OneDnnLinear
 
 
 def restore_linear(model: nn.Module) -> None:
@@ -83,13 +82,7 @@ def restore_linear(model: nn.Module) -> None:
     for module in model.modules():
         if type(module) is OneDnnLinear:
             module.packed = None
-    _change_class(model, OneDnnLinear, nn.Linear)
-
-
-def _change_class(model: nn.Module, old: type[nn.Module], new: type[nn.Module]) -> None:
-    for module in model.modules():
-        if type(module) is old:
-            module.__class__ = new
+            module.__class__ = nn.Linear  # type: ignore[assignment]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

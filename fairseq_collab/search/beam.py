@@ -17,7 +17,6 @@ Shapes:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -31,24 +30,21 @@ from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candid
 Hypothesis = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Options of a search, by fairseq's names.
+class Options(Protocol):
+    """Options of a search, as fairseq's generator has them.
 
     Attributes:
-        max_len: of a hypothesis, in tokens without ``eos``.
         normalize_scores: divide a score by the length (with ``eos``) to the power ``len_penalty``.
     """
 
-    beam: int
+    beam_size: int
     pad: int
     eos: int
     unk: int
     min_len: int
-    max_len: int
-    normalize_scores: bool = True
-    len_penalty: float = 1.0
-    unk_penalty: float = 0.0
+    normalize_scores: bool
+    len_penalty: float
+    unk_penalty: float
 
 
 class Decoding(Protocol):
@@ -73,14 +69,17 @@ class BeamSearch:
 
     Args:
         first: the token before each sentence's first, ``(B,)``.
+        max_len: of a hypothesis, in tokens without ``eos``.
     """
 
-    def __init__(self, decoding: Decoding, first: Tensor, settings: Settings):
+    def __init__(self, decoding: Decoding, first: Tensor, options: Options, max_len: int):
         self.decoding = decoding
-        self.settings = settings
+        self.options = options
+        self.beam = options.beam_size
+        self.max_len = max_len
         #: Each row's tokens, the first one included, ``(rows, t + 1)``; scores up to each, ``(rows,
         #: t)``; attention weights ``(rows, S, t)``.
-        self.tokens = first.repeat_interleave(settings.beam).unsqueeze(1)
+        self.tokens = first.repeat_interleave(self.beam).unsqueeze(1)
         self.scores = torch.zeros(len(self.tokens), 0, dtype=torch.float32, device=first.device)
         self.attention: Tensor | None = None
         #: Which sentence is at each place of the batch.
@@ -93,12 +92,12 @@ class BeamSearch:
         Raises:
             UserError: the model gives no word of a sentence a probability.
         """
-        for step in range(self.settings.max_len + 1):
+        for step in range(self.max_len + 1):
             found = self._candidates(step)
-            ends = (found.words == self.settings.eos) & (found.scores > IMPOSSIBLE)  # (B, k)
+            ends = (found.words == self.options.eos) & (found.scores > IMPOSSIBLE)  # (B, k)
             some_end = bool(ends.any())
             done = self._end(ends, found) if some_end else []
-            if step == self.settings.max_len or len(done) == len(self.places):
+            if step == self.max_len or len(done) == len(self.places):
                 break
             self._go_on(self._continued(ends, found) if some_end else found, done)
         return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
@@ -109,7 +108,7 @@ class BeamSearch:
         """The best continuations of every sentence, ``(B, k)``."""
         log_probs, attention = self.decoding.step(self.tokens)
         self._forbid(log_probs, step)
-        beam = self.settings.beam
+        beam = self.beam
         log_probs = log_probs.unflatten(0, (-1, beam))  # (B, beam, V)
         if step == 0:  # the beams of a sentence are all alike
             found = best_candidates(log_probs[:, :1], None, 2 * beam)
@@ -130,11 +129,11 @@ class BeamSearch:
 
     def _forbid(self, log_probs: Tensor, step: int) -> None:
         """Set to -inf what may not come next, after normalising: ``(rows, V)``, in place."""
-        options = self.settings
+        options = self.options
         log_probs[:, options.pad] = IMPOSSIBLE
         if options.unk_penalty:
             log_probs[:, options.unk] -= options.unk_penalty
-        if step >= options.max_len:
+        if step >= self.max_len:
             log_probs[:, : options.eos] = IMPOSSIBLE
             log_probs[:, options.eos + 1 :] = IMPOSSIBLE
         if step < options.min_len:
@@ -142,27 +141,24 @@ class BeamSearch:
 
     def _end(self, ends: Tensor, found: Candidates) -> list[int]:
         """Keep the hypotheses that end; returns the places of sentences that are done."""
-        options = self.settings
-        where, ranks = ends[:, : options.beam].nonzero(as_tuple=True)
+        where, ranks = ends[:, : self.beam].nonzero(as_tuple=True)
         if not len(where):
             return []
-        rows = where * options.beam + found.beams[where, ranks]
+        rows = where * self.beam + found.beams[where, ranks]
         places = where.tolist()
         for place, hypothesis in zip(
             places, self._ended(rows, found.scores[where, ranks]), strict=True
         ):
             hypotheses = self.ended[self.places[place]]
-            if len(hypotheses) < options.beam:
+            if len(hypotheses) < self.beam:
                 hypotheses.append(hypothesis)
         return [
-            place
-            for place in sorted({*places})
-            if len(self.ended[self.places[place]]) == options.beam
+            place for place in sorted({*places}) if len(self.ended[self.places[place]]) == self.beam
         ]
 
     def _ended(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
         """Hypotheses that end with these scores; ``rows, scores: (n,)``."""
-        options = self.settings
+        options = self.options
         tokens = torch.nn.functional.pad(self.tokens[rows, 1:], (0, 1), value=options.eos)
         up_to = torch.cat([self.scores[rows], scores.unsqueeze(1)], dim=1)
         each = torch.cat([up_to[:, :1], up_to[:, 1:] - up_to[:, :-1]], dim=1)
@@ -178,14 +174,13 @@ class BeamSearch:
 
     def _continued(self, ends: Tensor, found: Candidates) -> Candidates:
         """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
-        order = ends.byte().sort(dim=1, stable=True).indices[:, : self.settings.beam]
+        order = ends.byte().sort(dim=1, stable=True).indices[:, : self.beam]
         return Candidates(*(each.gather(1, order) for each in found))
 
     def _go_on(self, found: Candidates, done: list[int]) -> None:
         """Continue the best ``beam`` candidates of all sentences but those that are done."""
-        beam = self.settings.beam
-        scores, words, beams = (each[:, :beam] for each in found)
-        rows = torch.arange(len(self.places), device=beams.device).unsqueeze(1) * beam + beams
+        scores, words, beams = (each[:, : self.beam] for each in found)
+        rows = torch.arange(len(self.places), device=beams.device).unsqueeze(1) * self.beam + beams
         if done:
             left = sorted({*range(len(self.places))} - {*done})
             self.places = [self.places[place] for place in left]

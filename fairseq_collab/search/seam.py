@@ -16,7 +16,7 @@ from fairseq.search import BeamSearch as FairseqBeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from fairseq_collab.search.beam import BeamSearch, Hypothesis, Settings
+from fairseq_collab.search.beam import BeamSearch, Hypothesis
 
 #: What ``SequenceGenerator.generate`` may be given beside the sentences.
 _ARGUMENTS = {"prefix_tokens", "constraints", "bos_token"}
@@ -117,18 +117,7 @@ def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesi
         return None
     net_input = sample["net_input"]
     source = net_input["src_tokens"]
-    settings = Settings(
-        beam=generator.beam_size,
-        pad=generator.pad,
-        eos=generator.eos,
-        unk=generator.unk,
-        min_len=generator.min_len,
-        max_len=max_len(generator, source),
-        normalize_scores=generator.normalize_scores,
-        len_penalty=generator.len_penalty,
-        unk_penalty=generator.unk_penalty,
-    )
     bos = arguments.get("bos_token")
     first = source.new_full((source.size(0),), generator.eos if bos is None else bos)
     decoding = ModelDecoding(generator.model.single_model, net_input, generator.temperature)
-    return BeamSearch(decoding, first, settings).run()
+    return BeamSearch(decoding, first, generator, max_len(generator, source)).run()

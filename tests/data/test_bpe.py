@@ -153,9 +153,8 @@ def joint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_joint_codes_and_vocabularies_as_subword_nmt(joint: Path, tmp_path: Path) -> None:
-    counts = apply_bpe.learn_joint(
-        (joint / "a", joint / "b"), 80, tmp_path, ("a", "b"), BpeOptions(3), 1
-    )
+    bpe = apply_bpe.JointBpe(tmp_path, ("a", "b"), BpeOptions(3), 1)
+    counts = bpe.learn((joint / "a", joint / "b"), 80)
     for name in ("code", "vocab.a", "vocab.b"):
         assert (tmp_path / name).read_bytes() == (joint / name).read_bytes()
     assert counts["vocab.a"] == (joint / "vocab.a").read_bytes().count(b"\n")
@@ -195,7 +194,7 @@ def test_a_rare_unit_is_taken_apart_on_its_side_only(tmp_path: Path) -> None:
     english.write_text("lower\n" * 50)
     german.write_text("lower\n" + "low\n" * 9 + "er\n" * 9)
     options = BpeOptions(5)
-    apply_bpe.learn_joint((english, german), 20, tmp_path, ("en", "de"), options, 1)
+    apply_bpe.JointBpe(tmp_path, ("en", "de"), options, 1).learn((english, german), 20)
     assert (tmp_path / "vocab.en").read_text() == "lower 50\n"
     found = {}
     for lang in ("en", "de"):

@@ -14,15 +14,20 @@ from text_tools import error_line, names, run
 
 from collab_common.errors import UserError
 from collab_common.files import GZIP
-from data_prep.fetch import LOCK_FILE, Patience, fetch, take_over
+from data_prep.fetch import LOCK_FILE, fetch, take_over
 from data_prep.multi30k import FOLDER, SHA256, SPLITS, check_text
 
 CONTENT = bytes(range(256)) * 1000
-QUICK = Patience(tries=3, pause=0.0, timeout=5.0)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TRIES", 3), ("PAUSE", 0.0), ("TIMEOUT", 5.0)):
+        monkeypatch.setattr(f"data_prep.fetch.{name}", value)
 
 
 def get(server: Server, folder: Path, **more: Any) -> Path:
-    return fetch(f"{server.url}/f", folder / "f", patience=QUICK, **more)
+    return fetch(f"{server.url}/f", folder / "f", **more)
 
 
 def test_whole(server: Server, tmp_path: Path) -> None:
@@ -90,10 +95,12 @@ def test_busy_server_is_tried_again(server: Server, tmp_path: Path) -> None:
 def test_pauses_double(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("data_prep.fetch.time.sleep", pauses.append)
+    monkeypatch.setattr("data_prep.fetch.TRIES", 4)
+    monkeypatch.setattr("data_prep.fetch.PAUSE", 0.5)
     server.files["/f"] = CONTENT
     server.statuses = [500] * 4
     with pytest.raises(UserError, match=r"HTTP status 500 .*tried 4 times"):
-        fetch(f"{server.url}/f", tmp_path / "f", patience=Patience(4, 0.5, 5.0))
+        get(server, tmp_path)
     assert pauses == [0.5, 1.0, 2.0]
 
 
@@ -105,7 +112,7 @@ def test_absent_file_is_told_at_once(server: Server, tmp_path: Path) -> None:
 
 def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no connection .*tried 3 times"):
-        fetch("http://127.0.0.1:9/f", tmp_path / "f", patience=QUICK)
+        fetch("http://127.0.0.1:9/f", tmp_path / "f")
 
 
 def test_wrong_size(server: Server, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from collab_common.errors import UserError
 from data_prep import moses
 from data_prep.moses import lowercase, normaliser, remove_non_printing
-from data_prep.moses_tokeniser import NEVER, Tokeniser, tokeniser
+from data_prep.moses_tokeniser import ENTITIES, NEVER, Tokeniser, tokeniser
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
@@ -129,8 +129,8 @@ TOKENS = [
 
 @pytest.mark.parametrize(("rule", "lang", "text", "tokens"), TOKENS)
 def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
-    assert Tokeniser(lang, escape=False)(text) == tokens, rule
-    assert Tokeniser(lang, escape=False)(text) == tokens, f"{rule}, remembered"
+    assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), rule
+    assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), f"{rule}, remembered"
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,14 @@ def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
 )
 def test_aggressive_hyphens(text: str, tokens: str) -> None:
     """-a: a hyphen between two letters or digits, whatever they are."""
-    assert Tokeniser("en", aggressive_hyphens=True, escape=False)(text) == tokens
-    assert Tokeniser("en", escape=False)(text).replace(" ", "") == text.replace(" ", "")
+    assert Tokeniser("en", aggressive_hyphens=True)(text) == tokens
+    assert Tokeniser("en")(text).replace(" ", "") == text.replace(" ", "")
 
 
 def test_entities() -> None:
     text = """& < > | [ ] ' " &amp; -"""
     escaped = "&amp; &lt; &gt; &#124; &#91; &#93; &apos; &quot; &amp; amp ; -"
     assert Tokeniser("de")(text) == escaped
-    assert Tokeniser("de", escape=False)(text) == text.replace("&amp;", "& amp ;")
 
 
 # rule, language, text, normalised
@@ -220,8 +219,8 @@ def test_whole_pipeline(tmp_path: Path) -> None:
     counts = moses.normalise_and_tokenise(source, target, "de", aggressive_hyphens=True)
     assert target.read_text() == "&quot; Nord @-@ Süd &quot; , z.B. Das ... ist 5 % .\n\n\n"
     assert counts == {"lines": 3, "tokens": 13, "emptied": 1}
-    plain = {"normalise": False, "remove_non_printing": False, "lower": True}
-    moses.normalise_and_tokenise(source, target, "de", escape=False, **plain)
+    plain = {"normalise": False, "lower": True}
+    moses.normalise_and_tokenise(source, target, "de", **plain)
     assert target.read_text().splitlines()[0] == "„ nord – süd “ , z.b. \u200b das … ist 5 % ."
 
 
