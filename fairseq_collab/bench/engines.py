@@ -168,8 +168,7 @@ def compared(pair: Pair, exported: Path, case: Case, settings: Settings) -> Iter
     items = [Item(batch, source_words(batch, task)) for batch in batches]
     # The warm-up, too.
     found = {name: [best for item in items for best in engines[name](item)] for name in engines}
-    turns = [*in_turn([*engines.values()], items, case.budget, PAUSE)]
-    times = dict(zip(engines, zip(*turns, strict=True), strict=True))
+    times = in_turn(engines, items, case.budget, PAUSE)
     fastest = min(engines, key=lambda name: statistics.median(times[name]))
     sizes = [len(item.words) for item in items]
     labels: Record = {"part": "engines", "preset": pair.preset, "pair": pair.name}

@@ -163,9 +163,6 @@ def check(data: Path, models: Sequence[Path], names: Sequence[str]) -> None:
         raise UserError(what, "--names", "give one for each model, in their order")
     if not any(data.glob(f"{SUBSET}.*.idx")):
         raise UserError(f"no binarised {SUBSET} set in it", data, GIVE_DATA)
-    for model in models:
-        if not model.is_file():
-            raise UserError("no such file", model, "give checkpoints")
 
 
 def summarise(

@@ -33,8 +33,7 @@ R = TypeVar("R")
 
 # ---- peak memory ---------------------------------------------------------------------------------
 
-#: None is fairseq's.
-MODELS = (None, Variant(HEADSIZE), Variant(COLLAB, 4), Variant(COLLAB, 8))
+MODELS = (Variant(STOCK), Variant(HEADSIZE), Variant(COLLAB, 4), Variant(COLLAB, 8))
 
 
 def run(settings: Settings) -> Iterator[Record]:
@@ -53,7 +52,7 @@ def in_own_process(where: str, function: Callable[..., R], *arguments: Any) -> R
             raise UserError(f"{type(error).__name__}: {error}", where) from error
 
 
-def peak(settings: Settings, preset: str, variant: Variant | None) -> Record:
+def peak(settings: Settings, preset: str, variant: Variant) -> Record:
     """Translate one batch, at batch 64 and to length 60, or 30 for a large vocabulary."""
     torch.set_num_threads(settings.threads)
     batch, length = (8, 10) if settings.quick else (64, 30 if preset == "wmt_en_de" else 60)
@@ -73,7 +72,7 @@ def peak(settings: Settings, preset: str, variant: Variant | None) -> Record:
         "part": "memory",
         "preset": preset,
         "case": f"beam {BEAM}, batch {batch}, length {length}",
-        "model": variant.name if variant else STOCK,
+        "model": variant.name,
         "peak_bytes": torch.cuda.max_memory_allocated() if cuda else resident("VmHWM"),
         "before_bytes": before,
     }
@@ -123,10 +122,9 @@ def run_counters(settings: Settings) -> Iterator[Record]:
     """One record for fairseq's model and for each of ours, of all presets."""
     for preset in settings.presets:
         task = random_task(preset, SENTENCES, settings.seed)
-        for variant in (None, *variants()):
+        for variant in (Variant(STOCK), *variants()):
             model = build(variant, preset, task).eval()
-            name = variant.name if variant else STOCK
-            labels = {"part": "counters", "preset": preset, "case": CASE, "model": name}
+            labels = {"part": "counters", "preset": preset, "case": CASE, "model": variant.name}
             copies = count_copies(model)
             counted = {"copies": copies.calls, "copied_bytes": copies.bytes}
             yield {**labels, "multiply_adds": multiply_adds(model), **cache_bytes(model), **counted}

@@ -38,7 +38,7 @@ STOCK, COLLAB, HEADSIZE = "transformer", "transformer_collab", "transformer_head
 
 @dataclass(frozen=True)
 class Variant:
-    """One of our models; ``reduction`` is ``d/K`` of collaborative heads, else None."""
+    """A model, fairseq's or ours; ``reduction`` is ``d/K`` of collaborative heads, else None."""
 
     arch: str
     reduction: int | None = None
@@ -46,6 +46,8 @@ class Variant:
     @property
     def name(self) -> str:
         """As in tables."""
+        if self.arch == STOCK:
+            return STOCK
         if self.reduction is None:
             return f"{self.arch} d/H"
         return f"{self.arch} K=d" + (f"/{self.reduction}" if self.reduction > 1 else "")
@@ -102,9 +104,9 @@ def using(library: str | None) -> Iterator[None]:
 # ---- random models -------------------------------------------------------------------------------
 
 
-def build(variant: Variant | None, preset: str, task: Any) -> Any:
-    """Our model of a variant, or fairseq's if it is None, with random weights."""
-    if variant is None:
+def build(variant: Variant, preset: str, task: Any) -> Any:
+    """The model of a variant with random weights."""
+    if variant.arch == STOCK:
         args = Namespace(**preset_options(preset), arch=STOCK)
         return ARCH_MODEL_REGISTRY[STOCK].build_model(args, task)
     return build_model(options_of(variant, preset), task)

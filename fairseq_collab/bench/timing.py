@@ -30,18 +30,16 @@ def timed(
 ) -> Iterator[Record]:
     """Time the programs that are named in turn: a record for each pair, *against* and *model*."""
     names = dict.fromkeys(itertools.chain.from_iterable(pairs))
-    turns = [*in_turn([programs[name] for name in names], items, budget)]
-    times = dict(zip(names, zip(*turns, strict=True), strict=True))
+    times = in_turn({name: programs[name] for name in names}, items, budget)
     for against, model in pairs:
         found = compare(times[against], times[model])
         yield {**labels, "model": model, "against": against, **found}
 
 
 def in_turn(
-    programs: Sequence[Callable[[Any], Any]], items: Sequence[Any], budget: Budget,
-    pause: float = 0,
-) -> Iterator[list[float]]:  # fmt: skip
-    """Time all ``programs`` on one item after the other: the seconds of each, a list a turn.
+    programs: Programs, items: Sequence[Any], budget: Budget, pause: float = 0
+) -> dict[str, list[float]]:
+    """Time all ``programs`` on one item after the other: the seconds of each in every turn.
 
     Goes over the items again if need be, until the budget is spent; the order of the programs is
     reversed every other time.  The caller has warmed them up.
@@ -52,18 +50,18 @@ def in_turn(
     # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
     order = random.Random(1).sample(items, len(items))
     seconds, least = budget
+    times: dict[str, list[float]] = {name: [] for name in programs}
     start = clock()
     for turn in itertools.count():
         passes, place = divmod(turn, len(order))
-        times = [0.0] * len(programs)
-        for i in range(len(programs))[:: -1 if (place + passes) % 2 else 1]:
+        for name in [*programs][:: -1 if (place + passes) % 2 else 1]:
             time.sleep(pause)
             begin = clock()
-            programs[i](order[place])
-            times[i] = clock() - begin
-        yield times
+            programs[name](order[place])
+            times[name].append(clock() - begin)
         if turn + 1 >= least and clock() - start >= seconds:
-            return
+            break
+    return times
 
 
 def clock() -> float:

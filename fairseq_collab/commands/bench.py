@@ -41,9 +41,9 @@ UNREAD = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab bench",
-        description="Time fairseq's transformer and ours in turn, on the same work, after checking "
+    parser = options.parser_of(
+        "bench",
+        "Time fairseq's transformer and ours in turn, on the same work, after checking "
         "that they compute the same: translation, training, heads in groups, attention alone; "
         "count memory, cache bytes, multiply-adds and copies. Close everything else first.",
     )
@@ -114,15 +114,13 @@ def settings_of(args: argparse.Namespace) -> Settings:
             what = "compares engines on a CPU, in float32 and int8"
             raise UserError(what, "--engines", "leave --device and --dtype out")
         check_packages("--engines", ("ctranslate2",))
-    for file in args.engines or ():
-        if not Path(file).is_file():
-            raise UserError("there is no such checkpoint", file, "give --engines another one")
     for option in ("checkpoint", "collab_checkpoint", "decoding", "engines"):
-        name, path = f"--{option.replace('_', '-')}", getattr(args, option)
-        if path and not args.data:
+        name, given = f"--{option.replace('_', '-')}", getattr(args, option) or []
+        if given and not args.data:
             raise UserError("needs the --data that it is to translate", name, "give both")
-        if path and option not in ("decoding", "engines") and not Path(path).is_file():
-            raise UserError("there is no such checkpoint", path, f"give {name} another one")
+        for path in given if isinstance(given, list) else [given]:
+            if not Path(path).is_file():
+                raise UserError("there is no such checkpoint", path, f"give {name} another one")
     if args.decoding and args.dtype != "float32":
         what = "fairseq-generate translates in float32, with --bf16, too"
         raise UserError(what, "--decoding", "leave --dtype out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from collab_common.command import not_negative
 from fairseq_collab.metrics.significance import TESTS
 from fairseq_collab.results import seeds
 from fairseq_collab.results.compare import as_json, paired, summary
@@ -34,13 +35,11 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--test", choices=[*TESTS, "both"], default="bootstrap")
     parser.add_argument(
-        "--samples", type=int, default=0, metavar="N",
+        "--samples", type=not_negative, default=0, metavar="N",
         help="default: 1000 for bootstrap, 10000 for randomisation",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
-    if args.samples < 0:
-        parser.error("--samples: give a number above 0")
     if args.seeds:
         if args.reference or args.test != "bootstrap":
             parser.error("argument --seeds: goes with --gen-subset, --samples and --json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,15 @@ from fairseq_collab.models.translation import HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.results.tables import grid, num
 
-COLUMNS = (
-    "model",
-    "parameters",
-    "in attention",
-    "key bytes/target token",
-    "value bytes/target token",
-    "key bytes/source token",
-    "value bytes/source token",
-    "multiply-adds",
-)
-#: What of it is of a source.
-OF_SOURCE = [COLUMNS.index(name) - 1 for name in COLUMNS if name.endswith("source token")]
+COLUMNS = {
+    "parameters": "parameters",
+    "attention_parameters": "in attention",
+    "key_bytes_per_target_token": "key bytes/target token",
+    "value_bytes_per_target_token": "value bytes/target token",
+    "key_bytes_per_source_token": "key bytes/source token",
+    "value_bytes_per_source_token": "value bytes/source token",
+    "multiply_adds": "multiply-adds",
+}
 
 
 def main(argv: list[str]) -> int:
@@ -43,21 +40,20 @@ def main(argv: list[str]) -> int:
     options.add_user_dir(parser)
     args = parser.parse_args(argv)
     options.import_plugin(args)
-    found = []
+    rows = []
     for path in args.checkpoints:
         model = load_architecture(path)
-        found.append((str(path), numbers(model, args.length)))
+        rows.append([str(path), *cells(model, args.length)])
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             ordinary = load_architecture(path, collaborative_sites="none")
-            found.append(("the same with concatenated heads", numbers(ordinary, args.length)))
-    rows = [[name, *(num(number, ",") for number in one)] for name, one in found]
-    print(grid(COLUMNS, rows))
+            rows.append(["the same with concatenated heads", *cells(ordinary, args.length)])
+    print(grid(["model", *COLUMNS.values()], rows))
     print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
     return 0
 
 
-def numbers(model: Any, length: int) -> list[int | None]:
-    """What stands in the columns; None where a language model has no source."""
-    found: list[int | None] = [*astuple(cost(model)), multiply_adds(model, length, length)]
+def cells(model: Any, length: int) -> list[str]:
+    """What stands in the columns; "-" where a language model has no source."""
+    found = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
     alone = not hasattr(model, "encoder")
-    return [None if alone and place in OF_SOURCE else one for place, one in enumerate(found)]
+    return [num(None if alone and "source" in name else found[name]) for name in COLUMNS]

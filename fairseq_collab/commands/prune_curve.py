@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "joined by commas (default: these four)",
     )  # fmt: skip
     parser.add_argument(
-        "--steps", type=options.share, default=0.1, metavar="X",
+        "--steps", type=options.proper_share, default=0.1, metavar="X",
         help="share of the heads that go from point to point (default: 0.1)",
     )  # fmt: skip
     parser.add_argument(
@@ -93,13 +93,10 @@ def curves(text: str) -> tuple[Curve, ...]:
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """Refuse options that contradict each other; exits."""
-    if args.steps == 0:
-        parser.error("argument --steps: must be above 0")
-    if args.importance is not None and args.iterative:
-        parser.error("--importance is measured already: leave it or --iterative out")
-    if args.importance is not None and args.importance_subset is not None:
-        parser.error("--importance is measured already: leave it or --importance-subset out")
-    if args.importance is None and args.by not in FORMS:
+    if args.importance is not None:
+        reason = "has no effect with --importance, which is measured already: leave one out"
+        options.refuse(parser, args, ("iterative", "importance_subset"), reason)
+    elif args.by not in FORMS:
         parser.error(f"argument --by: without --importance one of {', '.join(FORMS)}")
     if args.pairs is None:
         options.refuse(parser, args, ("pairs_number",), "needs --pairs")

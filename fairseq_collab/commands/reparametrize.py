@@ -174,52 +174,43 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
-    asked = TARGETS[args.to]
-    given = {name for name, target in TARGETS.items() if _sizes(args, target)}
-    if other := given - {args.to}:
-        option = f"--{TARGETS[min(other)].size.replace('_', '-')}"
-        parser.error(f"{option} needs --to {min(other)}")
-    option = f"--{asked.size.replace('_', '-')}"
-    budgets = (args.max_logit_error is not None) + (args.max_bleu_drop is not None)
-    if args.to != "collab" and budgets:
-        parser.error(f"--max-logit-error and --max-bleu-drop are for --to collab: give {option}")
-    if bool(given) + budgets != 1:
+    for there, needed, names in _needs(args):
+        if not there:
+            options.refuse(parser, args, names, f"needs {needed}")
+    ways = (_sizes(TARGETS[args.to]), ("max_logit_error",), ("max_bleu_drop",))
+    given = [any(getattr(args, name) is not None for name in names) for names in ways]
+    if sum(given) != 1:
+        option = f"--{TARGETS[args.to].size.replace('_', '-')}"
         budget = ", or --max-logit-error, or --max-bleu-drop" if args.to == "collab" else ""
         kind = "key dimensions" if args.to == "collab" else "sizes"
         parser.error(f"give {kind} ({option}, {option}-in-SITE){budget}")
-    for name, (there, needed) in _needs(args).items():
-        if not there:
-            options.refuse(parser, args, (name,), f"needs {needed}")
     if args.match_heads and args.pooling not in ("mean", "fit"):
         parser.error("--match-heads compares what means or fits lose: give --pooling mean or fit")
-    if not args.calibration and (args.max_logit_error is not None or args.distil):
-        parser.error("--max-logit-error and --distil need sentences: --calibration above 0")
 
 
-def _needs(args: Namespace) -> dict[str, tuple[bool, str]]:
-    """Options that would have no effect without another one: whether that is given, and which."""
-    collab, grouped = args.to == "collab", args.to == "grouped-query"
-    ours = collab and args.method == "shared", "--to collab and --method shared"
-    seen = args.calibration > 0, "sentences: --calibration above 0"
+def _needs(args: Namespace) -> list[tuple[bool, str, tuple[str, ...]]]:
+    """Whether what some options need is given, what that is, and which these options are."""
+    collab, grouped, seen = args.to == "collab", args.to == "grouped-query", args.calibration > 0
+    ours = collab and args.method == "shared"
+    of_collab = ("value_heads", "exportable", "method", "max_logit_error", "max_bleu_drop")
+    of_sentences = ("subset", "distil", "max_logit_error", "weighting")
+    pooled = grouped or args.value_heads is not None
     weighed = not grouped or args.match_heads or args.pooling == "fit"
-    return {
-        "value_heads": (collab, "--to collab"),
-        "exportable": (collab, "--to collab"),
-        "method": (collab, "--to collab"),
-        "steps": ours,
-        "restarts": ours,
-        "match_heads": (grouped, "--to grouped-query"),
-        "pooling": (grouped or args.value_heads is not None, "--to grouped-query or --value-heads"),
-        "bleu_subset": (args.max_bleu_drop is not None, "--max-bleu-drop"),
-        "subset": seen,
-        "weighting": seen if weighed else (False, "--pooling fit or --match-heads"),
-    }
+    return [
+        *((args.to == kind, f"--to {kind}", _sizes(target)) for kind, target in TARGETS.items()),
+        (collab, "--to collab", of_collab),
+        (ours, "--to collab and --method shared", ("steps", "restarts")),
+        (grouped, "--to grouped-query", ("match_heads",)),
+        (pooled, "--to grouped-query or --value-heads", ("pooling",)),
+        (args.max_bleu_drop is not None, "--max-bleu-drop", ("bleu_subset",)),
+        (weighed, "--pooling fit or --match-heads", ("weighting",)),
+        (seen, "sentences: --calibration above 0", of_sentences),
+    ]
 
 
-def _sizes(args: Namespace, target: type[Target]) -> bool:
-    """Whether a size of this target is given."""
-    names = (target.size, *(f"{target.size}_in_{site}" for site in SITES))
-    return any(getattr(args, name) is not None for name in names)
+def _sizes(target: type[Target]) -> tuple[str, ...]:
+    """Options of this target's size, for all attentions and by site."""
+    return (target.size, *(f"{target.size}_in_{site}" for site in SITES))
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:

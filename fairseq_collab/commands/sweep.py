@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from collab_common.command import check_folder
+from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.evaluate import manifest_hash
@@ -29,11 +29,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for all runs or swept")
     parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
     parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="runs at a time")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     args = parser.parse_intermixed_args(argv)
-    if args.jobs < 1:
-        parser.error(f"argument --jobs: must be at least 1, not {args.jobs}")
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
     runs = {Run(folder_of(job, out.resolve())): job for job in jobs}

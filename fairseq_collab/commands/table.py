@@ -1,7 +1,5 @@
 """``fairseq-collab table``: many runs in one table and one figure, made from run folders only.
 
-One row a method and key dimension, or whatever ``--x`` names; with ``--x none``, a row a method and
-its choices.  Mean and standard deviation over seeds, costs, and the paper's score beside ours.
 Runs that are not finished are listed, never averaged in.  The same runs give the same bytes, in
 whatever order they are given.
 """

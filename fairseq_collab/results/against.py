@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from collab_common.errors import UserError
 from fairseq_collab.metrics.seeds import holm, t_interval, t_test
 from fairseq_collab.results.compare import paired
-from fairseq_collab.results.rows import Finished, Row
+from fairseq_collab.results.rows import Finished, Row, value_of
 from fairseq_collab.results.tables import num
 from fairseq_collab.runs.translations import read_system
 
@@ -86,8 +86,8 @@ def differences(rows: Sequence[Row], baseline: str, p: P = bootstrap) -> list[Di
         for row in rows
         if not is_named(row, baseline) and row.runs
     ]
-    corrected = iter(holm([one.seeds_p for one in found if one.seeds_p is not None]))
-    return [one if one.seeds_p is None else replace(one, holm_p=next(corrected)) for one in found]
+    corrected = holm([one.seeds_p for one in found])
+    return [replace(one, holm_p=p) for one, p in zip(found, corrected, strict=True)]
 
 
 def _counterpart(row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
@@ -107,7 +107,7 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
     pairs = [(theirs[run.record.seed], run) for run in row.runs if run.record.seed in theirs]
     if not pairs:
         return Difference(row, reason="no finished baseline run with the same seed")
-    gains = [_bleu(ours) - _bleu(base) for base, ours in pairs]
+    gains = [value_of(ours, "bleu") - value_of(base, "bleu") for base, ours in pairs]
     found: list[tuple[int, float | None]] = []
     reason = ""
     for base, ours in pairs:
@@ -118,8 +118,3 @@ def _difference(row: Row, baseline: Row | None, p: P) -> Difference:
             reason = f"not tested: {' '.join(str(error).split())}"
     mean, interval, seeds_p = statistics.fmean(gains), t_interval(gains), t_test(gains)
     return Difference(row, mean, interval, seeds_p, None, tuple(found), reason)
-
-
-def _bleu(run: Finished) -> float:
-    assert run.record.bleu is not None  # every translation has one
-    return run.record.bleu

@@ -40,7 +40,7 @@ def paired(
     system: System,
     test: str,
     samples: int = 0,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = METRICS,
 ) -> list[Result]:
     """One result a metric of the system against the baseline, if the two can be compared."""
     check_comparable(baseline, system)

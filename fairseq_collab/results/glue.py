@@ -17,8 +17,14 @@ from collab_common.errors import UserError
 from fairseq_collab.adapters.glue.tasks import TASKS
 from fairseq_collab.results import published
 from fairseq_collab.results.html import render
-from fairseq_collab.results.rows import Finished, distinct, finished_runs
-from fairseq_collab.results.table_content import LEFT_OUT
+from fairseq_collab.results.rows import (
+    Finished,
+    check_same,
+    distinct,
+    finished_runs,
+    grouped,
+    seeds_of_one,
+)
 from fairseq_collab.results.tables import grid, mean, num, spread, versions_text
 from fairseq_collab.runs.run import find_runs
 
@@ -33,28 +39,17 @@ Model = tuple[str, str, int]
 def read(folders: Sequence[Path]) -> tuple[list[Finished], list[str]]:
     """Finished runs on GLUE, and a line for each of the others.
 
-    Raises UserError for runs of another kind, and for two of the same model and seed.
+    Raises UserError for runs of another kind, on other files, and of two models under one name.
     """
     finished, unfinished = finished_runs(find_runs(folders))
-    seen: dict[Any, Finished] = {}
     for run in finished:
-        record = run.record
-        if record.task != "classification":
+        if run.record.task != "classification":
             todo = "give runs of fairseq-collab glue; others have fairseq-collab table"
-            raise UserError(f"is a run of {record.task}", run.folder, todo)
-        key = (_model(run), record.data, record.seed)
-        if twin := seen.get(key):
-            what = f"{twin.folder} and {run.folder} are the same model with the same seed"
-            raise UserError(what, todo="leave one out, or name one with --method")
-        seen[key] = run
-        like = next(one for one in seen.values() if _model(one) == _model(run))
-        if like.record.attention_parameters != record.attention_parameters:
-            what = f"{like.folder} and {run.folder} are of different models under one name"
-            raise UserError(what, todo="name one with --method")
-        first = next(one for one in seen.values() if one.record.data == record.data)
-        if record.data_sha256 != first.record.data_sha256:
-            what = f"{first.folder} and {run.folder} are of different files of {record.data}"
-            raise UserError(what, todo="make a table of each")
+            raise UserError(f"is a run of {run.record.task}", run.folder, todo)
+    for alike in grouped(finished, _model).values():
+        check_same(alike, ["attention_parameters"], todo="name one with --method")
+    for alike in grouped(finished, lambda run: run.record.data).values():
+        check_same(alike, ["data_sha256"], todo="make a table of each")
     return finished, unfinished
 
 
@@ -62,15 +57,16 @@ def _model(run: Finished) -> Model:
     return run.record.arch, run.record.method, run.record.key_dim or 0
 
 
-def models(runs: Sequence[Finished]) -> dict[Model, dict[str, list[Finished]]]:
-    """The runs of each task by model: whole ones first, then by falling key dimension."""
+def models(runs: Sequence[Finished]) -> dict[Model, dict[str, tuple[Finished, ...]]]:
+    """The seeds of each task by model: whole ones first, then by falling key dimension."""
+    groups = grouped(runs, lambda run: (_model(run), FOLDERS[run.record.data]))
     order = sorted({_model(run) for run in runs}, key=lambda m: (m[0], m[1] != WHOLE, -m[2], m[1]))
-    found: dict[Model, dict[str, list[Finished]]] = {model: {} for model in order}
-    for name in TASKS:
-        for run in sorted(runs, key=lambda run: run.record.seed):
-            if FOLDERS[run.record.data] == name:
-                found[_model(run)].setdefault(name, []).append(run)
-    return found
+    return {
+        model: {
+            task: seeds_of_one(groups[model, task]) for task in TASKS if (model, task) in groups
+        }
+        for model in order
+    }
 
 
 def metrics(task: str, runs: Sequence[Finished]) -> list[list[float]]:
@@ -150,7 +146,4 @@ def markdown(runs: Sequence[Finished], unfinished: Sequence[str]) -> str:
 
 def content(runs: Sequence[Finished]) -> dict[str, Any]:
     """What a page of results is rendered from: the facts of all runs."""
-    facts = [
-        {name: fact for name, fact in run.facts.items() if name not in LEFT_OUT} for run in runs
-    ]
-    return {"version": VERSION, "runs": facts}
+    return {"version": VERSION, "runs": [run.facts() for run in runs]}

@@ -7,8 +7,6 @@ bottom   rank of the logits against sentence length (the bottleneck of Bhojanapa
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import product
@@ -24,6 +22,7 @@ from tabulate import tabulate
 from collab_common.files import write_contents
 from fairseq_collab.analysis.rank.measure import Row
 from fairseq_collab.results.figure_style import BLUE, GREEN, PURPLE, SITE_NAMES, VERMILION, saved
+from fairseq_collab.results.tables import csv_text
 
 Curve = NDArray[np.float64]
 LINES = {
@@ -47,12 +46,8 @@ def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """A line a row; singular values are joined by spaces, and what does not apply is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [field.name for field in fields(Row)]
-    writer.writerow(names)
-    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
-    return text.getvalue()
+    return csv_text([{name: _cell(getattr(row, name)) for name in names} for row in rows])
 
 
 def _cell(value: Any) -> Any:

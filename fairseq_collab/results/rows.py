@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from collab_common.errors import UserError
 from fairseq_collab.runs.record import Record
@@ -39,6 +38,10 @@ SUMS = {
     for side in ("target", "source")
 }
 
+#: What pages of results do not keep of a record: commands and paths say nothing that a table shows.
+LEFT_OUT = ("command", "reference", "hypotheses")
+
+T = TypeVar("T")
 X = int | float | str
 #: For ``--x``: nothing varies but the methods and their choices; every row's ``x`` is then empty.
 NO_X = "none"
@@ -57,14 +60,13 @@ class Finished:
     record: Record
     subset: str | None = None
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The record as plain values."""
-        return asdict(self.record)
-
     @property
     def name(self) -> str:
         return self.folder.name
+
+    def facts(self) -> dict[str, Any]:
+        """The record as plain values, as pages of results keep it."""
+        return {name: fact for name, fact in asdict(self.record).items() if name not in LEFT_OUT}
 
     def overridden(self, name: str) -> str | None:
         """What the sweep chose for ``name``: a whole key, or the last part of one."""
@@ -180,7 +182,7 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
     check_same(runs, SAME_IN_TABLE, todo="make a table of each")
     with_pairs = [run for run in runs if run.record.contrast]
     check_same(with_pairs, ["contrast_signature"], todo="score all on the same pairs (contrast)")
-    placed = [(run, value) for run in runs if (value := x_of(run, x)) is not None]
+    placed = [run for run in runs if x_of(run, x) is not None]
     if not placed:
         raise UserError(
             f"no run has {x!r}",
@@ -188,8 +190,8 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
             todo="give a field of score.json or a choice of the sweep, such as key_dim; or "
             f"{NO_X}, for a row a method",
         )
-    variant = _variants(placed)
-    groups = _grouped(placed, lambda run, value: (run.record.method, variant(run), value))
+    variant = _variants(placed, x)
+    groups = grouped(placed, lambda run: (run.record.method, variant(run), x_of(run, x)))
     models = sorted({(method, text) for method, text, _ in groups}, key=_natural)
     values = sorted({value for _, _, value in groups}, key=_descending)
     found = [
@@ -200,10 +202,10 @@ def rows(runs: Sequence[Finished], x: str) -> tuple[list[Row], list[Finished]]:
     return found, [run for run in runs if x_of(run, x) is None]
 
 
-def _variants(placed: Sequence[tuple[Finished, X]]) -> Callable[[Finished], str]:
+def _variants(placed: Sequence[Finished], x: str) -> Callable[[Finished], str]:
     """Names a run by the choices in which runs of one method and ``x`` differ, seeds apart."""
     keys: set[str] = set()
-    for group in _grouped(placed, lambda run, value: (run.record.method, value)).values():
+    for group in grouped(placed, lambda run: (run.record.method, x_of(run, x))).values():
         choices = [run.record.overrides.items() for run in group]
         differing = set().union(*choices).difference(set(choices[0]).intersection(*choices))
         keys |= {key for key, _ in differing} - {"common.seed"}
@@ -216,12 +218,11 @@ def _variants(placed: Sequence[tuple[Finished, X]]) -> Callable[[Finished], str]
     return variant
 
 
-def _grouped(
-    placed: Sequence[tuple[Finished, X]], key: Callable[[Finished, X], Hashable]
-) -> dict[Any, list[Finished]]:
-    groups: dict[Any, list[Finished]] = {}
-    for run, value in placed:
-        groups.setdefault(key(run, value), []).append(run)
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """What has the same key together, in the order of ``items``."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
@@ -242,7 +243,7 @@ def seeds_of_one(runs: Sequence[Finished]) -> tuple[Finished, ...]:
             raise UserError(
                 f"{run.folder} and {twin.folder} are the same model with the same seed "
                 f"({run.record.seed})",
-                todo="leave one out",
+                todo="leave one out, or give one another method",
             )
     return tuple(ordered)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from collab_common.errors import UserError
@@ -27,7 +28,7 @@ Right = Mapping[Path, BySentence]
 
 @dataclass(frozen=True)
 class Compared:
-    """A system against the baseline, a gain a metric; ``holm`` are their corrected p.
+    """A system against the baseline, a gain a metric.
 
     Attributes:
         unmeasured: runs without counts of contrastive pairs, where others here have them.
@@ -35,7 +36,6 @@ class Compared:
 
     system: Path
     gains: list[Gain]
-    holm: list[float | None]
     unmeasured: list[str]
 
 
@@ -77,15 +77,15 @@ def compare(
     everyone = {one.path: one for side in sides for runs in side for one in runs.values()}
     right = {path: found for path, one in everyone.items() if (found := _by_sentence(one))}
     gains = [_gains(side, right, samples or SAMPLES) for side in sides]
-    tested = [one for some in gains for one in some if one.p is not None]
-    corrected: dict[int, float] = {}
+    corrected: dict[int, float | None] = {}
     for of_translations in (True, False):
-        family = [one for one in tested if (one.metric in METRICS) == of_translations]
-        values = holm([one.p for one in family if one.p is not None])
-        corrected |= zip(map(id, family), values, strict=True)
+        every = chain.from_iterable(gains)
+        family = [one for one in every if (one.metric in METRICS) == of_translations]
+        corrected |= zip(map(id, family), holm([one.p for one in family]), strict=True)
+    tested = [[replace(one, p_holm=corrected[id(one)]) for one in some] for some in gains]
     return [
-        Compared(path, some, [corrected.get(id(one)) for one in some], _unmeasured(side, right))
-        for path, some, side in zip(systems, gains, sides, strict=True)
+        Compared(path, some, _unmeasured(side, right))
+        for path, some, side in zip(systems, tested, sides, strict=True)
     ]
 
 
@@ -163,9 +163,7 @@ def as_json(baseline: Path, found: Sequence[Compared]) -> str:
         {
             "system": str(one.system),
             "unmeasured": one.unmeasured,
-            "results": [
-                {**asdict(each), "p_holm": p} for each, p in zip(one.gains, one.holm, strict=True)
-            ],
+            "results": [asdict(each) for each in one.gains],
         }
         for one in found
     ]

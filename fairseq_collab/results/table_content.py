@@ -6,8 +6,6 @@ runs' facts and the p of their tests; all else is computed again.
 
 from __future__ import annotations
 
-import csv
-import io
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.results import against, published
-from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, rows
-from fairseq_collab.results.tables import deviation, mean
+from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, grouped, rows
+from fairseq_collab.results.tables import csv_text, deviation, mean
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, find_runs
 
@@ -40,8 +38,6 @@ COSTS = (
     "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
 )  # fmt: skip
-#: Of a run's facts, left out of the JSON: commands and paths say nothing that a table shows.
-LEFT_OUT = ("command", "reference", "hypotheses")
 
 
 @dataclass(frozen=True)
@@ -100,12 +96,6 @@ class Table:
         return tuple(f"contrast.{name}.accuracy" for name in dict.fromkeys(names))
 
     @property
-    def contrast_signature(self) -> str | None:
-        """Of these accuracies, which all runs that have them share."""
-        signatures = (run.record.contrast_signature for run in self.finished)
-        return next(filter(None, signatures), None)
-
-    @property
     def title(self) -> str:
         return f"{MEASURED[self.first.task][1]} against {self.subject}"
 
@@ -137,12 +127,15 @@ def read_table(
     for run in finished:
         if run.record.task not in MEASURED:
             raise UserError("is a run on GLUE", run.folder, "give it to fairseq-collab glue-table")
-    arguments = sorted(str(folder) for folder in folders)
-    options = ["--x", x] + (["--against", baseline] if baseline else [])
-    options += ["--gen-subset", subset] if subset else []
-    options += ["--columns", ",".join(columns)] if columns else []
-    options += ["--figure", drawn] if drawn else []
-    command = shlex.join(["fairseq-collab", "table", *arguments, *options])
+    options = {
+        "--x": x,
+        "--against": baseline,
+        "--gen-subset": subset,
+        "--columns": ",".join(columns),
+        "--figure": drawn,
+    }
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *given])
     kept = {"unfinished": unfinished, "command": command, "columns": columns, "drawn": drawn}
     return _table(finished, x, baseline, against.bootstrap, **kept)
 
@@ -175,20 +168,15 @@ def _table(
 
 def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
     """A table as it stands in the JSON; UserError for two runs of one name."""
-    named: dict[str, Finished] = {}
-    for run in table.finished:
-        if twin := named.get(run.name):
+    for one, *others in grouped(table.finished, lambda run: run.name).values():
+        for twin in others:
             todo = "rename one, or make a table of each folder"
-            raise UserError(f"has a run of the same name as {twin.folder}", run.folder, todo)
-        named[run.name] = run
+            raise UserError(f"has a run of the same name as {one.folder}", twin.folder, todo)
     return {
         "x": table.x,
         **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
-        "runs": {
-            name: {fact: value for fact, value in run.facts.items() if fact not in LEFT_OUT}
-            for name, run in named.items()
-        },
+        "runs": {run.name: run.facts() for run in table.finished},
         "p": {
             run.name: p
             for found in table.differences
@@ -214,12 +202,7 @@ def paper_bleu(table: Table, row: Row) -> float | None:
 def as_csv(table: Table) -> str:
     """One line a row, scores unrounded; empty where there is nothing."""
     tested = {id(found.row): found for found in table.differences}
-    lines = [_csv_row(table, row, tested.get(id(row))) for row in table.rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, lines[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text([_csv_row(table, row, tested.get(id(row))) for row in table.rows])
 
 
 def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Tables in Markdown and numbers in them, as all pages and commands print them."""
+"""Tables in Markdown or CSV and numbers in them, as all pages and commands print them."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +42,15 @@ def grid(
     cells = [[str(cell) for cell in row] for row in rows]
     table = tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
     return table if padded else re.sub(r"-{3,}", "---", re.sub(" +", " ", table))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same names for their cells, of which the first line tells; None is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def mean(values: Iterable[float]) -> float | None:

@@ -42,7 +42,7 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
     rows = sorted(known.values(), key=lambda row: -row["bleu"]["mean"])
     best, *as_good = (known[number] for number in budget["best"])
     others = [row for row in rows if row is not best]
-    tests = {row["number"]: against(section, row, best) for row in others}
+    tests = {test["row"]: test for test in section["tests"] if test["row"] in known}
     spread = {cost: sorted(row[cost] for row in rows) for cost in budget["fronts"]}
     cost = next((cost for cost, of in spread.items() if of[0] < of[-1] * (1 - SAME)), None)
     front = [known[number] for number in budget["fronts"][cost]] if cost else [best]
@@ -76,13 +76,3 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
             if pick and pick[field] and best[field] and abs(pick[field] / best[field] - 1) >= SAME
         ],
     }
-
-
-def against(section: Content, row: Content, best: Content) -> Content:
-    """The test of a row against the best of its budget, whichever of the two it was made from."""
-    here = {row["number"], best["number"]}
-    pair = next(pair for pair in section["tests"] if {pair["row"], pair["against"]} == here)
-    if pair["row"] == row["number"] or pair["difference"] is None:
-        return pair
-    seeds = [{**seed, "difference": -seed["difference"]} for seed in pair["seeds"]]
-    return {**pair, "difference": -pair["difference"], "seeds": seeds}

@@ -7,7 +7,7 @@ sections    one a data set: runs whose scores compare
     budgets     which rows were trained alike, with ``best`` and Pareto ``fronts``; fine-tuned rows
                 also lie in one ``folder``
     curves      validation losses of every run, by row
-    tests       every row against the best of its budget, paired (version 1: every two rows)
+    tests       every row against the best of its budget, paired
     papers      what papers gain, beside what ours gain
     runs, commands, warnings
 left_out    runs that are not finished, and why
@@ -42,6 +42,7 @@ from fairseq_collab.results.rows import (
     Finished,
     Row,
     finished_runs,
+    grouped,
     rows,
     warnings,
 )
@@ -81,12 +82,14 @@ def collect(folders: Sequence[Path], out: str) -> Content:
     places, strays = find(folders)
     named = {place.run.folder: place for place in places}
     finished, _ = finished_runs([place.run for place in places])
-    groups: dict[tuple[str, ...], list[Entry]] = {}
-    for run in bar("reading", finished):
-        place, system = named[run.folder], read_system(run.folder)
-        entry = Entry(run.folder, run.record, place=place, system=system)
-        key = (*(str(entry.facts[field]) for field in SAME_IN_TABLE), entry.reference_sha256)
-        groups.setdefault(key, []).append(entry)
+    entries = [
+        Entry(run.folder, run.record, place=named[run.folder], system=read_system(run.folder))
+        for run in bar("reading", finished)
+    ]
+    groups = grouped(
+        entries,
+        lambda one: (*(str(getattr(one.record, x)) for x in SAME_IN_TABLE), one.reference_sha256),
+    )
     waiting = [place for place in places if place.run.verdict() != "finished"]
     shown = names(folder.resolve() for folder in folders)
     return {
@@ -103,26 +106,24 @@ def collect(folders: Sequence[Path], out: str) -> Content:
 def section(entries: Sequence[Entry]) -> Content:
     """All that is said of one data set: of the same data, subset and reference, scored alike."""
     made: list[Content] = []
+    curves: list[Content] = []
     numbered: list[tuple[int, Entry]] = []  # every run with the number of its row
     for experiment, runs in groupby(entries, key=lambda entry: entry.place.experiment):
         for row in rows([*runs], NO_X)[0]:
             number, seeds = len(made) + 1, cast(tuple[Entry, ...], row.runs)
             made.append({"number": number, "experiment": experiment, **_row(row, seeds)})
+            points = [{"seed": one.record.seed, "points": curve(one.place.run)} for one in seeds]
+            curves.append({"row": number, "runs": points})
             numbered += [(number, entry) for entry in seeds]
     budgets = budget.budgets(made)
-    systems = {(number, entry.facts["seed"]): entry.system for number, entry in numbered}
-    curves: dict[int, list[Content]] = {}
-    for number, entry in numbered:
-        points = curve(entry.place.run)
-        curves.setdefault(number, []).append({"seed": entry.facts["seed"], "points": points})
-    first = entries[0]
+    systems = {(number, entry.record.seed): entry.system for number, entry in numbered}
     return {
-        **{field: first.facts[field] for field in SAME_IN_TABLE},
-        "reference_sha256": first.reference_sha256,
-        "seeds": sorted({entry.facts["seed"] for entry in entries}),
+        **{field: getattr(entries[0].record, field) for field in SAME_IN_TABLE},
+        "reference_sha256": entries[0].reference_sha256,
+        "seeds": sorted({entry.record.seed for entry in entries}),
         "rows": made,
         "budgets": budgets,
-        "curves": [{"row": number, "runs": runs} for number, runs in curves.items()],
+        "curves": curves,
         "tests": [
             pair for group in bar("testing", budgets) for pair in against_best(group, made, systems)
         ],
@@ -134,22 +135,18 @@ def section(entries: Sequence[Entry]) -> Content:
 
 
 def _row(row: Row, seeds: Sequence[Entry]) -> Content:
-    facts = {field: row.fact(field) for field in FACTS}
-    reduction = row.runs[0].record.reduction
-    speeds = [_decoding_speed(entry) for entry in seeds]
+    reduction = seeds[0].record.reduction
     return {
         "method": row.method,
         "variant": portable(row.variant),
         "label": portable(row.label),
-        "seeds": [entry.facts["seed"] for entry in seeds],
-        **{
-            name.lower(): _score([entry.facts[name.lower()] for entry in seeds]) for name in METRICS
-        },
-        **facts,
+        "seeds": [entry.record.seed for entry in seeds],
+        **{name: _score(row.values(name)) for name in map(str.lower, METRICS)},
+        **{field: row.fact(field) for field in FACTS},
         "reduction": None if reduction is None else round(reduction, DIGITS),
         "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
-        "sentences_per_second": _mean(speeds),
+        "sentences_per_second": _mean([_decoding_speed(entry) for entry in seeds]),
         "epochs": [of(row.values("epochs")) for of in (min, max)],
         "updates": [of(row.values("train_updates")) for of in (min, max)],
         "fine_tuned": budget.fine_tuned(seeds[0].place.run),
@@ -177,7 +174,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _head_ratio(run: Entry) -> float | None:
     """Head size / (d/H), where the sweep varied head sizes; keys are H * head size wide."""
     width = OmegaConf.select(run.place.run.config(), "model.decoder_embed_dim")
-    key_dim = run.facts["key_dim"]
+    key_dim = run.record.key_dim
     if run.overridden("head_size") is None or not width or not key_dim:
         return None
     return round(key_dim / width, DIGITS)
@@ -185,10 +182,11 @@ def _head_ratio(run: Entry) -> float | None:
 
 def _decoding_speed(entry: Entry) -> float | None:
     """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
-    if entry.facts["sentences_per_second"] is not None:
-        return entry.facts["sentences_per_second"]
-    file = entry.folder / entry.facts["hypotheses"]
-    return decoding_speed(file.read_text(encoding="utf-8"))
+    record = entry.record
+    if record.sentences_per_second is not None:
+        return record.sentences_per_second
+    assert record.hypotheses is not None  # read_system has seen to it
+    return decoding_speed((entry.folder / record.hypotheses).read_text(encoding="utf-8"))
 
 
 def curve(run: Run) -> list[list[float]]:
@@ -205,26 +203,30 @@ def curve(run: Run) -> list[list[float]]:
 
 
 def _run(row: int, entry: Entry) -> Content:
-    facts = entry.facts
+    record = entry.record
     return {
         "row": row,
         "name": entry.place.name,
-        "seed": facts["seed"],
-        **{name.lower(): round(facts[name.lower()], DIGITS) for name in METRICS},
-        "valid_loss": facts["valid_loss"],
-        "updates": facts["train_updates"],
-        "epochs": facts["epochs"],
-        "averaged": len(facts["averaged"]),
-        **{field: facts[field] for field in ("beam", "lenpen", "date", "hardware", "versions")},
-        "trained_at_commit": facts.get("trained_at_commit"),
-        "scored_at_commit": facts["commit"],
+        "seed": record.seed,
+        **{name: round(getattr(record, name), DIGITS) for name in map(str.lower, METRICS)},
+        "valid_loss": record.valid_loss,
+        "updates": record.train_updates,
+        "epochs": record.epochs,
+        "averaged": len(record.averaged),
+        "beam": record.beam,
+        "lenpen": record.lenpen,
+        "date": record.date,
+        "hardware": record.hardware,
+        "versions": record.versions,
+        "trained_at_commit": record.trained_at_commit,
+        "scored_at_commit": record.commit,
     }
 
 
 def _commands(entries: Sequence[Entry]) -> list[Content]:
     """Every command that started runs, with their names."""
-    found: dict[str, list[str]] = {}
-    for entry in entries:
-        text = command_text(entry.facts.get("command")) or "not recorded"
-        found.setdefault(text, []).append(entry.place.name)
-    return [{"command": text, "runs": sorted(runs)} for text, runs in sorted(found.items())]
+    found = grouped(entries, lambda one: command_text(one.record.command) or "not recorded")
+    return [
+        {"command": text, "runs": sorted(entry.place.name for entry in found[text])}
+        for text in sorted(found)
+    ]

@@ -49,9 +49,9 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
     found = answers(section)
     methods = list(dict.fromkeys(words.method_text(row["method"]) for row in rows))
     settings = [part.partition("=")[0] for row in rows for part in row["variant"].split(", ")]
-    curves = {one["row"]: [run["points"] for run in one["runs"]] for one in section["curves"]}
     validated = {
-        row: [points for points in of_row if len(points) > 1] for row, of_row in curves.items()
+        one["row"]: [run["points"] for run in one["runs"] if len(run["points"]) > 1]
+        for one in section["curves"]
     }
     for answer in found:
         budget, best, pick = answer["budget"], answer["best"], answer["pick"]
