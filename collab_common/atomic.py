@@ -76,7 +76,8 @@ def remove_leftovers(folder: str) -> None:
             continue
         path = os.path.join(folder, name)
         # FileNotFoundError: its writer has just finished
-        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        # Open for writing: NFS has no exclusive lock otherwise.
+        with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
             if _lock(file):
                 os.remove(path)
 

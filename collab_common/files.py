@@ -142,12 +142,11 @@ def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
         write_content(folder / name, content.encode() if isinstance(content, str) else content)
 
 
-def write_content(path: Path, content: bytes) -> None:
+def write_content(path: Path, content: bytes, todo: str = "give another folder with --out") -> None:
     """Writes a file of results, whole or not at all; UserError if it cannot be written."""
     try:
         atomic.write(path, lambda file: file.write(content))
     except OSError as error:
-        todo = "give another folder with --out"
         raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
 
 
@@ -216,6 +215,12 @@ def _take_lock(path: Path) -> int:
             os.close(handle)
             what = f"another process (pid {holder}) is at work here"
             raise Busy(what, path, "wait for it to end, or choose another folder") from None
+        except OSError as error:
+            os.close(handle)
+            what = f"the file system has no locks ({error.strerror})"
+            raise UserError(
+                what, path, "use a folder on another disk, or mount with flock"
+            ) from None
         if _is_same_file(handle, path):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode("ascii"))

@@ -16,22 +16,27 @@ from collab_common import processor
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
-def circumstances(cpu: bool) -> dict[str, Any]:
-    """Commit, versions, hardware and date of now; ``cpu`` says that no GPU was used."""
+def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
+    """Commit, versions, hardware and date of now.
+
+    Args:
+        cpu: no GPU was used.
+        gpus: as many were, where there are any.
+    """
     return {
         "commit": commit(),
         "versions": versions(*PACKAGES),
-        "hardware": hardware(cpu),
+        "hardware": hardware(cpu, gpus),
         "date": today(),
     }
 
 
-def hardware(cpu: bool) -> str:
-    """The GPU, or the processor with the number of threads that a training used."""
+def hardware(cpu: bool, gpus: int = 1) -> str:
+    """The GPU with how many of it, or the processor with the threads that a training used."""
     import torch  # takes seconds, and what prepares text does without
 
     if torch.cuda.is_available() and not cpu:
-        return torch.cuda.get_device_name()
+        return f"{gpus} x " * (gpus > 1) + torch.cuda.get_device_name()
     threads = torch.get_num_threads()
     number = f"{threads} thread{'s' * (threads > 1)}"
     return f"{processor.name()}, {os.cpu_count()} cores, {number} a training"

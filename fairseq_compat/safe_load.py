@@ -55,6 +55,10 @@ def scalar(number: Number, data: bytes) -> np.generic:
     return np.frombuffer(data, number.dtype, count=1)[0]
 
 
+class Meter:
+    """Stands in for the meters that fairseq up to 0.9 kept in its checkpoints; never used."""
+
+
 # All that a fairseq checkpoint holds beyond tensors, containers and plain values. numpy 2
 # and numpy 1 write different names.
 ALLOWED: list[Any] = [
@@ -62,6 +66,7 @@ ALLOWED: list[Any] = [
     (Number, "numpy.dtype"),
     (scalar, "numpy._core.multiarray.scalar"),
     (scalar, "numpy.core.multiarray.scalar"),
+    *((Meter, f"fairseq.meters.{name}Meter") for name in ("Average", "Time", "Stopwatch")),
 ]
 #: What fairseq needs of a checkpoint, under today's name or an older one.
 PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
@@ -93,6 +98,8 @@ def read(
     except Exception as error:  # a file that somebody has tampered with can raise anything
         problem = f"cannot be read ({errors.first_line(error)})"
         raise UserError(problem, path, instead_of(path)) from error
+    if isinstance(state, dict) and isinstance(state.get("extra_state"), dict):
+        state["extra_state"].pop("train_meters", None)  # of fairseq 0.9; a copy would be refused
     missing = _missing_parts(state)
     if missing:
         problem = f"is no fairseq checkpoint: it has no {', no '.join(missing)}"

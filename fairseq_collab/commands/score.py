@@ -1,13 +1,8 @@
 """``fairseq-collab score``: scores of runs, of a checkpoint, or of a file of translations.
 
-A run is measured on its own test set, or on another one of its data folder with ``--gen-subset``;
-of several runs those that have no such scores yet.  Scores are sacreBLEU's, on detokenised, cased
-text against the untouched reference, and always carry their signature; language models have
-perplexities.  ``--rouge`` adds scores of summaries (:mod:`fairseq_collab.metrics.rouge`),
-``--comet`` those of a trained model (:mod:`fairseq_collab.metrics.comet`), which a run keeps.
-
-A checkpoint that was not trained in a run is made into one with ``--run FOLDER``, which tables,
-tests and reports read like any other.
+Of several runs those are measured that have no scores yet.  A checkpoint that was not trained in a
+run is made into one with ``--run FOLDER``, which tables, tests and reports read like any other.
+COMET (``--comet``) is kept by a run, too.
 """
 
 from __future__ import annotations
@@ -20,9 +15,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from collab_common.errors import UserError
+from fairseq_collab.commands import options
 from fairseq_collab.metrics import comet, rouge
 from fairseq_collab.metrics.bleu import Score, score, summary
 from fairseq_collab.runs.evaluate import check_test_set, evaluate, task_of
@@ -85,9 +79,7 @@ def main(argv: list[str]) -> int:
         comet.check(args.comet)
     if args.run:
         return score_checkpoint(parser, args, [*PROG.split(), *argv])
-    for option, value in (("--data", args.data), ("--set", args.set), ("--cpu", args.cpu)):
-        if value:
-            parser.error(f"argument {option}: goes with a checkpoint and --run")
+    options.refuse(parser, args, ("data", "set", "cpu"), "goes with a checkpoint and --run")
     if any(path.is_dir() for path in args.what):
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
@@ -109,8 +101,7 @@ def main(argv: list[str]) -> int:
     result = score(system.hypotheses, system.references)
     found_comet = None
     if args.comet:
-        sides = read_side(generation, "S")
-        found_comet = comet_of(system, [sides[number] for number in sorted(sides)], args)
+        found_comet = comet_of(system, list(read_side(generation, "S").values()), args)
     show(asdict(result), summary(result), system, generation, args, found=found_comet)
     return 0
 
@@ -186,17 +177,16 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
 
 def check_options(run: Run, task: Task, args: argparse.Namespace) -> None:
     """Raises UserError where an option is of translations, and the run is a language model."""
-    options = {"--rouge": args.rouge, "--comet": args.comet, "--examples": args.examples}
-    given = [option for option, value in options.items() if value]
-    if given and task == "language_modeling":
-        what = f"is of translations, and {run.name} is a language model"
-        raise UserError(what, given[0], "leave it out")
+    for option in ("rouge", "comet", "examples"):
+        if getattr(args, option) and task == "language_modeling":
+            what = f"is of translations, and {run.name} is a language model"
+            raise UserError(what, f"--{option}", "leave it out")
 
 
 def comet_of(system: System, sources: list[str], args: argparse.Namespace) -> comet.Comet:
     """COMET of translations."""
-    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    return comet.comet(args.comet, sources, system.hypotheses, system.references, device)
+    texts = sources, system.hypotheses, system.references
+    return comet.comet(args.comet, *texts, device=str(options.device(args)))
 
 
 def show(

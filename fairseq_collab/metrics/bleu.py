@@ -1,7 +1,8 @@
 """Corpus scores of translations (0 to 100), by sacreBLEU, each with the signature of how.
 
-BLEU (13a, cased) and chrF are of ordinary text against the untouched reference.  The two others are
-for comparison with papers, never with those:
+BLEU (cased; 13a, or what :func:`.tokenizer` says of scripts without blanks) and chrF are of
+ordinary text against the untouched reference.  The two others are for comparison with papers, never
+with those:
 
     tokens            BLEU of tokens joined by blanks, as they are: what fairseq-generate counts
     compound-split    BLEU on Moses tokens in which hyphenated compounds are split (``rich-text``
@@ -22,6 +23,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacremoses import MosesTokenizer
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.text import check_ordinary, tokenizer
 
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
@@ -39,7 +41,12 @@ class Score:
 
 
 def score(hypotheses: list[str], references: list[str]) -> Score:
-    """Corpus BLEU (13a, cased) and chrF, of as many hypotheses as references, which have words."""
+    """Corpus BLEU (cased) and chrF.
+
+    Raises:
+        UserError: there are not as many hypotheses as references, the references have no words, or
+            the hypotheses are no ordinary text.
+    """
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} hypotheses but {len(references)} references",
@@ -47,7 +54,8 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
         )
     if not any(map(str.strip, references)):
         raise UserError("the reference has no words", todo="give the text of the test set")
-    bleu, chrf = BLEU(), CHRF()
+    check_ordinary(hypotheses, references)
+    bleu, chrf = BLEU(tokenize=tokenizer(references)), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, [references])
     chrf_score = chrf.corpus_score(hypotheses, [references])
     return Score(

@@ -174,25 +174,27 @@ def contrast(
     found, counts = {}, {}
     for pairs, correct, incorrect in zip(phenomena, sides[::2], sides[1::2], strict=True):
         ours, theirs = ([scores[pair] for pair in side] for side in (correct, incorrect))
-        found[pairs.name] = judged(pairs, ours, theirs)
-        counts[pairs.name] = by_sentence(pairs, ours, theirs)
+        found[pairs.name], counts[pairs.name] = judged(pairs, ours, theirs)
     return found, BySentence(signature(phenomena), counts)
 
 
-def judged(pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores]) -> Contrast:
-    """Accuracies from the scores of a phenomenon's correct and incorrect targets."""
+def judged(
+    pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores]
+) -> tuple[Contrast, list[list[int]]]:
+    """Accuracies from the scores of a phenomenon's correct and incorrect targets; by sentence."""
     both = list(zip(correct, incorrect, strict=True))
-    right = _right(correct, incorrect)
+    right = [a.total > b.total for a, b in both]
     bins: dict[str, list[bool]] = {}
     for one, good, bad in zip(right, pairs.correct, pairs.incorrect, strict=True):
         number = distance(pairs.name, good, bad)
         if number is not None:
             bins.setdefault(binned(number), []).append(one)
-    return Contrast(
+    judgement = Contrast(
         accuracy=accuracy(right),
         normalised=accuracy([a.mean > b.mean for a, b in both]),
         by_distance={name: accuracy(bins[name]) for name in BIN_NAMES if name in bins},
     )
+    return judgement, by_sentence(pairs.sources, right)
 
 
 def distance(phenomenon: str, correct: str, incorrect: str) -> int | None:
@@ -225,12 +227,10 @@ def binned(number: int) -> str:
     return next((name for name, end in BINS if number <= end), BEYOND)
 
 
-def by_sentence(
-    pairs: Pairs, correct: Sequence[Scores], incorrect: Sequence[Scores]
-) -> list[list[int]]:
+def by_sentence(sources: Sequence[str], right: Sequence[bool]) -> list[list[int]]:
     """Right pairs and all pairs of each distinct source, in their order."""
     counts: dict[str, list[int]] = {}
-    for source, one in zip(pairs.sources, _right(correct, incorrect), strict=True):
+    for source, one in zip(sources, right, strict=True):
         count = counts.setdefault(source, [0, 0])
         count[0] += one
         count[1] += 1
@@ -240,10 +240,6 @@ def by_sentence(
 def share_right(totals: Any) -> float:
     """Right pairs of 100, of an array ``[right pairs, pairs]``."""
     return float(100 * totals[0] / totals[1])
-
-
-def _right(correct: Sequence[Scores], incorrect: Sequence[Scores]) -> list[bool]:
-    return [a.total > b.total for a, b in zip(correct, incorrect, strict=True)]
 
 
 def accuracy(right: Sequence[bool]) -> Accuracy:

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from fairseq import models
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -36,6 +35,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.checkpoints.opener import placeholder
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
@@ -60,12 +60,10 @@ class Cost:
 
 def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
-    layers = model.decoder.layers
-    own = [cached_floats(layer.self_attn) for layer in layers]
-    cross = [cached_floats(one) for layer in layers if (one := layer.encoder_attn) is not None]
+    sites = by_site(model)
     key_target, value_target, key_source, value_source = (
-        BYTES_PER_FLOAT * sum(floats[part] for floats in site)
-        for site in (own, cross)
+        BYTES_PER_FLOAT * sum(cached_floats(one.module)[part] for one in site)
+        for site in (sites["decoder"], sites["cross"])
         for part in (0, 1)
     )
     return Cost(
@@ -105,7 +103,7 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
             model, or its architecture is a plug-in's that is not loaded.
     """
     state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
-    cfg = state.get("cfg") or convert_namespace_to_omegaconf(state["args"])
+    cfg = state["cfg"]
     alone = not any(name.startswith("encoder.") for name in state["model"])
     target = placeholder(vocabulary(state["model"], "decoder", path))
     joined = alone or getattr(cfg.model, "share_all_embeddings", False)
@@ -144,7 +142,7 @@ def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = 
 
     Of a language model those of a block of ``target_length`` tokens: it has no source.
     """
-    model = copy.deepcopy(model).eval()
+    model = copy.deepcopy(model).cpu().eval()
     restore_linear(model)  # torch has no count of oneDNN's products
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):

@@ -2,8 +2,7 @@
 
     total = sum_t log p(y_t | x, y_<t),      mean = total / |y|,      end of sentence included
 
-Batches are of sentences of like length, as many as have :data:`MAX_TOKENS` symbols, padding
-counted.  Shapes: ``B`` sentences, ``T`` target symbols, ``V`` symbols of the dictionary.
+Shapes: ``B`` sentences, ``T`` target symbols, ``V`` symbols of the dictionary.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import LanguagePairDataset, data_utils
+from fairseq.data import LanguagePairDataset
 
 from collab_common.errors import UserError
-from collab_common.progress import bar
-
-MAX_TOKENS = 4096
+from fairseq_collab.metrics.model_bleu import samples
 
 
 class Scores(NamedTuple):
@@ -44,12 +41,8 @@ def score(model: Any, task: Any, pairs: Sequence[tuple[str, str]]) -> list[Score
         source, target = pairs[int(too_long[0])]
         what = f"{len(too_long)} sentences are longer than its {longest} positions, such as"
         raise UserError(f"{what} {min(source, target, key=len)[:60]!r}", todo="leave them out")
-    batches = data_utils.batch_by_size(fitting, dataset.num_tokens, max_tokens=MAX_TOKENS)
     found: list[Scores] = [Scores(0.0, 0.0)] * len(pairs)
-    device = next(model.parameters()).device
-    for batch in bar("contrastive pairs", batches):
-        sample = dataset.collater([dataset[int(i)] for i in batch])
-        sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+    for sample in samples("contrastive pairs", dataset, fitting, model):
         output = model(**sample["net_input"])
         log_p = model.get_normalized_probs(output, log_probs=True)  # (B, T, V)
         target = sample["target"]  # (B, T)

@@ -7,19 +7,20 @@ alike.  The same for all models, so that differences count; a published figure w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import utils
 from fairseq.data import data_utils
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
+from fairseq_collab.checkpoints.opener import to_device
+from fairseq_collab.metrics.text import tokenizer
 
 BEAM = 5
 MAX_TOKENS = 4096
@@ -45,7 +46,8 @@ def bleu(model: Any, task: Any, subset: str) -> float:
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """sacreBLEU of lines (0 to 100)."""
-    return BLEU(force=True).corpus_score(hypotheses, [references]).score
+    bleu = BLEU(tokenize=tokenizer(references), force=True)
+    return bleu.corpus_score(hypotheses, [references]).score
 
 
 def translations(
@@ -62,25 +64,40 @@ def translations(
         order = dataset.ordered_indices()
     if chosen is not None:
         order = order[np.isin(order, chosen)]
-    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
     generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
-    device = next(model.parameters()).device
     words, hypotheses, references = task.target_dictionary, [], []
-    for batch in bar("translation", batches):
-        sample = dataset.collater([dataset[int(i)] for i in batch])
-        if device.type == "cuda":
-            sample = utils.move_to_cuda(sample)
+    for sample in samples("translation", dataset, order, model):
         found = task.inference_step(generator, [model], sample)
         for beams, target in zip(found, sample["target"], strict=True):
             hypotheses.append(joined(words_of(words, beams[0]["tokens"])))
-            references.append(joined(words_of(words, target)))
+            # As fairseq has it: an unknown word is none that a translation could have right.
+            references.append(joined(words_of(words, target, unknown=f"<{words.unk_word}>")))
     return hypotheses, references
 
 
-def words_of(dictionary: Any, tokens: torch.Tensor) -> list[str]:
-    """A line of symbols without padding and ends of sentences."""
+def samples(what: str, dataset: Any, order: Any, model: Any) -> Iterator[dict[str, Any]]:
+    """Batches of at most :data:`MAX_TOKENS` symbols, padding counted, on the model's device.
+
+    Args:
+        what: the name of the progress bar.
+        order: places of sentences, those of like length beside each other.
+    """
+    device = next(model.parameters()).device
+    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
+    for batch in bar(what, batches):
+        yield to_device(dataset.collater([dataset[int(i)] for i in batch]), device)
+
+
+def words_of(dictionary: Any, tokens: torch.Tensor, unknown: str | None = None) -> list[str]:
+    """A line of symbols without padding and ends of sentences.
+
+    Args:
+        unknown: in place of the symbol of unknown words.
+    """
     left_out = (dictionary.pad(), dictionary.eos())
-    return [dictionary[token] for token in tokens.tolist() if token not in left_out]
+    named = {} if unknown is None else {dictionary.unk(): unknown}
+    kept = (token for token in tokens.tolist() if token not in left_out)
+    return [named.get(token, dictionary[token]) for token in kept]
 
 
 def joined(words: Sequence[str]) -> str:

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.seeds import percentiles
 
 #: Our names of the scores, and TorchMetrics'.
 METRICS = {"R1": "rouge1", "R2": "rouge2", "RL": "rougeL"}
 SAMPLES = 1000
 SEED = 12345  # sacreBLEU's
-CONFIDENCE = 95
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,9 @@ def intervals(values: NDArray[np.float64]) -> dict[str, Interval]:
     number = len(values)
     drawn = np.random.default_rng(SEED).multinomial(number, [1 / number] * number, size=SAMPLES)
     means = drawn @ values / number  # (samples, summaries) @ (summaries, 3) = (samples, 3)
-    tail = (100 - CONFIDENCE) / 2
-    low, high = np.percentile(means, [tail, 100 - tail], axis=0)
-    columns = zip(values.mean(axis=0), low, high, strict=True)
     return {
-        name: Interval(*map(float, column)) for name, column in zip(METRICS, columns, strict=True)
+        name: Interval(float(mean), *percentiles(of_samples))
+        for name, mean, of_samples in zip(METRICS, values.mean(axis=0), means.T, strict=True)
     }
 
 

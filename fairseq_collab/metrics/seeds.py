@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_collab.metrics.significance import METRICS, seed
+from fairseq_collab.metrics.significance import scorer_of, seed
 
 CONFIDENCE = 0.95
 SAMPLES = 1000
@@ -54,6 +54,7 @@ class Gain:
         sentences_interval: 95 % of the bootstrap over sentences alone, for these trainings.
         both_interval: 95 % of the bootstrap over seeds and sentences.
         p: two-sided t-test over seeds; None for one seed.
+        p_holm: the same, corrected for what else is tested.
     """
 
     metric: str
@@ -66,13 +67,14 @@ class Gain:
     sentences_interval: Interval
     both_interval: Interval
     p: float | None
+    p_holm: float | None = None
 
 
 def gain(
     baseline: Texts, system: Texts, references: list[str], metric: str, samples: int = SAMPLES
 ) -> Gain:
     """Compare two systems over the seeds of both, in one of :data:`.significance.METRICS`."""
-    scorer = METRICS[metric](references=[references])
+    scorer = scorer_of(metric, references, references=[references])
     counts = [
         {number: statistics_of(scorer, texts) for number, texts in side.items()}
         for side in (baseline, system)
@@ -117,7 +119,7 @@ def drawn_gains(
     baseline: list[str], system: list[str], references: list[str], chance: np.random.Generator
 ) -> NDArray[np.float64]:
     """BLEU that one system has more than the baseline, on drawn sentences: ``(SAMPLES,)``."""
-    scorer = METRICS["BLEU"](references=[references])
+    scorer = scorer_of("BLEU", references, references=[references])
     stats = np.array([[statistics_of(scorer, one)] for one in (baseline, system)])  # (2, 1, N, n)
     return resampled(partial(total_score, scorer), stats, SAMPLES, chance)[:, 0]
 
@@ -157,14 +159,16 @@ def percentiles(values: NDArray[np.float64]) -> Interval:
     return float(low), float(high)
 
 
-def holm(p: Sequence[float]) -> list[float]:
+def holm(p: Sequence[float | None]) -> list[float | None]:
     """p corrected for their number m, in their order: ``max over j <= i of (m - j + 1) p_(j)``.
 
-    ``p_(1) <= ... <= p_(m)`` are the sorted ones; what exceeds 1 is 1 (Holm 1979).
+    ``p_(1) <= ... <= p_(m)`` are the sorted ones; what exceeds 1 is 1 (Holm 1979).  None, where
+    nothing was tested, stays and does not count.
     """
-    found, largest = [0.0] * len(p), 0.0
-    for rank, place in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[place]))
+    tested = sorted((one, place) for place, one in enumerate(p) if one is not None)
+    found, largest = [*p], 0.0
+    for rank, (one, place) in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - rank) * one))
         found[place] = largest
     return found
 

@@ -18,13 +18,14 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from collab_common.errors import UserError
+from fairseq_collab.metrics.text import tokenizer
 
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step
 
 SEED_VARIABLE = "SACREBLEU_SEED"
 #: Our names of the tests, sacreBLEU's, and its default numbers of samples.
 TESTS = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10000)}
-METRICS = {"BLEU": BLEU, "chrF": CHRF}
+METRICS = ("BLEU", "chrF")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def paired(
     references: list[str],
     test: str,
     samples: int = 0,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = METRICS,
 ) -> list[list[Result]]:
     """Test every system against the first one, the baseline, all on the same samples.
 
@@ -62,7 +63,7 @@ def paired(
     short, default = TESTS[test]
     signatures, scores = PairedTest(
         [(str(number), system) for number, system in enumerate(systems)],
-        {name: METRICS[name]() for name in metrics},
+        {name: scorer_of(name, references) for name in metrics},
         [references],
         test_type=short,
         n_samples=samples or default,
@@ -87,6 +88,13 @@ def paired(
             )
             found[number].append(result)
     return found
+
+
+def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
+    """sacreBLEU's scorer of one of :data:`METRICS` for ``text``, as :func:`.bleu.score` counts."""
+    if metric == "chrF":
+        return CHRF(**options)
+    return BLEU(tokenize=tokenizer(text), **options)
 
 
 def different(baseline: list[str], system: list[str]) -> int:

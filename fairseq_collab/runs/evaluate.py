@@ -1,6 +1,6 @@
 """From a trained run to its record: average, measure, count.
 
-What is measured depends on the task (:data:`EVALUATORS`):
+What is measured depends on the task:
 
     translation         fairseq-generate; BLEU, chrF, compound-split BLEU; BLEU of tokens where the
                         data folder's text is in Moses tokens
@@ -22,7 +22,7 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +39,7 @@ from fairseq_collab.kernels.onednn import INT8
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, moses_tokens, score
 from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.models.base import HeadModel
+from fairseq_collab.runs.devices import wanted
 from fairseq_collab.runs.fairseq_output import (
     decoding_speed,
     fairseq,
@@ -64,6 +65,7 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
     config = run.config()
     task, subset = task_of(config), check_test_set(run)
     data, started, arch = Path(config.task.data), run.started(), config.model["_name"]
+    measured = language_modeling if task == "language_modeling" else translation
     found: Facts = {
         "task": task,
         "run": run.name,
@@ -79,9 +81,9 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
         "linear_maps": linear_maps(arch),
         "averaged": averaged_model(run, config),
         **training_figures(run, config, lock),
-        **EVALUATORS[task](run, config, subset, lock),
+        **measured(run, config, subset, lock),
         **model_figures(run, config),
-        **circumstances(cpu=config.common.cpu),
+        **circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config)),
     }
     with contextlib.suppress(UserError):  # what cannot be read, or lacks a field, is made again
         if own := Run(run.folder).score():
@@ -167,6 +169,7 @@ def check_test_set(run: Run, config: DictConfig | None = None) -> str:
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
     task, generation, common = config.task, config.generation, config.common_eval
+    summaries = task_of(config) == "summarization"
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
@@ -176,7 +179,7 @@ def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> 
     ]
     log = fairseq("generate", run, config, lock, run.generation, words)
     return {
-        **translation_scores(run.generation, Path(task.data), subset, task),
+        **translation_scores(run.generation, Path(task.data), subset, task, summaries),
         "sentences_per_second": decoding_speed(log),
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
@@ -194,8 +197,10 @@ def other_than_usual(generation: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[str, Any]) -> Facts:
-    """All scores of translations; where Moses made the data's tokens, of these, too."""
+def translation_scores(
+    generation: Path, data: Path, subset: str, task: Mapping[str, Any], summaries: bool = False
+) -> Facts:
+    """All scores of translations, ROUGE of summaries; of the data's tokens, if Moses made them."""
     language, told = task["target_lang"], manifest(data)
     form, options = told.get("form"), told.get("options", {})
     reference = f"raw/{subset}.{language}"
@@ -206,12 +211,14 @@ def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[
         "hypotheses": generation.name,
         **asdict(score(text, references)),
     }
+    if summaries:
+        rouges = rouge(text, references)
+        found |= {"rouge": rouges.scores, "rouge_signature": rouges.signature}
     if form is not None:
         found |= {key: options.get(key) for key in ("corpus", "variant", "languages", "note")}
         found["lowercased"] = form["lowercased"]
     if form is not None and form["moses"]:
-        sides = read_side(generation, "T")
-        theirs = [sides[number] for number in sorted(sides)]
+        theirs = list(read_side(generation, "T").values())
         bleu, signature = bleu_of_tokens(tokens, theirs)
         found |= {"tokenised_bleu": bleu, "tokenised_signature": signature}
         ours = read_hypotheses(generation, "H")
@@ -219,15 +226,6 @@ def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[
     maker = f"moses:{language}|sacremoses:{version('sacremoses')}"
     ours, theirs = (moses_tokens(side, language) for side in (text, references))
     return found | compound_split_bleu(ours, theirs, maker)
-
-
-def summarization(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
-    """As a translation, and ROUGE."""
-    found = translation(run, config, subset, lock)
-    data, target = Path(config.task.data), config.task.target_lang
-    summaries = readable(read_hypotheses(run.generation), data, target)
-    rouges = rouge(summaries, read_lines(data / found["reference"]))
-    return {**found, "rouge": rouges.scores, "rouge_signature": rouges.signature}
 
 
 def language_modeling(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
@@ -247,13 +245,6 @@ def language_modeling(run: Run, config: DictConfig, subset: str, lock: int | Non
             raise UserError("no result of fairseq-eval-lm in it", where=output)
         found[name] = measured
     return {"perplexity": found}
-
-
-EVALUATORS: dict[Task, Callable[[Run, DictConfig, str, int | None], Facts]] = {
-    "translation": translation,
-    "summarization": summarization,
-    "language_modeling": language_modeling,
-}
 
 
 def manifest_hash(data: Path) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from fairseq.data import data_utils
 from omegaconf import DictConfig, OmegaConf
@@ -17,6 +18,7 @@ from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.models.config import plain_options
+from fairseq_collab.runs.fairseq_output import read_lines
 from fairseq_collab.runs.record import Started
 from fairseq_collab.runs.run import Run, flat
 from fairseq_collab.runs.translations import manifest
@@ -65,13 +67,16 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         "task.data": str(data),
         "common.user_dir": str(PLUGIN if ours else Path(user_dir).resolve()),
         "common.cpu": cpu,
-        "common.fp16": bool(config.common.fp16) and not cpu,
-        "common_eval.post_process": config.common_eval.post_process or subwords_of(data),
+        # fairseq-generate takes half precision on a CPU, too, if told so
+        "common.fp16": bool(config.common.fp16) and not cpu and torch.cuda.is_available(),
         "checkpoint.finetune_from_model": str(checkpoint),
     }
     if "source_lang" in config.task and not (config.task.source_lang and config.task.target_lang):
         languages = data_utils.infer_language_pair(str(data))  # as fairseq's task has done
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
+    target = options.get("task.target_lang") or config.task.get("target_lang")
+    joined = config.common_eval.post_process or subwords_of(data, target)
+    options["common_eval.post_process"] = joined
     for name, value in options.items():
         OmegaConf.update(config, name, value)
     there = flat(config)
@@ -84,11 +89,20 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 
 
-def subwords_of(data: Path) -> str | None:
-    """How the data folder's words are joined from its subwords; None where it has none."""
+def subwords_of(data: Path, target: str | None) -> str | None:
+    """How the data folder's words are joined from its subwords; None where it has none.
+
+    A folder that says nothing of it has subwords' marks in its target dictionary.
+    """
     form = manifest(data).get("form") or {}
     found: str | None = form.get("subwords")
-    return found or ("sentencepiece" if (data / "spm.model").exists() else None)
+    if found or (data / "spm.model").exists():
+        return found or "sentencepiece"
+    dictionary = data / f"dict.{target}.txt"
+    symbols = [line.split(" ")[0] for line in read_lines(dictionary)] if dictionary.exists() else []
+    if any(symbol.startswith("\u2581") for symbol in symbols):
+        return "sentencepiece"
+    return "subword_nmt" if any(symbol.endswith("@@") for symbol in symbols) else None
 
 
 def _plain(part: Any) -> Any:

@@ -30,6 +30,8 @@ from fairseq_collab.runs.run import Run
 _CLOCK = re.compile(
     r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in .*\(([\d.]+) sentences/s, "
 )
+#: Of a batch, where the training does not say.
+_MAX_TOKENS = 4096
 _PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
 #: No entry has braces inside: of a line in which a cut one and the next have run together, the
 #: next is found.
@@ -50,6 +52,7 @@ def fairseq(
         its log: where fairseq's logger writes beside a plug-in
     """
     tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
+    tokens = tokens or (None if config.dataset.batch_size else _MAX_TOKENS)
     changed = OmegaConf.select(config, "common_eval.model_overrides", default="{}")  # as text
     command = [
         *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
@@ -80,12 +83,9 @@ def fairseq(
 
 def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
     """The best hypothesis of every sentence, in the order of the corpus; UserError if some lack."""
-    found: dict[int, str] = {}
-    pattern = re.compile(rf"{kind}-(\d+)\t[^\t]*\t?(.*)")
-    for line in read_lines(path):
-        match = pattern.fullmatch(line)
-        if match:
-            found.setdefault(int(match[1]), match[2])
+    found = read_side(path, kind)
+    if kind == "D" and not found:  # fairseq up to 0.9 prints none, and the same text there
+        found = read_side(path, "H")
     if not found:
         what = f"no hypotheses (lines that start with {kind}-) in it"
         raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
@@ -94,14 +94,16 @@ def read_hypotheses(path: Path, kind: Literal["D", "H"] = "D") -> list[str]:
         what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})"
         todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
         raise UserError(what, path, f"{todo}drops sentences)")
-    return [found[i] for i in range(len(found))]
+    return list(found.values())
 
 
-def read_side(path: Path, side: Literal["S", "T"]) -> dict[int, str]:
-    """Sources or references, by the sentence's number in the corpus."""
-    pattern = re.compile(rf"{side}-(\d+)\t(.*)")
-    matches = (pattern.fullmatch(line) for line in read_lines(path))
-    return {int(match[1]): match[2] for match in matches if match}
+def read_side(path: Path, side: Literal["S", "T", "D", "H"]) -> dict[int, str]:
+    """Sources, references or best hypotheses by their number, in the order of the corpus."""
+    score = r"[^\t]*\t?" if side in ("D", "H") else ""
+    pattern = re.compile(rf"{side}-(\d+)\t{score}(.*)")
+    matches = [match for line in read_lines(path) if (match := pattern.fullmatch(line))]
+    found = {int(match[1]): match[2] for match in reversed(matches)}  # the first is the best
+    return dict(sorted(found.items()))
 
 
 class Translated(NamedTuple):
@@ -168,5 +170,9 @@ def last_line(text: str) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text, whose ends may be those of Windows; UserError if it is not UTF-8."""
-    return [line.removesuffix("\r") for line in lines_of(path)]
+    """The lines of a text; UserError if it is not UTF-8.
+
+    From Windows they may have other ends, and a mark in front of the first.
+    """
+    lines = [line.removesuffix("\r") for line in lines_of(path)]
+    return [line.removeprefix("\ufeff") for line in lines[:1]] + lines[1:]

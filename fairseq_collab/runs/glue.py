@@ -88,7 +88,7 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
                 raise UserError("is finished and keeps no model", run.folder, todo)
             return found, True
         task = TASKS[options.task]
-        names = ("train.tsv", *task.dev_sets.values())
+        names = ("train.tsv", *task.dev.values())
         files = {name: options.data / task.folder / name for name in names}
         examples = {name: tasks.read(path, task) for name, path in files.items()}
         torch.manual_seed(options.seed)  # of what the task adds to the model
@@ -128,12 +128,12 @@ def _record(
         )  # fmt: skip
     glue: dict[str, float] = {}
     losses = []
-    for ending, name in task.dev_sets.items():
+    for ending, name in task.dev.items():
         predictions, loss = training.predict(model, examples[name], settings)
         found = tasks.scores(task, predictions, examples[name].labels)
         glue |= {f"{metric}{ending}": value for metric, value in found.items()}
         losses.append(loss / math.log(2) if task.classes else loss)
-    first, *_ = task.dev_sets.values()
+    first, *_ = task.dev.values()
     heads = model.heads_by_layer
     facts = circumstances(options.cpu)
     facts["versions"] |= versions(*PACKAGES)

@@ -66,7 +66,7 @@ def variables(
             *(f"size={size}", f"train={training}"),
             *([] if joined else [f"model.{shared}=false"]),
             *([] if joined else ["model.share_decoder_input_output_embed=true"]),
-            f"common_eval.post_process={subwords_of(data) or 'null'}",
+            f"common_eval.post_process={subwords_of(data, target) or 'null'}",
         ],
         "tuning": [f"model.head_size={dim // HEADS}"],
         "third": [f"optimization.lr=[{settings['optimization']['lr'][0] / 3:.2g}]"],

@@ -238,11 +238,10 @@ def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T
         raise UserError(f"lacks {', '.join(missing)}", where, todo)
     types_of = get_type_hints(cls)
     found = {}
-    for name in (field.name for field in fields if field.name in content):
+    for name, kind in ((field.name, field.type) for field in fields if field.name in content):
         try:
             found[name] = _typed(content[name], types_of[name])
         except TypeError:
-            kind = next(field.type for field in fields if field.name == name)
             what = f"{name} is {reprlib.repr(content[name])}, not {kind}"
             raise UserError(what, where, todo) from None
     try:

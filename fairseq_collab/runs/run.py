@@ -48,6 +48,10 @@ Verdict = Literal["finished", "failed", "diverged", "incomplete", "unscored"]
 MODEL = ("averaged", "train_updates", "valid_loss")
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
+#: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
+OF_THE_MACHINE = re.compile(
+    r"distributed_training\.(distributed_num_procs|nprocs_per_node)$|bmuf\.distributed_world_size$"
+)
 #: A test set is part of files' names.
 _SUBSET = re.compile(r"\w[\w.-]*")
 
@@ -181,7 +185,7 @@ class Run:
         saved, asked = flat(self.config()), flat(config)
         of_later_versions = ({"scoring._name"} | default_options(asked)) - saved.keys()
         for key in sorted((saved.keys() | asked.keys()) - of_later_versions):
-            if saved.get(key) != asked.get(key):
+            if saved.get(key) != asked.get(key) and not OF_THE_MACHINE.match(key):
                 what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
                 raise UserError(what, self.folder, "give another folder, or remove this one")
 

@@ -13,6 +13,7 @@ from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_common.folder import MANIFEST
 from data_prep.moses import ordinary_text
+from fairseq_collab.metrics.text import tokenizer
 from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines, read_side
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
@@ -86,7 +87,8 @@ def _check_score(
     hypotheses: list[str], references: list[str], record: Record, generation: Path, reference: Path
 ) -> None:
     """Texts that were exchanged after scoring would be tested under another text's name."""
-    bleu, recorded = BLEU().corpus_score(hypotheses, [references]).score, record.bleu
+    scorer = BLEU(tokenize=tokenizer(references))
+    bleu, recorded = scorer.corpus_score(hypotheses, [references]).score, record.bleu
     assert recorded is not None
     if abs(bleu - recorded) > TOLERANCE:
         what = f"BLEU {bleu:.2f} against {reference}, but the run recorded {recorded:.2f}"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,6 +26,7 @@ from tqdm import tqdm
 from collab_common import files
 from collab_common.files import Busy
 from collab_common.provenance import commit, today
+from fairseq_collab.runs import devices
 from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import OWN_CHECKPOINT, Run, started_from
@@ -39,11 +41,26 @@ _POLL = 2.0  # seconds between looks at the logs
 
 
 class Worker:
-    """Does runs, and can be told to stop."""
+    """Does runs, some of them at a time, and can be told to stop.
 
-    def __init__(self, command: list[str], say: Callable[[str], None]):
+    Args:
+        places: how many runs at a time.
+        gpus: those that they share, by the names of :func:`.devices.visible`.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        say: Callable[[str], None],
+        places: int = 1,
+        gpus: Sequence[str] = (),
+    ):
         self.command = command
         self.say = say
+        self.gpus = list(gpus)
+        self.places: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for place in range(places):
+            self.places.put(place)
         self.stopping = threading.Event()
         self.children: set[subprocess.Popen[bytes]] = set()
         self.current: set[Run] = set()
@@ -66,7 +83,12 @@ class Worker:
             self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
             run.start(Started(job.overrides, self.command, commit(), today()), job.config)
-            failure = self._train_and_evaluate(run, lock)
+            place = self.places.get()
+            try:
+                gpus = devices.share(self.gpus, place, devices.wanted(run.config()))
+                failure = self._train_and_evaluate(run, lock, gpus)
+            finally:
+                self.places.put(place)
             self.current.discard(run)
             if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
@@ -76,19 +98,21 @@ class Worker:
             else:
                 self.say(f"{run.name}: {in_short(Record.read(run.score_file))}")
 
-    def _train_and_evaluate(self, run: Run, lock: int) -> Failure | None:
+    def _train_and_evaluate(self, run: Run, lock: int, gpus: list[str]) -> Failure | None:
         # fairseq would add an update to a finished one
         if not run.trained_file.exists() and not is_over(run):
             if absent := absent_start(run):
                 return Failure("failed", absent)
-            failure = self._child(run, train_command(run), lock)
+            failure = self._child(run, train_command(run), lock, gpus)
             if failure:
                 return failure
         run.trained_file.touch()
         evaluate = [sys.executable, "-m", "fairseq_collab.runs.evaluate", str(run.folder)]
-        return self._child(run, evaluate, lock)
+        return self._child(run, evaluate, lock, gpus)
 
-    def _child(self, run: Run, command: list[str], lock: int) -> Failure | None:
+    def _child(
+        self, run: Run, command: list[str], lock: int, gpus: Sequence[str] = ()
+    ) -> Failure | None:
         """Run a command, its output appended to the log; why it ended badly, if it did."""
         with run.log.open("a") as log:
             start = log.tell()
@@ -98,6 +122,7 @@ class Worker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=run.folder,
+                env=os.environ | ({devices.VISIBLE: ",".join(gpus)} if gpus else {}),
                 pass_fds=[lock],
                 start_new_session=True,
             )
@@ -209,20 +234,23 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     Returns:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
     """
-    done = [run for run in runs if run.verdict() == "finished"]
-    todo = [run for run in runs if run.verdict() != "finished"]
-    bar = tqdm(total=len(runs), initial=len(done), unit="run", disable=None)
+    todo = {run: job for run, job in runs.items() if run.verdict() != "finished"}
+    done = len(runs) - len(todo)
+    bar = tqdm(total=len(runs), initial=done, unit="run", disable=None)
 
     def say(text: str) -> None:
         tqdm.write(text, file=log)
         log.flush()
 
-    say(f"{len(runs)} runs: {len(done)} finished, {len(todo)} to do")
-    worker = Worker(command, say)
+    gpus = devices.visible() if todo else []
+    for job in todo.values():
+        devices.check_enough(job.config, gpus)
+    say(f"{len(runs)} runs: {done} finished, {len(todo)} to do")
+    worker = Worker(command, say, jobs, gpus)
     # kill asks politely: as Ctrl-C does, and the trainings are told, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        busy = _pass(worker, {run: runs[run] for run in todo}, jobs, bar, wait=False)
+        busy = _pass(worker, todo, jobs, bar, wait=False)
         for run in busy:
             say(f"{run.name}: waits for the process that works on it")
         _pass(worker, {run: runs[run] for run in busy}, jobs, bar, wait=True)

@@ -101,6 +101,10 @@ def test_methods_of_the_other_papers(
     if method == "grouped_pruned":
         heads = found[f"model-{run}"]["heads_by_site"]
         assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
+        votes = tmp_path / "pruned" / f"{run}.votes.json"
+        before = votes.stat().st_mtime_ns
+        succeed("iwslt14", tmp_path, "--stage", 5, "--method", method)
+        assert votes.stat().st_mtime_ns == before, "voted again"
 
 
 def test_second_call_has_nothing_to_do(finished: Path) -> None:

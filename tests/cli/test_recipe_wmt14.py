@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from commands import REPOSITORY
+from commands import succeed as command
 from data.corpus_archives import Sentences, filled, google, served, wmt14, wmt14_en_fr
 from data.loopback import serving
 from data.recipe_runs import environment, outputs, refuse, scores, succeed
@@ -147,12 +148,33 @@ def test_training_is_the_papers(gpus: str, freq: int) -> None:
 def test_the_experiment_is_the_papers() -> None:
     configs = REPOSITORY / "configs"
     jobs = plan(configs / "experiment" / "key_dim_wmt14.yaml", configs, [])
-    more: dict[str, Any] = {"optimization.update_freq": [2]}
+    more: dict[str, Any] = {
+        "optimization.update_freq": [8],
+        "distributed_training.distributed_world_size": 1,
+    }
     sizes = {"layers": 6, "embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8}
     for side in ("encoder", "decoder"):
         more |= {f"model.{side}_{name}": size for name, size in sizes.items()}
     for given in (flat(job.config) for job in jobs):
         assert {name: given[name] for name in STATED | more} == STATED | more
+
+
+EIGHT_GPUS = """
+import torch
+torch.cuda.device_count = lambda: 8
+from pathlib import Path
+from fairseq_collab.runs.sweep import plan
+for job in plan(Path("configs/experiment/key_dim_wmt14.yaml"), Path("configs"), []):
+    config = job.config
+    print(config.distributed_training.distributed_world_size, config.optimization.update_freq)
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_is_as_large_wherever_it_is_trained() -> None:
+    """fairseq's own default is all GPUs that there are."""
+    said = command("python", "-c", EIGHT_GPUS, cwd=REPOSITORY)
+    assert said.splitlines().count("1 [8]") == 16
 
 
 def test_baselines() -> None:

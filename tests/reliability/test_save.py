@@ -7,7 +7,9 @@ import io
 import math
 import pickle
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -155,6 +157,15 @@ def test_a_new_file_that_was_taken_for_a_leftover(
     assert (tmp_path / "a").read_bytes() == b"whole"
 
 
+def test_leftovers_are_locked_as_nfs_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS has an exclusive lock only of a file that is open for writing."""
+    dead = tmp_path / "checkpoint1.pt.0123abcd.partial"
+    dead.write_bytes(b"half")
+    monkeypatch.setattr(atomic, "_lock", lambda file, **_: file.writable())
+    atomic.remove_leftovers(str(tmp_path))
+    assert not dead.exists()
+
+
 def test_leftovers_of_the_dead_only(tmp_path: Path) -> None:
     dead = tmp_path / "checkpoint1.pt.0123abcd.partial"
     dead.write_bytes(b"half")
@@ -239,6 +250,25 @@ def test_numbers_written_by_numpy_1_load(tmp_path: Path) -> None:
             target.writestr(name, content.replace(b"numpy._core", b"numpy.core"))
     assert b"numpy.core.multiarray" in old
     assert checkpoints.read(tmp_path / "b.pt")["extra_state"]["value"] == 0.1
+
+
+def test_meters_of_fairseq_0_9_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a file loads, and what is made of it does, too."""
+    old = ModuleType("fairseq.meters")
+    old.AverageMeter = type("AverageMeter", (), {"__module__": "fairseq.meters"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fairseq.meters", old)
+    meter = old.AverageMeter()
+    meter.sum, meter.count = torch.zeros(1), 3
+    path = checkpoint_with(1, tmp_path / "a.pt")
+    state = torch.load(path)
+    state["extra_state"]["train_meters"] = {"wps": meter}
+    torch.save(state, path)
+    read = checkpoints.read(path)
+    assert read["extra_state"] == {"value": 1}
+    torch.save(read, tmp_path / "b.pt")
+    assert checkpoints.read(tmp_path / "b.pt") == read
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,13 +15,14 @@ from typing import Any
 import pytest
 from commands import succeed
 from data.processes import is_running, wait_for
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from refusals import refusing
 from run_folders import some_record
 
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
-from fairseq_collab.runs import fairseq_output
+from fairseq_collab.runs import devices, fairseq_output
 from fairseq_collab.runs.evaluate import kept, manifest_hash, method_of, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
@@ -81,6 +84,15 @@ def test_a_second_process_is_kept_off(run: Run) -> None:
         run.locked().__enter__()
     with run.locked():
         pass
+
+
+def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with refusing("lock: the file system has no locks (Operation not supported)"):
+        run.locked().__enter__()
 
 
 def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
@@ -168,6 +180,65 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run) -> None:
     assert failure is not None
     assert "SIGTERM" in failure.reason
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
+
+
+def test_runs_side_by_side_have_gpus_of_their_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    gpus = devices.visible()
+    assert [devices.share(gpus, place, 2) for place in range(3)] == [
+        ["4", "5"],
+        ["6", "7"],
+        ["4", "5"],  # a third run shares
+    ]
+    assert devices.share([], 1, 2) == []
+    with run.locked() as lock:
+        command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+        assert Worker([], print)._child(run, command, lock, ["6", "7"]) is None
+    assert run.log.read_text() == "6,7\n"
+
+
+@pytest.mark.parametrize(("places", "expected"), [(1, {"0"}), (2, {"0", "1"})])
+def test_each_place_of_a_sweep_has_its_gpus(
+    run: Run, monkeypatch: pytest.MonkeyPatch, places: int, expected: set[str]
+) -> None:
+    given, both = [], threading.Barrier(places)
+
+    def train(self: Worker, run: Run, lock: int, gpus: list[str]) -> Failure:
+        both.wait(10)
+        given.extend(gpus)
+        return Failure("failed", "not trained")
+
+    monkeypatch.setattr(Worker, "_train_and_evaluate", train)
+    worker = Worker([], print, places, ["0", "1"])
+    job = Job("run", {}, OmegaConf.create({"common": {"seed": 1}}))
+    with ThreadPoolExecutor(places) as pool:
+        list(pool.map(lambda name: worker.do(Run(run.folder / name), job), ("one", "two")))
+    assert set(given) == expected
+
+
+def test_more_gpus_than_there_are() -> None:
+    config = OmegaConf.create({"distributed_training": {"distributed_world_size": 4}})
+    devices.check_enough(config, ["0", "1", "2", "3"])
+    with refusing(
+        "a run wants 4 GPUs; there are 2; give distributed_training.distributed_world_size=2"
+    ):
+        devices.check_enough(config, ["0", "1"])
+    with refusing("distributed_world_size=1"):
+        devices.check_enough(config, [])
+
+
+def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
+    def config(gpus: int, size: int = 1) -> DictConfig:
+        distributed = {"distributed_num_procs": gpus, "nprocs_per_node": gpus}
+        sizes = {"distributed_world_size": size}
+        return OmegaConf.create({"distributed_training": distributed | sizes, "bmuf": sizes})
+
+    OmegaConf.save(config(8), run.config_file)
+    run.check_same(config(1))
+    with refusing("was started with distributed_training.distributed_world_size=1, now 2 is asked"):
+        run.check_same(config(8, 2))
 
 
 def test_waiting_for_another_process_can_be_stopped(run: Run) -> None:
@@ -408,15 +479,40 @@ def test_the_speed_of_a_training_is_that_of_its_updates() -> None:
     assert tokens_per_second([{**logged[0], "train_train_wall": "9"}]) == 400  # too coarse
 
 
+SECTIONS: dict[str, Any] = {
+    "dataset": {"max_tokens": 100, "max_tokens_valid": None, "batch_size": None, "num_workers": 0},
+    "task": {"data": "data"},
+    "common": {"user_dir": "plugin", "cpu": True, "fp16": False},
+}
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"max_tokens": 100, "batch_size": 8}, "--max-tokens 100"),
+        ({"max_tokens": None, "batch_size": 8}, "--batch-size 8"),
+        ({"max_tokens": None, "batch_size": None}, "--max-tokens 4096"),
+    ],
+)
+def test_batches_are_those_of_the_training(
+    run: Run, limits: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def called(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        said.extend(command)
+        return subprocess.CompletedProcess(command, 0, stderr="")
+
+    monkeypatch.setattr(fairseq_output.subprocess, "run", called)
+    config = OmegaConf.create({**SECTIONS, "dataset": {**SECTIONS["dataset"], **limits}})
+    fairseq_output.fairseq("generate", run, config, None, run.folder / "generation.txt", [])
+    assert f"{words} --num-workers" in " ".join(said)
+
+
 def test_what_a_killed_call_left_writing_does_not_mix_in(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child that outlives its parent goes on with the file that it has."""
-    sections = {
-        "dataset": {"max_tokens": 100, "max_tokens_valid": None, "num_workers": 0},
-        "task": {"data": "data"},
-        "common": {"user_dir": "plugin", "cpu": True, "fp16": False},
-    }
     output = run.folder / "generation.txt"
     with output.with_name("generation.txt.part").open("w") as left:
 
@@ -426,5 +522,5 @@ def test_what_a_killed_call_left_writing_does_not_mix_in(
             return subprocess.CompletedProcess(command, 0, stderr="")
 
         monkeypatch.setattr(fairseq_output.subprocess, "run", called)
-        fairseq_output.fairseq("generate", run, OmegaConf.create(sections), None, output, [])
+        fairseq_output.fairseq("generate", run, OmegaConf.create(SECTIONS), None, output, [])
     assert output.read_text() == "ours\n"
