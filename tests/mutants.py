@@ -156,8 +156,8 @@ MUTANTS = [
     Mutant(
         "a tie is no correct pair",
         "fairseq_collab/metrics/contrast.py",
-        "return [a.total > b.total for",
-        "return [a.total >= b.total for",
+        "right = [a.total > b.total for",
+        "right = [a.total >= b.total for",
         (CONTRAST_TESTS, "-k", "ties"),
     ),
     Mutant(
@@ -219,8 +219,8 @@ MUTANTS = [
     Mutant(
         "Holm's p never fall",
         "fairseq_collab/metrics/seeds.py",
-        "largest = max(largest, min(1.0, (len(p) - rank) * p[place]))",
-        "largest = min(1.0, (len(p) - rank) * p[place])",
+        "largest = max(largest, min(1.0, (len(tested) - rank) * one))",
+        "largest = min(1.0, (len(tested) - rank) * one)",
         (SEED_TESTS, "-k", "holm"),
     ),
     Mutant(
@@ -780,8 +780,8 @@ MUTANTS = [
     Mutant(
         "weights and values share relevance as a sum",
         "fairseq_collab/analysis/heads/ratio.py",
-        "found = a * b / away_from_zero(a + b) * ",
-        "found = a * b / away_from_zero(a - b) * ",
+        "found = some * b / away_from_zero(some + b)",
+        "found = some * b / away_from_zero(some - b)",
         (RELEVANCE_TESTS, "-k", "as_sums_do"),
     ),
     Mutant(
@@ -808,8 +808,8 @@ MUTANTS = [
     Mutant(
         "offsets are of words that have a neighbour there",
         HEAD_MEASURES,
-        "[words & shifted(words, offset) for offset in OFFSETS]",
-        "[words for offset in OFFSETS]",
+        "words[..., None] & neighbours(words)",
+        "words[..., None] | neighbours(words)",
         (HEAD_MEASURE_TESTS, "-k", "positional"),
     ),
     Mutant(
@@ -843,8 +843,8 @@ MUTANTS = [
     Mutant(
         "what value biases lose goes into the output's",
         f"{REPARAMETRIZE}/grouped.py",
-        "bo = heads.bo + heads.outputs(heads.bv) -",
-        "bo = heads.bo + heads.outputs(heads.bv) * 0 -",
+        "bo = heads.bo + (heads.outputs(heads.bv) -",
+        "bo = heads.bo + (heads.outputs(heads.bv) * 0 -",
         (SHARED_VALUES, "-k", "equal_keys_and_values"),
     ),
     Mutant(
@@ -1025,8 +1025,8 @@ MUTANTS = [
     Mutant(
         "each side has its own vocabulary",
         APPLY_BPE,
-        "codes, source, target, lang, options, jobs=jobs",
-        "codes, source, target, languages[0], options, jobs=jobs",
+        "codes, source, target, lang, options, jobs=self.jobs",
+        "codes, source, target, self.languages[0], options, jobs=self.jobs",
         ("tests/data/test_prepare_bpe.py",),
     ),
     Mutant(
@@ -1158,7 +1158,7 @@ MUTANTS = [
     Mutant(
         "greatest length",
         SEARCH,
-        "if step >= options.max_len:",
+        "if step >= self.max_len:",
         "if False:",
         (SEARCH_TESTS, "-k", "greatest"),
     ),
@@ -1172,14 +1172,14 @@ MUTANTS = [
     Mutant(
         "only the best beam candidates end",
         SEARCH,
-        "ends[:, : options.beam].nonzero(as_tuple=True)",
+        "ends[:, : self.beam].nonzero(as_tuple=True)",
         "ends.nonzero(as_tuple=True)",
         (SEARCH_TESTS, "-k", "finds"),
     ),
     Mutant(
         "a sentence has beam hypotheses",
         SEARCH,
-        "if len(hypotheses) < options.beam:",
+        "if len(hypotheses) < self.beam:",
         "if True:",
         (SEARCH_TESTS, "-k", "finds"),
     ),
@@ -1293,7 +1293,7 @@ MUTANTS = [
         "bases hold what the start holds",
         f"{REPARAMETRIZE}/factorise.py",
         "_bases(problem, start_error)\n",
-        "_bases(problem, problem.block_error(key_dim))\n",
+        "_bases(problem, relative_error(problem.slices, problem.block_start(key_dim)))\n",
         ("tests/unit/test_reparametrize_factorise.py", "-k", "better_than_blocks"),
     ),
     Mutant(

@@ -124,6 +124,9 @@ class Names(TorchFunctionMode):
             elif func is Tensor.new_tensor:
                 options = {"dtype": args[0].dtype, "device": INSIDE, **options}
                 func, args = torch.tensor, args[1:]
+            elif func in (Tensor.__getitem__, Tensor.__setitem__):
+                places = tree_map_only(list, torch.tensor, args[1], lambda x: isinstance(x, list))
+                args = (args[0], places, *args[2:])
         if func is torch.device:
             return func(*args, **options)
         if func is Tensor.cuda:

@@ -211,7 +211,7 @@ SHARING: dict[str, tuple[str, dict[str, Any]]] = {
 USUAL = {
     "calibration": CALIBRATION, "subset": SUBSET, "weighting": "root", "method": "shared",
     "steps": MAX_STEPS, "restarts": 0, "exportable": False, "value_heads": None,
-    "pooling": "mean", "match_heads": False, "device": "cpu",
+    "pooling": "mean", "match_heads": False,
 }  # fmt: skip
 
 

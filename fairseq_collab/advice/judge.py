@@ -26,7 +26,7 @@ from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained, spread
+from fairseq_collab.checkpoints.opener import Trained, spread, to_device
 from fairseq_collab.checkpoints.reparametrize.calibrate import batches, sentences
 from fairseq_collab.checkpoints.reparametrize.distil import distil
 from fairseq_collab.metrics.model_bleu import BEAM, corpus_bleu, translations
@@ -66,7 +66,8 @@ class Judge:
             return self.trained
         path = self._tuned(one)
         if path.exists():
-            return opener.load(path, Path(self.trained.cfg.task.data))
+            tuned = opener.load(path, Path(self.trained.cfg.task.data))
+            return tuned.with_model(tuned.model.to(self.trained.device))
         return self.ways[one.way].make(one)
 
     def alone(self, one: Candidate, number: int) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class Judge:
                     self.trained.model, result.model, inputs, pad, updates,
                     parameters=[*result.model.parameters()], seed=self.seed,
                 )  # fmt: skip
-                opener.save(result, self._tuned(one))
+                opener.save(result.with_model(result.model.cpu()), self._tuned(one))
 
     def _tuned(self, one: Candidate) -> Path:
         return self.folder / f"{one.name.replace(' ', '_')}.pt"
@@ -182,7 +183,7 @@ def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
     """The cross-entropy of each sentence, without label smoothing."""
     each = [cross_entropy(model, sample).sum(1) for sample in samples]
     tokens = [predicted(model.decoder, sample["target"]).sum(1) for sample in samples]
-    return Loss(torch.cat(each).double().numpy(), torch.cat(tokens).numpy())
+    return Loss(torch.cat(each).double().cpu().numpy(), torch.cat(tokens).cpu().numpy())
 
 
 def perplexity_drops(whole: Loss, found: Loss, chance: np.random.Generator) -> np.ndarray:
@@ -200,13 +201,14 @@ def speeds(models: Sequence[Trained], subset: str) -> list[float]:
 
     The models are prepared for inference, which changes them: give copies.
     """
-    settings = Settings()
+    settings = Settings(device=str(models[0].device))
     case = Case(BEAM, TIMED_BATCH, TIMED_SENTENCES, None, (0.0, TURNS))
     task = models[0].task
     dataset, chosen = spread(models[0], subset, TIMED_SENTENCES)
     chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
     parts = [chosen[i : i + TIMED_BATCH] for i in range(0, len(chosen), TIMED_BATCH)]
-    items = [dataset.collater([dataset[i] for i in part]) for part in parts]
+    batches = (dataset.collater([dataset[i] for i in part]) for part in parts)
+    items = [to_device(batch, models[0].device) for batch in batches]
     programs = {str(i): Translator(one.model, task, case, settings) for i, one in enumerate(models)}
     for program in programs.values():
         program(items[0])  # warm-up

@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Way, candidate, ways
@@ -58,13 +60,18 @@ IMPORTANCE = 256
 
 
 def advise(
-    model: Path | str, data: Path | str, wishes: Sequence[Wish | str] = (), **settings: Any
+    model: Path | str,
+    data: Path | str,
+    wishes: Sequence[Wish | str] = (),
+    device: torch.device | str = "cpu",
+    **settings: Any,
 ) -> Iterator[Final]:
     """The last candidates for a trained model, the answer first if there is one.
 
     Args:
         model: a checkpoint: it alone knows how smaller ones like it are built.
         data: the data folder.
+        device: what everything is measured on.
         wishes: as on the command line: ``["cache=0.5"]``.
         settings: further fields of :class:`Wanted`.
 
@@ -74,6 +81,7 @@ def advise(
     """
     asked = tuple(parse(one) if isinstance(one, str) else one for one in wishes)
     trained = opener.load(Path(model), Path(data))
+    trained.model.to(device)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder), {}, {})
         advice = Advisor(trained, Wanted(asked, **settings), ledger, Path(folder, "tuned")).run()

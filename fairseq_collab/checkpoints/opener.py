@@ -27,6 +27,8 @@ from fairseq_compat.checkpoints import without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
+#: Of a batch, where neither the command nor the training says.
+MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,22 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
         check_data(data)
         changed["data"] = str(data)
     state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
+    if state.get("args") is not None:
+        rename_old(state["cfg"], state["args"])
     if data is None:
         todo = f"name the folder that {checkpoint} was trained on with --data"
         check_data(state["cfg"].task.get("data", ""), todo)
     check_finite(state["model"], checkpoint)
     return state
+
+
+def rename_old(cfg: DictConfig, args: Namespace) -> None:
+    """Bring to ``cfg`` what fairseq leaves of the ``args`` of its versions up to 0.9."""
+    if cfg.dataset.batch_size is None:
+        cfg.dataset.batch_size = getattr(args, "max_sentences", None)
+    cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
+    if isinstance(cfg.model, Namespace):  # of a language model it is text to this day
+        cfg.model.adaptive_softmax_cutoff = utils.eval_str_list(cutoff, int)
 
 
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
@@ -156,7 +169,8 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
     Sentences that are longer than the model's positions are left out.
 
     Args:
-        max_tokens: of a batch, padding included; as in the training if it is None.
+        max_tokens: of a batch, padding included; as in the training if it is None, or
+            :data:`MAX_TOKENS` if that does not say either.
 
     Raises:
         UserError: there is no sentence, or one does not fit into ``max_tokens``.
@@ -164,12 +178,13 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
     """
     task, cfg = trained.task, trained.cfg
     task.load_dataset(subset)
-    tokens = max_tokens or cfg.dataset.max_tokens
+    number = None if max_tokens else cfg.dataset.batch_size
+    tokens = max_tokens or cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
     try:
         batches = task.get_batch_iterator(
             task.dataset(subset),
             max_tokens=tokens,
-            max_sentences=None if max_tokens else cfg.dataset.batch_size,
+            max_sentences=number,
             max_positions=_longest(trained),
             ignore_invalid_inputs=True,
             seed=cfg.common.seed,

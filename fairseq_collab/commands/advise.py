@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,9 +17,8 @@ from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.search import Advisor
 from fairseq_collab.advice.wishes import SPEED, Advice, Wanted, Wish, parse
 from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.export.model import load as load_for_export
 from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.commands import options
+from fairseq_collab.commands import export, options
 from fairseq_collab.commands.export import FORMATS, check_packages
 from fairseq_collab.metrics.model_bleu import check_translation
 
@@ -57,7 +55,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--minutes", type=positive, default=15, metavar="N",
-        help="what to take on two cores; samples are as large as that allows (default: 15)",
+        help="what the search takes on two cores, the last candidates' translations of the whole "
+        "set not counted; samples are as large as that allows (default: 15)",
     )  # fmt: skip
     parser.add_argument(
         "--tune", type=not_negative, default=0, metavar="N",
@@ -68,6 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--export", choices=FORMATS, help=f"write {MODEL} in this form, too, where that is exact"
     )
+    options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
 
@@ -105,21 +105,19 @@ def write(advice: Advice, advisor: Advisor, args: Namespace, made: dict[str, Any
     if advice.answer is None:
         return None
     path: Path = args.out / MODEL
-    opener.save(advisor.judge.make(advice.answer.candidate), path)
-    if args.export:
-        form = importlib.import_module(
-            f"fairseq_collab.checkpoints.export.{FORMATS[args.export].module}"
-        )
-        out = args.out / f"advised.{args.export}"
-        asked = Namespace(
-            out=out, data=args.data, source_lang=None, target_lang=None, sentencepiece=None,
-            force=True, format=args.export,
-        )  # fmt: skip
-        try:
-            form.export(load_for_export(path), asked)
-        except UserError as error:
-            print(f"not exported: {error}")
+    made_model = advisor.judge.make(advice.answer.candidate)
+    opener.save(made_model.with_model(made_model.model.cpu()), path)
     return path
+
+
+def write_in_form(path: Path, args: Namespace) -> None:
+    """Write the model as ``--export`` asks, or say why it cannot be."""
+    asked = [path, "--format", args.export, "--out", args.out / f"advised.{args.export}"]
+    asked += ["--data", args.data] if "data" in FORMATS[args.export].options else []
+    try:
+        export.main([*map(str, asked), "--force"])
+    except UserError as error:
+        print(f"not exported: {error}")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -129,10 +127,11 @@ def main(argv: Sequence[str]) -> int:
     if args.export:
         check_packages(args.export, FORMATS[args.export].packages)
     trained = opener.load(args.checkpoint, args.data)
+    trained.model.to(options.device(args))
     check(trained, args.want)
     files.make_folder(args.out)
     with files.locked(args.out / "lock"):
-        made = options.made("advise", argv)
+        made = options.made("advise", argv, args.cpu)
         ledger = Ledger(args.out, settings(args), made, args.after)
         wanted = Wanted(
             tuple(args.want), args.max_loss, args.minutes, args.tune, args.seed, args.subset
@@ -141,4 +140,6 @@ def main(argv: Sequence[str]) -> int:
         advice = advisor.run()
         path = write(advice, advisor, args, {**made, "minutes": f"{ledger.seconds / 60:.1f}"})
         print(page.lines(advice, path))
+        if path and args.export:
+            write_in_form(path, args)
     return 0 if advice.answer else 1

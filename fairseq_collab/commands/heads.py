@@ -18,7 +18,7 @@ from fairseq_collab.analysis.heads import analysis, content
 from fairseq_collab.analysis.heads.relevance import RULES
 from fairseq_collab.analysis.heads.roles import roles
 from fairseq_collab.analysis.heads.source import load
-from fairseq_collab.analysis.heads.subwords import segmenter
+from fairseq_collab.analysis.heads.subwords import segmenter, without_capitals
 from fairseq_collab.analysis.heads.syntax import RELATIONS
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
@@ -121,7 +121,8 @@ def main(argv: Sequence[str]) -> int:
     make_folder(args.out)
     syntax = None
     if args.conllu is not None:  # first: a fault in the trees shows before the long part
-        segment = segmenter(args.data, task.cfg.source_lang, args.subwords)
+        lowercased = without_capitals(task.source_dictionary.symbols)
+        segment = segmenter(args.data, task.cfg.source_lang, args.subwords, lowercased)
         syntax = analysis.score_syntax(
             loaded, args.conllu, segment, args.relations, args.max_tokens
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import choices, votes
 from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
+from fairseq_collab.checkpoints.prune.shapes import own_options
 from fairseq_collab.checkpoints.prune.surgery import Kept, load, narrowed, pruned
 from fairseq_collab.commands import options
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.site_options import named_sites, per_site
+
+OF_IMPORTANCE = ("remove_share", "as_many_as", "by", "sites")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -104,12 +108,10 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             "one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim says what "
             "goes"
         )
-    if args.round and not args.gates:
-        parser.error("--round is for --gates")
-    for option in ("--remove-share", "--as-many-as", "--by", "--sites"):
-        value = getattr(args, option.strip("-").replace("-", "_"))
-        if value is not None and args.importance is None:
-            parser.error(f"{option} is for --importance")
+    if not args.gates:
+        options.refuse(parser, args, ("round",), "is for --gates")
+    if args.importance is None:
+        options.refuse(parser, args, OF_IMPORTANCE, "is for --importance")
 
 
 def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> Kept:
@@ -151,15 +153,12 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> K
 
 def options_for_training(result: Trained) -> str:
     """What ``fairseq-train`` must be told to build the pruned model."""
-    model = result.options
-    said = [f"--arch {result.arch}"]
-    for site in SITES:
-        if result.heads[site] and f"heads_in_{site}" in model:
-            said.append(f"--heads-in-{site} {model[f'heads_in_{site}']}")
-    for name in ("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"):
-        if name in model:  # each kind of model has some
-            said.append(f"--{name.replace('_', '-')} {model[name]}")
-    return " ".join(said)
+    said = ["--arch", result.arch]
+    for name, value in own_options({**result.options, "_name": result.arch}).items():
+        said.append(f"--{name.replace('_', '-')}")
+        if not isinstance(value, bool):  # where it is not the default, the flag turns it
+            said.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(said)
 
 
 def report(heads: choices.Heads, kept: Kept) -> list[str]:

@@ -105,9 +105,9 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
             todo="train head groups without --checkpoint-activations",
         )
     sums: list[Tensor] = []
-    for alike in _alike(attentions):
-        gram = torch.stack([grams[i] for i in alike])
-        chosen = [attentions[i] for i in alike]
+    for places in alike(attentions):
+        gram = torch.stack([grams[i] for i in places])
+        chosen = [attentions[i] for i in places]
         membership, moved = regroup(chosen, gram.detach())
         clear = groups.quality(gram.detach(), membership)
         parts = (*groups.similarity(gram, membership), *moved, *clear)
@@ -138,7 +138,7 @@ def regroup(
     return after, groups.movement(gram, before, after)
 
 
-def _alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
+def alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
     """Places of attentions with as many heads and groups, which are computed at once."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, attention in enumerate(attentions):

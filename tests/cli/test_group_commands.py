@@ -152,8 +152,10 @@ def test_units_alone_go_of_heads_that_share(
 ) -> None:
     out = tmp_path / "out.pt"
     assert command_prune.main([str(trained), "--ffn-dim=16", f"--output={out}"]) == 0
-    said = "--arch transformer_collab --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16\n"
-    assert capsys.readouterr().out == f"{out}: {said}"
+    said = "--arch transformer_collab --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 "
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: {said}")
+    assert "--key-dim 8" in printed
     made = opener.load(out)
     assert made.model.encoder.layers[0].fc1.out_features == 16
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import old_checkpoints
 import pytest
 import torch
 from commands import USER_DIR
@@ -17,6 +18,7 @@ from pretended_gpu import pretended_gpu
 from torch import nn
 
 from collab_common.main import main
+from fairseq_collab.advice import candidates, judge, search
 from fairseq_collab.bench.models import architectures
 
 GPU = Place("cuda", quick=True)
@@ -81,3 +83,22 @@ def test_commands(
     assert "Generate test with beam=3" in capsys.readouterr().out
     of_heads = ["heads", model, data, "--out", tmp_path / "heads", "--leave-out"]
     assert main([str(each) for each in of_heads]) == 0
+
+
+@pytest.mark.usefixtures("gpu")
+def test_advise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole search: three ways to share or leave out, at one size; a timing, and an update."""
+    for name in ("SHARES", "FFN_SHARES"):
+        monkeypatch.setattr(candidates, name, (0.5,))
+    monkeypatch.setattr(judge, "TURNS", 1)
+    few = {name: candidates.SHARING[name] for name in ("grouped-query", "collab")}
+    monkeypatch.setattr(candidates, "SHARING", few)
+    monkeypatch.setitem(candidates.USUAL, "steps", 1)
+    monkeypatch.setitem(candidates.USUAL, "calibration", 20)
+    monkeypatch.setattr(search, "FINALISTS", 1)
+    lengths = {f"max_{side}_positions": 8 for side in ("source", "target")}
+    model = old_checkpoints.write(tmp_path / "model.pt", **lengths, share_all_embeddings=True)
+    asked = ["--want", "cache=0.6", "--max-loss=100", "--tune=1", "--out", tmp_path / "out"]
+    command = ["advise", model, "--data", old_checkpoints.COPY, *asked]
+    assert main([str(each) for each in command]) == 0
+    assert (tmp_path / "out" / "advised.pt").exists()

@@ -32,8 +32,8 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     "prune-curve c.pt data --out=out": [
         ("--steps=0", "--steps: must be above 0"),
         ("--sites=encoder,middle", "must be some of encoder, decoder, cross, all"),
-        ("--importance=x --iterative", "leave it or --iterative out"),
-        ("--importance=x --importance-subset=valid", "leave it or --importance-subset out"),
+        ("--importance=x --iterative", "--iterative has no effect with --importance, which is"),
+        ("--importance=x --importance-subset=valid", "--importance-subset has no effect with --i"),
         ("--by=entropy", "without --importance one of importance_token_normalised"),
         ("--pairs-number=5", "--pairs-number needs --pairs"),
     ],
@@ -51,14 +51,14 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     ],
     "reparametrize c.pt --out=out.pt": [
         ("", "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or"),
-        ("--max-logit-error=0.1 --calibration=0", "need sentences: --calibration above 0"),
+        ("--max-logit-error=0.1 --calibration=0", "needs sentences: --calibration above 0"),
         ("--max-logit-error=2", "must be above 0 and below 1, not '2'"),
         ("--max-bleu-drop=-1", "must be a number from 0 up, not '-1'"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),
     ],
     "reparametrize c.pt --out=out.pt --key-dim=4": [
         ("--max-bleu-drop=1", "give key dimensions"),
-        ("--distil=1 --calibration=0", "need sentences"),
+        ("--distil=1 --calibration=0", "--distil needs sentences"),
         ("--steps=few", "must be a whole number from 0 up, not 'few'"),
         ("--method=als", "invalid choice: 'als'"),
         ("--match-heads", "--match-heads needs --to grouped-query"),
@@ -69,8 +69,8 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     ],
     "reparametrize c.pt --out=out.pt --to=latent": [
         ("", "give sizes (--latent-dim, --latent-dim-in-SITE)"),
-        ("--key-value-heads-in-cross=2", "--key-value-heads needs --to grouped-q"),
-        ("--max-bleu-drop=1", "are for --to collab: give --latent-dim"),
+        ("--key-value-heads-in-cross=2", "--key-value-heads-in-cross needs --to group"),
+        ("--max-bleu-drop=1", "--max-bleu-drop needs --to collab"),
         ("--latent-dim=4 --value-heads=2", "--value-heads needs --to collab"),
         ("--latent-dim=4 --exportable", "--exportable needs --to collab"),
         ("--latent-dim=4 --method=block", "--method needs --to collab"),

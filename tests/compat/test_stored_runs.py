@@ -212,7 +212,8 @@ def test_votes_and_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     checkpoint, out = STORED / "checkpoints" / "transformer_grouped_heads.pt", tmp_path / "p.pt"
     votes = ("--votes", OLDER / "votes.json", "--data", STORED / "copy")
     command("prune", checkpoint, *votes, "--output", out)
-    assert capsys.readouterr().out.replace(str(out), "OUT") == (OLDER / "prune.txt").read_text()
+    printed = capsys.readouterr().out.replace(str(out), "OUT")
+    assert printed.startswith((OLDER / "prune.txt").read_text().rstrip())  # more options follow
 
 
 def keys(content: Any) -> Any:

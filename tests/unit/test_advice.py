@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from fairseq_collab.advice.candidates import FFN, Heads, candidate
+from fairseq_collab.advice.candidates import FFN, HEADS, Heads, candidate
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, best, chosen, combinations, nearest
 from fairseq_collab.advice.wishes import COUNTED, Wish, counts, parse, ratios
@@ -60,7 +60,7 @@ def test_wishes_are_at_most_or_for_speed_at_least() -> None:
 def test_costs_of_places_add_up() -> None:
     """What is expected of a combination is what the model costs that is made of it."""
     source = trained("transformer", max_source_positions=40, max_target_positions=40)
-    way = Heads(source, [], seed=1)
+    way = Heads(HEADS, source, [], seed=1)
     way._importance = lambda units: {  # any order of the heads will do
         site: [[1.0] * n for n in layers] for site, layers in source.heads.items()
     }
@@ -80,7 +80,7 @@ def test_costs_of_places_add_up() -> None:
 
 def test_heads_go_of_a_model_with_a_layer_that_has_none() -> None:
     source = trained("transformer_headsize_n", heads_in_encoder="0,4", head_size=4)
-    way = Heads(source, [sample()], seed=1)
+    way = Heads(HEADS, source, [sample()], seed=1)
     left = way.make(candidate("heads", {"encoder": 2, "cross": 4})).heads
     assert left["encoder"] == [0, 2]
     assert sum(left["cross"]) == 4

@@ -203,18 +203,20 @@ def test_statistics() -> None:
 def test_programs_take_turns() -> None:
     """A B, B A, ...; each item in both orders; until there are enough turns."""
     calls: list[tuple[str, int]] = []
-    programs = [lambda item: calls.append(("a", item)), lambda item: calls.append(("b", item))]
-    times = [*in_turn(programs, [0, 1], budget=(0, 4))]
-    assert len(times) == 4
-    assert all(len(turn) == 2 for turn in times)
+    programs = {
+        "a": lambda item: calls.append(("a", item)),
+        "b": lambda item: calls.append(("b", item)),
+    }
+    times = in_turn(programs, [0, 1], budget=(0, 4))
+    assert {name: len(of_name) for name, of_name in times.items()} == {"a": 4, "b": 4}
     turns = [calls[i : i + 2] for i in range(0, 8, 2)]
     for item in (0, 1):
         first = sorted(turn[0][0] for turn in turns if turn[0][1] == item)
         assert first == ["a", "b"]
 
 
-@pytest.mark.parametrize("variant", [None, Variant(HEADSIZE), Variant(COLLAB, 8)])
-def test_cache_bytes_are_those_of_the_caches(variant: Variant | None, task: Namespace) -> None:
+@pytest.mark.parametrize("variant", [Variant(STOCK), Variant(HEADSIZE), Variant(COLLAB, 8)])
+def test_cache_bytes_are_those_of_the_caches(variant: Variant, task: Namespace) -> None:
     """As they lie in the state of a decoder that has made some steps."""
     model = build(variant, "tiny", task).eval()
     state: dict[str, Any] = {}
@@ -224,7 +226,7 @@ def test_cache_bytes_are_those_of_the_caches(variant: Variant | None, task: Name
     for layer in model.decoder.layers:
         for site, attention in (("self", layer.self_attn), ("cross", layer.encoder_attn)):
             tokens = steps * rows if site == "self" else LENGTH * memory.SENTENCES
-            if variant is None:
+            if variant.arch == STOCK:
                 buffer = attention._get_input_buffer(state)
                 held = {f"{kind}s": buffer[f"prev_{kind}"].nbytes for kind in ("key", "value")}
             else:

@@ -21,7 +21,6 @@ from fairseq_collab.metrics.contrast import (
     Pairs,
     accuracy,
     binned,
-    by_sentence,
     contrast,
     distance,
     judged,
@@ -97,12 +96,12 @@ def test_ties_are_wrong_and_lengths_matter() -> None:
     pairs = Pairs("subj_verb_agreement-mt", ["a"] * 3, ["Er geht ."] * 3, ["Er gehe ."] * 3)
     correct = [Scores(-2.0, -1.0), Scores(-2.0, -0.5), Scores(-2.0, -1.0)]
     incorrect = [Scores(-2.0, -1.0), Scores(-3.0, -0.4), Scores(-1.0, -2.0)]
-    found = judged(pairs, correct, incorrect)
+    found, _ = judged(pairs, correct, incorrect)
     assert found.accuracy.mean == pytest.approx(100 / 3)
     assert found.normalised.mean == pytest.approx(100 / 3)
     assert list(found.by_distance) == ["1"]
     several = replace(pairs, sources=["a", "b", "a"])
-    assert by_sentence(several, correct, incorrect) == [[0, 2], [1, 1]]
+    assert judged(several, correct, incorrect)[1] == [[0, 2], [1, 1]]
 
 
 def test_wilsons_interval() -> None:
@@ -137,7 +136,7 @@ def test_bins_of_distances() -> None:
     names = [f"Wort {'x ' * n}geht" for n in (12, 1, 8)]
     pairs = Pairs("subj_verb_agreement", ["a"] * 3, names, [f"{name}e" for name in names])
     one = [Scores(-1.0, -1.0)] * 3
-    assert list(judged(pairs, one, one).by_distance) == ["2", "7-10", ">10"]
+    assert list(judged(pairs, one, one)[0].by_distance) == ["2", "7-10", ">10"]
 
 
 # ---- what is read --------------------------------------------------------------------------------
@@ -218,8 +217,7 @@ def test_tokens_and_subwords_of_published_corpora(
     text, mapped, tokens, units = (tmp_path / name for name in ("raw", "map", "tokens", "units"))
     text.write_text("The well-known cat\u2019s \u201cmat\u201d, the cat.\n" * 3)
     steps = {"lower": corpus == "iwslt14", "aggressive_hyphens": corpus == "wmt14"}
-    clean = variant == "wmt14"
-    steps |= {"normalise": clean, "remove_non_printing": clean}
+    steps["normalise"] = clean = variant == "wmt14"
     mapped.write_text(text.read_text() if clean else text.read_text().replace("\u2019", "'"))
     moses.normalise_and_tokenise(mapped, tokens, "en", **steps)
     bpe.learn([tokens], 6, beside / "code")

@@ -82,7 +82,9 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
     index, missing = data / "test.en-de.en.idx", tmp_path / "no.pt"
     told = "--names: 1 for 2 models; give one for each model, in their order"
     refused(told, data, index, index, names=("one",))
-    refused(f"{missing}: no such file; give checkpoints", data, index, missing)
+    refused(
+        f"{missing}: there is no such checkpoint; give --decoding another one", data, index, missing
+    )
     index.rename(tmp_path / "kept")
     todo = "give the folder that fairseq-preprocess has written"
     refused(f"{data}: no binarised test set in it; {todo}", data, tmp_path / "kept")

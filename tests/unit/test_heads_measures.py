@@ -27,9 +27,9 @@ from fairseq_collab.analysis.heads.measures import (
     cosines,
     distance,
     distances,
+    neighbours,
     positions,
     projection_cosines,
-    shifted,
     width,
 )
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means, attend, shown_weights
@@ -159,11 +159,14 @@ def test_the_decoder_has_positions_of_what_it_reads() -> None:
     assert second[OFFSETS.index(1)] == 0
 
 
-@pytest.mark.parametrize("offset", [-5, -4, -1, 0, 2, 4, 7])
-def test_shifted_words(offset: int) -> None:
-    words = torch.tensor([[True, False, True, True]])
-    expected = [0 <= i + offset < 4 and bool(words[0, i + offset]) for i in range(4)]
-    assert shifted(words, offset).tolist() == [expected]
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_neighbours(length: int) -> None:
+    words = torch.tensor([True, False, True, True, True])[:length]
+    expected = [
+        [0 <= i + offset < length and bool(words[i + offset]) for offset in OFFSETS]
+        for i in range(length)
+    ]
+    assert neighbours(words[None]).tolist() == [expected]
 
 
 # ---- rare tokens ---------------------------------------------------------------------------------

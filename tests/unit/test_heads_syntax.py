@@ -16,7 +16,13 @@ from collab_common.errors import UserError
 from data_prep import bpe, subword
 from fairseq_collab.analysis.heads import conllu
 from fairseq_collab.analysis.heads.conllu import Sentence, Word
-from fairseq_collab.analysis.heads.subwords import Subword, Tree, align, segmenter
+from fairseq_collab.analysis.heads.subwords import (
+    Subword,
+    Tree,
+    align,
+    segmenter,
+    without_capitals,
+)
 from fairseq_collab.analysis.heads.syntax import (
     DIRECTIONS,
     SyntaxScores,
@@ -244,6 +250,22 @@ def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
     assert ("aux", 2, 3) in tree.pairs
     given = segmenter(folder / "none", "en", folder / "codes" / "text" / "code")
     assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
+    lowercased = segmenter(folder / "none", "en", folder / "codes" / "text" / "code", True)
+    assert lowercased("Owls") == segmenter(folder / "codes" / "data", "en")("owls")
+
+
+def test_codes_of_fastbpe_are_the_same_merges(folder: Path, tmp_path: Path) -> None:
+    codes = folder / "codes" / "text" / "code"
+    _, *merges = codes.read_text().splitlines()
+    (tmp_path / "codes").write_text("".join(f"{merge} {9 + len(merge)}\n" for merge in merges))
+    found = segmenter(folder / "none", "en", tmp_path / "codes")
+    text = "The owls don't sleep-walk"
+    assert found(text) == segmenter(folder / "none", "en", codes)(text)
+
+
+def test_a_dictionary_tells_of_lower_case() -> None:
+    assert without_capitals(["<s>", "<unk>", "owl@@", "s", "&apos;", "\u00fc", "9"])
+    assert not without_capitals(["<s>", "owl@@", "\u00dcber"])
 
 
 def test_glossaries_and_rare_units_as_the_manifest_tells(folder: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
     for target in ([[5, 6, 19, 2], [9, 2, 1, 1]], [[5, 6, 7, 2], [6, 2, 1, 1]]):
         batch = {"net_input": {"src_tokens": tokens}, "target": torch.tensor(target)}
         with torch.inference_mode():
-            output, found = model(tokens), cross_entropy(model, batch)
+            output, found = model(tokens), cross_entropy(model, batch).sum()
             each = judge.loss(model, [batch])
         log_probabilities = model.get_normalized_probs(output, log_probs=True)  # of all words
         flat = log_probabilities.flatten(0, 1), batch["target"].flatten()

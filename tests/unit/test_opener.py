@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import old_checkpoints
 import pytest
 import torch
 import toy
@@ -81,6 +82,19 @@ def test_data_folders_that_are_gone(tmp_path: Path) -> None:
     assert opener.load(path, STORED).cfg.task.data == str(STORED)
     with pytest.raises(UserError, match=f"no such data folder; {opener.GIVE_DATA}"):
         opener.load(path, tmp_path / "no")
+
+
+def test_batches_of_an_old_training_have_as_many_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--max-sentences``; without any limit the whole subset would be one batch."""
+    trained = opener.load(old_checkpoints.write(tmp_path / "c.pt"))
+    assert [len(sample["id"]) for sample in opener.epoch(trained, "valid")] == [2] * 10
+    trained.cfg.dataset.batch_size = None
+    monkeypatch.setattr(opener, "MAX_TOKENS", 50)
+    sizes = [sample["net_input"]["src_tokens"].numel() for sample in opener.epoch(trained, "valid")]
+    assert len(sizes) > 1
+    assert max(sizes) <= 50
 
 
 def test_a_data_set_that_the_model_cannot_read() -> None:

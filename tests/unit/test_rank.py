@@ -12,7 +12,7 @@ from torch import Tensor
 from toy_heads import MODELS, build
 
 from fairseq_collab.analysis.rank import spectra
-from fairseq_collab.analysis.rank.measure import LogitRows, Row, weight_rows
+from fairseq_collab.analysis.rank.measure import Row, logit_rows, weight_rows
 from fairseq_collab.analysis.scores import factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.checkpoints.attentions import attentions
@@ -195,10 +195,8 @@ def sentence(length: int) -> dict[str, Tensor]:
 )
 def test_logits_have_the_rank_that_heads_and_lengths_allow(kind: str, width: int) -> None:
     """Biases of projections add no rank; a content score adds one."""
-    found = LogitRows(build(kind), bin_width=1)
-    for length in (2, 9):
-        found.add(sentence(length))
-    for row in found.rows():
+    rows = logit_rows(build(kind), map(sentence, (2, 9)), bin_width=1)
+    for row in rows:
         n, is_long = row.length, row.length > width
         centred = row.kind == "logits_centred"
         assert row.bound == min(row.rows, row.columns - centred, width)
@@ -206,17 +204,16 @@ def test_logits_have_the_rank_that_heads_and_lengths_allow(kind: str, width: int
         assert all(value < 1e-9 for value in row.spectrum[int(row.bound) :])
         assert (row.length_from, row.length_to, row.sentences) == (n, n, 1)
         assert row.longer == is_long
-    assert any(row.longer for row in found.rows())
+    assert any(row.longer for row in rows)
 
 
 def test_rows_of_logits_are_means_over_sentences_of_similar_length() -> None:
     model, inputs, kept = build("collaborative"), [sentence(n) for n in (3, 4, 5, 6)], []
-    found = LogitRows(model, bin_width=5)
+    found = logit_rows(model, inputs, bin_width=5)
     for net_input in inputs:
-        found.add(net_input)
         with torch.no_grad(), watched(model, lambda where, seen: kept.append((where, seen))):
             model(**net_input)
-    rows = chosen(found.rows(), site="encoder", layer=1, head="2", kind="logits")
+    rows = chosen(found, site="encoder", layer=1, head="2", kind="logits")
     assert [(row.length_from, row.length_to, row.sentences) for row in rows] == [
         (1, 5, 3),
         (6, 10, 1),
@@ -237,9 +234,9 @@ def test_rows_of_logits_are_means_over_sentences_of_similar_length() -> None:
 
 
 def test_a_sentence_of_one_word_has_nothing_to_choose() -> None:
-    found = LogitRows(build("stock"))
-    found.add(sentence(1))
-    centred = chosen(found.rows(), site="encoder", kind="logits_centred")
+    centred = chosen(
+        logit_rows(build("stock"), [sentence(1)]), site="encoder", kind="logits_centred"
+    )
     assert centred
     for row in centred:
         assert row.bound == row.rank == row.dims99 == row.effective_rank == row.norm == 0
@@ -247,10 +244,7 @@ def test_a_sentence_of_one_word_has_nothing_to_choose() -> None:
 
 def test_the_figure_has_a_column_for_each_site_and_names_its_lines() -> None:
     model = build("sizes")
-    found = LogitRows(model)
-    for length in (1, 4, 9):
-        found.add(sentence(length))
-    rows = weight_rows(model) + found.rows()
+    rows = weight_rows(model) + logit_rows(model, map(sentence, (1, 4, 9)))
     panels = rank_figure(rows, "a model").axes
     assert len(panels) == 9
     assert panels[3].get_xlabel() == "dimensions (the heads together have 6 to 15)"

@@ -8,10 +8,12 @@ import pytest
 import torch
 import toy
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 from toy_heads import build, double, sample
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads import ratio, released
+from fairseq_collab.analysis.heads import parts, ratio, released
 from fairseq_collab.analysis.heads.ratio import SharedProduct, ignored, per_unit
 from fairseq_collab.analysis.heads.relevance import RULES, Relevance, computed_heads
 from fairseq_collab.analysis.heads.weights import head_outputs
@@ -319,6 +321,57 @@ def test_relevance_is_of_the_most_likely_words(rule: str) -> None:
             model.decoder.output_projection.weight[others] = 0
     for site in SITES:
         torch.testing.assert_close(double(found[0][site]), double(found[1][site]))
+
+
+# ---- in parts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_parts_as_in_one_piece(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step at a time, and of it one query or position; our rule has nothing that large."""
+    rows: list[int] = []
+    propagate = Relevance._propagate
+
+    def counted(self: Relevance, net_input: Any, steps: Tensor) -> None:
+        rows.append(len(steps))
+        propagate(self, net_input, steps)
+
+    monkeypatch.setattr(Relevance, "_propagate", counted)
+    found = []
+    for largest in (parts.LARGEST, 1):
+        monkeypatch.setattr(parts, "LARGEST", largest)
+        relevance = Relevance(build("shared keys"), rule)
+        relevance.add(sample())
+        found.append(sums(relevance))
+    for site in SITES:
+        torch.testing.assert_close(
+            double(found[0][site]), double(found[1][site]), atol=1e-10, rtol=1e-10
+        )
+    assert rows == ([3, 3] if rule == "ours" else [4, 2, 3] + [1] * 9)
+
+
+class Sizes(TorchDispatchMode):
+    """Keeps the bytes of the largest tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in tree_iter(found):
+            if isinstance(one, Tensor) and not one._is_view():
+                self.largest = max(self.largest, one.numel() * one.element_size())
+        return found
+
+
+@pytest.mark.parametrize("rule", ["paper", "released"])
+def test_no_tensor_is_too_large(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long sentence, whose steps together, and even one alone, would need more."""
+    monkeypatch.setattr(parts, "LARGEST", 140_000)
+    relevance = Relevance(build("stock"), rule)
+    long = torch.arange(5, 10).repeat(1, 10)  # (1, S)
+    with Sizes() as sizes:
+        relevance.add({"net_input": {"src_tokens": long, "prev_output_tokens": long[:, :6]}})
+    assert sizes.largest <= 140_000
 
 
 def sums(relevance: Relevance) -> dict[Site, list[list[float]]]:

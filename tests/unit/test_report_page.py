@@ -300,18 +300,6 @@ def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> Non
     assert "It is the only model that was trained so" in whole.words
 
 
-def test_a_report_of_before_has_every_pair(content: Content) -> None:
-    """Version 1 tested every two rows, and either of them may be the best."""
-    copy, section = changed(content)
-    copy["version"] = 1
-    for test in section["tests"]:
-        test["row"], test["against"] = test["against"], test["row"]
-        test["difference"] *= -1
-    turned, as_is = Page(page.report(copy)), Page(page.report(content))
-    assert turned.tables == as_is.tables
-    assert "of each draw the mean of the seeds" in turned.words
-
-
 def test_papers_on_the_page_are_the_jsons(content: Content, whole: Page) -> None:
     paper = content["sections"][1]["papers"][0]
     lines = whole.tables[f"{paper['title']}: toy, test (1)"][1:]

@@ -13,15 +13,15 @@ from parity.test_prune_parity import ADAPTIVE, LM, LM_GROUPED, inputs, trained
 from refusals import refusing
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention, head_group_attentions
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import votes as votes_file
 from fairseq_collab.checkpoints.prune.choices import named_heads, random_heads
 from fairseq_collab.checkpoints.prune.surgery import pruned
 from fairseq_collab.checkpoints.prune.votes import (
-    Ballot,
     Count,
+    cast,
     count_votes,
     elected,
     grouped_model,
@@ -126,11 +126,42 @@ def test_every_feature_votes() -> None:
 def test_groups_that_a_batch_numbers_otherwise_vote_for_the_trained_ones() -> None:
     """Most heads of each group go to the other, which then counts as the group they came from."""
     places = torch.tensor([0.0, 10, 10, 0, 0, 21])
-    attention = HeadGroupAttention(12, 6, groups=2)
-    attention.membership.copy_(torch.eye(2)[torch.tensor([0, 0, 0, 1, 1, 1])])
-    ballot = Ballot(attention, torch.zeros((2, 6), dtype=torch.int64))
-    ballot.cast(torch.outer(places, places), "released")
-    assert ballot.votes.tolist() == [[0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]
+    trained = torch.eye(2)[torch.tensor([0, 0, 0, 1, 1, 1])]
+    found = cast(torch.outer(places, places)[None], trained[None], "released")
+    assert found.votes.tolist() == [[[0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]]
+
+
+@pytest.mark.parametrize("count", votes_file.COUNTS)
+@pytest.mark.parametrize("trained_groups", [False, True])
+def test_attentions_vote_at_once_as_one_by_one(
+    count: str, trained_groups: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that have as many heads and groups; here there are two such kinds."""
+    options = {"heads_in_encoder": "6,4", "head_size": 4, "head_groups": "2"}
+    source = trained("transformer_grouped_heads", **options)
+    if trained_groups:
+        for attention in head_group_attentions(source.model):
+            attention.membership[:, 0] = 1
+            attention.membership[-1] = torch.tensor([0.0, 1.0])
+    batches = [
+        {"net_input": {name: x[start:] for name, x in inputs(source).items()}} for start in range(3)
+    ]
+    calls: list[Any] = []
+    monkeypatch.setattr(votes_file, "cast", lambda *args: (calls.append(args), cast(*args))[1])
+
+    def counted() -> Count:
+        model = grouped_model(source, None).double()
+        return count_votes(model, batches, ("value", "output"), "cosine", count)
+
+    at_once = counted()
+    assert len(calls) == 3 * 2 * 2
+    monkeypatch.setattr(votes_file, "alike", lambda found: [[place] for place in range(len(found))])
+    one_by_one = counted()
+    assert len(calls) == 3 * 2 * (2 + 6)
+    for site in SITES:
+        for layer, other in zip(at_once.votes[site], one_by_one.votes[site], strict=True):
+            assert layer == (other if count == "votes" else [pytest.approx(row) for row in other])
+    assert at_once[1:] == pytest.approx(one_by_one[1:])
 
 
 def test_trained_groups_keep_their_numbers() -> None:

@@ -27,10 +27,8 @@ from fairseq_collab.analysis.heads.relevance import RULES, Relevance
 from fairseq_collab.analysis.heads.subwords import Segmenter, align
 from fairseq_collab.analysis.heads.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.heads.weights import attend
-from fairseq_collab.checkpoints.opener import Trained, epoch, singles, to_device
+from fairseq_collab.checkpoints.opener import MAX_TOKENS, Trained, epoch, singles, to_device
 
-#: Of a batch of trees, where neither the command nor the training says.
-MAX_TOKENS = 4096
 #: The longest sentence that is short, in tokens of either side: its map can still be read.
 LONGEST = 20
 #: Decimals of a weight of an example.

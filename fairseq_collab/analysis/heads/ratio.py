@@ -39,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_collab.analysis.heads.parts import parts
 from fairseq_collab.analysis.scores import projections
 from fairseq_collab.attention.scores import for_each_head, weighted_values
 
@@ -100,9 +101,16 @@ class SharedProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, unit: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        a, b = a.unsqueeze(-1), b.unsqueeze(-3)  # (..., T, n, 1), (..., 1, n, S)
-        found = a * b / away_from_zero(a + b) * unit.unsqueeze(-2)  # (..., T, n, S)
-        return found.sum(-1), found.sum(-3)
+        of_a, of_b = torch.zeros_like(a), torch.zeros_like(b)
+        b = b.unsqueeze(-3)  # (..., 1, n, S)
+        each = b.numel() * b.element_size()
+        for part in parts(a.size(-2), each):
+            some = a[..., part, :, None]  # (..., t, n, 1)
+            found = some * b / away_from_zero(some + b)
+            found *= unit[..., part, None, :]  # (..., t, n, S)
+            of_a[..., part, :] = found.sum(-1)
+            of_b += found.sum(-3)
+        return of_a, of_b
 
 
 # ---- elsewhere -----------------------------------------------------------------------------------

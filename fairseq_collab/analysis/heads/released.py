@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_collab.analysis.heads.parts import parts
 from fairseq_collab.analysis.scores import matrix_of, projections
 from fairseq_collab.attention.scores import for_each_head
 
@@ -75,12 +76,19 @@ def linear(jacobian: Tensor, bias: Tensor | None, x: Tensor, relevance: Tensor) 
     return scaled(torch.einsum("tbo,toi->tbi", relevance, shares_of(z)), relevance)
 
 
+def by_position(step: Callable[[Tensor, Tensor], Tensor], x: Tensor, relevance: Tensor) -> Tensor:
+    """``step(x, relevance)``, which forms ``(T, o, i)``, of some positions at a time."""
+    each = relevance.size(-1) * x.size(-1) * x.element_size()
+    return torch.cat([step(x[part], relevance[part]) for part in parts(len(x), each)])
+
+
 def through_linear(module: nn.Linear, args: tuple[Tensor], output: Tensor) -> Tensor:
     """A hook of linear maps."""
     (x,) = args
 
     def handing(relevance: Tensor) -> tuple[Tensor]:
-        return (linear(module.weight.detach(), module.bias, x[:, 0].detach(), relevance),)
+        step = partial(linear, module.weight.detach(), module.bias)
+        return (by_position(step, x[:, 0].detach(), relevance),)
 
     return Handed.apply(handing, output, x)
 
@@ -89,13 +97,15 @@ def through_norm(module: nn.LayerNorm, args: tuple[Tensor], output: Tensor) -> T
     """A hook of layer norms: ``dy_o / dx_i = w_o ((o = i) - 1/d - x^_o x^_i / d) / std``."""
     (x,) = args
 
-    def handing(relevance: Tensor) -> tuple[Tensor]:
-        row = x[:, 0].detach()  # (T, d)
+    def step(row: Tensor, relevance: Tensor) -> Tensor:
         d, deviation = row.size(-1), (row.var(-1, unbiased=False) + module.eps).sqrt()
         unit = (row - row.mean(-1, keepdim=True)) / deviation[:, None]
         centre = torch.eye(d).to(row) - 1 / d
         jacobian = (centre - unit[:, :, None] * unit[:, None] / d) / deviation[:, None, None]
-        return (linear(module.weight.detach()[:, None] * jacobian, module.bias, row, relevance),)
+        return linear(module.weight.detach()[:, None] * jacobian, module.bias, row, relevance)
+
+    def handing(relevance: Tensor) -> tuple[Tensor]:
+        return (by_position(step, x[:, 0].detach(), relevance),)
 
     return Handed.apply(handing, output, x)
 
@@ -171,7 +181,7 @@ def _projected(x: Tensor, sides: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Through projections of the same input: ``(T, d) -> (T, B, d)``."""
     relevance = torch.cat([r for r, _ in sides], -1)
     matrix = torch.cat([m for _, m in sides])
-    return linear(matrix[:, :-1], matrix[:, -1], x, relevance)
+    return by_position(partial(linear, matrix[:, :-1], matrix[:, -1]), x, relevance)
 
 
 def through_heads(
@@ -179,17 +189,40 @@ def through_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """From the outputs of heads to queries, keys and values, each with a dimension of rows before.
 
-    With ``o_th = sum_s A_ts v_sh`` and ``c_ths = d o_th / d logit_ts = A_ts (v_sh - o_th)``:
-
-        z of v_sh: A_ts v_sh;    of q_te: q_te sum_s c_ths k_se;    of k_se: c_ths q_te k_se
-
-    The last is never formed: its positive part is c+ a+ + c- a-, with ``a_tse = q_te k_se``.
-
     Shapes: ``q (H, T, e)``, ``k (G, S, e)``, ``v (G, S, h)`` (G of its own), ``weights (H, T, S)``,
     relevance ``(B, H, T, h)``.
     """
     heads, groups = len(q), (len(k), len(v))
     k, v = (for_each_head(shared[None], heads)[0] for shared in (k, v))
+    each = max(k.numel(), v.numel()) * q.element_size()
+    found = [
+        _of_queries(q[:, part], k, v, weights[:, part], relevance[:, :, part])
+        for part in parts(q.size(1), each)
+    ]
+    of_q, of_k, of_v = zip(*found, strict=True)
+    to_q, to_k, to_v = torch.cat(of_q, 2), sum(of_k), sum(of_v)
+    given = relevance.sum((2, 3), keepdim=True)
+    total = sum(part.sum((2, 3), keepdim=True) for part in (to_q, to_k, to_v))
+    to_q, to_k, to_v = (part * (given / (total + EPSILON)) for part in (to_q, to_k, to_v))
+    # Of keys and values that heads share, all parts.
+    to_k, to_v = (
+        part.unflatten(1, (number, -1)).sum(2)
+        for part, number in zip((to_k, to_v), groups, strict=True)
+    )
+    return to_q, to_k, to_v
+
+
+def _of_queries(
+    q: Tensor, k: Tensor, v: Tensor, weights: Tensor, relevance: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What these queries hand on to themselves, to keys and to values, before it is scaled.
+
+    With ``o_th = sum_s A_ts v_sh`` and ``c_ths = d o_th / d logit_ts = A_ts (v_sh - o_th)``:
+
+        z of v_sh: A_ts v_sh;    of q_te: q_te sum_s c_ths k_se;    of k_se: c_ths q_te k_se
+
+    The last is never formed: its positive part is c+ a+ + c- a-, with ``a_tse = q_te k_se``.
+    """
     of_v = torch.einsum("nts,nsh->nths", weights, v)
     c = weights[:, :, None] * (v.transpose(1, 2)[:, None] - of_v.sum(-1, keepdim=True))
     of_q = torch.einsum("nths,nse->nthe", c, k) * q[:, :, None]
@@ -213,12 +246,4 @@ def through_heads(
     to_left = gathered("bnth,nths->bnts", down, up)
     to_k = torch.einsum("bnts,ntse->bnse", to_right, right)
     to_k = to_k + torch.einsum("bnts,ntse->bnse", to_left, left)
-    given = relevance.sum((2, 3), keepdim=True)
-    total = sum(part.sum((2, 3), keepdim=True) for part in (to_q, to_k, to_v))
-    to_q, to_k, to_v = (part * (given / (total + EPSILON)) for part in (to_q, to_k, to_v))
-    # Of keys and values that heads share, all parts.
-    to_k, to_v = (
-        part.unflatten(1, (number, -1)).sum(2)
-        for part, number in zip((to_k, to_v), groups, strict=True)
-    )
     return to_q, to_k, to_v

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import ratio, released
+from fairseq_collab.analysis.heads.parts import parts
 from fairseq_collab.analysis.heads.weights import Means, head_outputs, per_head
 from fairseq_collab.analysis.scores import hooked, inputs_of
 from fairseq_collab.checkpoints.attentions import Attention
@@ -78,7 +79,19 @@ class Relevance:
         for row in range(len(net_input["src_tokens"])):
             steps = single_steps(self.model, net_input, row)
             one_each = torch.ones_like(steps["src_lengths"]).diag().bool()  # (T, T)
-            self._propagate(steps, one_each)
+            for part in parts(len(one_each), self._bytes_of(steps)):
+                self._propagate({name: x[part] for name, x in steps.items()}, one_each[part])
+
+    def _bytes_of(self, steps: dict[str, Any]) -> int:
+        """The largest tensor that one row needs, in double precision."""
+        source, target = steps["src_tokens"].size(1), steps["prev_output_tokens"].size(1)
+        longest = max(source, target)
+        if self.rule == "paper":  # products of weights and values
+            return 8 * longest**2 * self.model.decoder.output_projection.in_features
+        layers = [*self.model.encoder.layers, *self.model.decoder.layers]
+        units = max(layer.fc1.out_features for layer in layers)
+        heads = max(layer.self_attn.num_heads for layer in layers)
+        return 8 * longest * max(units, longest * heads)
 
     def _propagate(self, net_input: dict[str, Any], steps: Tensor) -> None:
         """Count the steps ``(B, T)`` that are true."""
@@ -92,7 +105,8 @@ class Relevance:
             head_outputs(self.model) as outputs,
         ):
             features = self.model(**net_input, features_only=True)[0]  # (B, T, d)
-            start = self._start(features.detach()) * steps[..., None]
+            start = torch.zeros_like(features)
+            start[steps] = self._start(features.detach()[steps])
             heads = list(outputs.values())
             # Some have no effect, such as the biases of queries and keys: their gradient is 0.
             found = torch.autograd.grad(
@@ -110,14 +124,14 @@ class Relevance:
             self._check(float(steps.sum()), arrived)
 
     def _start(self, features: Tensor) -> Tensor:
-        """What the features ``(B, T, d)`` get of the relevance 1 of each highest logit."""
+        """What the features of steps ``(n, d)`` get of the relevance 1 of each highest logit."""
         decoder = self.model.decoder
-        top = decoder.output_layer(features).argmax(-1)  # (B, T)
-        weight = decoder.output_projection.weight[top].detach()  # (B, T, d)
-        parts = weight * features
+        top = decoder.output_layer(features).argmax(-1)  # (n)
+        weight = decoder.output_projection.weight[top].detach()  # (n, d)
+        products = weight * features
         if self.rule == "released":
-            return released.shares_of(parts)
-        return weight * ratio.per_unit(parts.sum(-1, keepdim=True))
+            return released.shares_of(products)
+        return weight * ratio.per_unit(products.sum(-1, keepdim=True))
 
     def _check(self, started: float, arrived: Tensor) -> None:
         total = float(arrived.sum())

@@ -13,7 +13,7 @@ multi-word token, are one *unit*: what the model reads does not tell them apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,11 +90,14 @@ class Codes:
         return [Subword(symbol, len(symbol.removesuffix(mark))) for symbol in symbols]
 
 
-def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:
+def segmenter(
+    data: Path, language: str, subwords: Path | None = None, lowercased: bool = False
+) -> Segmenter:
     """What the text of a data folder was segmented with.
 
     Args:
         subwords: a sentencepiece model, or BPE codes; the folder's own unless given.
+        lowercased: what codes without a manifest are of, beside tokenised text.
 
     Raises:
         UserError: there is none, or it cannot be read.
@@ -107,14 +110,18 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
         raise UserError(f"has neither {SENTENCEPIECE} nor {CODES}", data, todo)
     if not found.is_file():
         raise UserError("there is no such file", found)
-    with found.open("rb") as file:
-        is_codes = file.read(9) == b"#version:"
-    if not is_codes:
+    if not apply_bpe.are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_text()).get("form") if manifest.is_file() else None
-    # Without a manifest: tokenised text in its own case.
-    return Codes(found, language, form or {"moses": True, "lowercased": False, "hyphens": None})
+    return Codes(
+        found, language, form or {"moses": True, "lowercased": lowercased, "hyphens": None}
+    )
+
+
+def without_capitals(symbols: Iterable[str]) -> bool:
+    """Whether the symbols of a dictionary are of lower-cased text."""
+    return all(symbol == symbol.lower() for symbol in symbols)
 
 
 class Tree(NamedTuple):

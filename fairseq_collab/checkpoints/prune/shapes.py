@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
 
 from collab_common.command import run
 from collab_common.errors import UserError
@@ -30,13 +33,42 @@ from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import one_a_layer
 from fairseq_compat import checkpoints
 
-#: What of a pruned model's options is its shape.
+#: What of a pruned model's options is its shape, and so is said even if it is the default.
 SHAPE = (
     *(f"heads_in_{site}" for site in SITES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
+#: Options that say how a model was trained or stored, and nothing of what it computes.
+_OF_TRAINING = {
+    *(
+        f"{side}_{name}"
+        for side in ("encoder", "decoder")
+        for name in ("embed_path", "layers_to_keep")
+    ),
+    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar", "min_params_to_wrap"),
+    *("checkpoint_activations", "offload_activations", "export"),
+}
 KINDS = ("tuned", "scratch")
 HEADER = "# @package _global_\n# The heads of {name}, a pruned model; `model={stem}` of a sweep\n"
+
+
+def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape of a model, and what else of its options is not its architecture's default.
+
+    With others of these it may compute something else, though its weights load without a word.
+    """
+    # fairseq's models of the old kind, such as those of plug-ins, have no defaults that we know.
+    known = MODEL_DATACLASS_REGISTRY.get(options["_name"], FairseqDataclass)
+    defaults: Any = OmegaConf.to_container(OmegaConf.structured(known), enum_to_str=True)
+    others = [
+        name
+        for name, default in defaults.items()
+        if options.get(name, default) != default
+        and name not in {"_name", *SHAPE, *_OF_TRAINING}
+        and not str(default).startswith("${")  # of the task, or of the whole training
+    ]
+    found = {name: options.get(name) for name in (*SHAPE, *others)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def options_of(checkpoint: Path) -> dict[str, Any]:
@@ -65,10 +97,9 @@ def heads_of(checkpoint: Path) -> dict[Site, list[int]]:
 
 
 def configuration(checkpoint: Path, kind: str) -> str:
-    """The text of a configuration: the shape and, of kind ``tuned``, where to start from."""
-    options = options_of(checkpoint)
-    shape = {name: options[name] for name in SHAPE if name in options}
-    content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": shape}
+    """The text of a configuration: the model and, of kind ``tuned``, where to start from."""
+    model = own_options(options_of(checkpoint))
+    content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": model}
     if kind == "tuned":
         content["checkpoint"] = {"finetune_from_model": str(checkpoint.resolve())}
     header = HEADER.format(name=checkpoint.name, stem=checkpoint.stem)

@@ -25,10 +25,10 @@ from typing import Any
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.modules import MultiheadAttention
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, ValidationError
 from torch import Tensor
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, first_line
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.checkpoints.attentions import Attention, attentions
@@ -218,7 +218,11 @@ def options_for(
         left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
     own = trained.options.items()
     given = {name: value for name, value in own if name in known and name not in left_out}
-    values = OmegaConf.to_container(OmegaConf.merge(known, given, chosen), enum_to_str=True)
+    try:
+        values = OmegaConf.to_container(OmegaConf.merge(known, given, chosen), enum_to_str=True)
+    except ValidationError as error:
+        what = f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
+        raise UserError(what, trained.path) from error
     assert isinstance(values, dict)
     return {**{str(name): value for name, value in values.items()}, "_name": arch}
 
@@ -270,9 +274,13 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
 
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
-    """The checkpoint with a model of these options and ``weights``, as of :func:`weights_of`."""
+    """The checkpoint with a model of these options and ``weights``, as of :func:`weights_of`.
+
+    It is on the device of the trained model.
+    """
     result = trained.with_model(trained.model, options)
-    model = trained.task.build_model(result.cfg.model).to(next(trained.model.parameters()).dtype)
+    like = next(trained.model.parameters())
+    model = trained.task.build_model(result.cfg.model).to(like.dtype)
     own = {name: value for name, value in model.state_dict().items() if name.endswith(_OWN)}
     model.load_state_dict({**own, **weights}, strict=True)
-    return result.with_model(model.eval())
+    return result.with_model(model.eval().to(like.device))

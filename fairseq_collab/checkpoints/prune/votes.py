@@ -35,13 +35,19 @@ from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_content
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune import surgery
 from fairseq_collab.checkpoints.prune.choices import Heads, check_enough, largest
 from fairseq_collab.checkpoints.prune.surgery import Kept
-from fairseq_collab.criterions.head_groups import Padding, gram_matrices, padding_of, watched
+from fairseq_collab.criterions.head_groups import (
+    Padding,
+    alike,
+    gram_matrices,
+    padding_of,
+    watched,
+)
 from fairseq_collab.models.layers import SITES, Site
 
 VERSION = 1
@@ -56,26 +62,27 @@ RULES = ("group", "top")
 Layer = list[list[float]]  # C x H: by group and head
 
 
-def cast(
-    attention: HeadGroupAttention, gram: Tensor, election: str, count: str = "votes"
-) -> tuple[Tensor, groups.Movement]:
-    """Let one batch vote in one attention: ``gram (H, H)``.
+class Cast(NamedTuple):
+    """What one batch says in ``L`` attentions with as many heads and groups."""
 
-    Returns:
-        The votes, or scores, ``(C, H)`` by group and head; and how far its groups are from those
-        that were trained.
-    """
-    gram, reference = gram.unsqueeze(0), attention.membership.unsqueeze(0).to(gram.dtype)
+    votes: Tensor  # (L, C, H): or scores, by group and head
+    reference: Tensor  # (L, H, C): the trained groups, or else those of the first batch
+    moved: groups.Movement  # how far the groups are from these
+
+
+def cast(gram: Tensor, reference: Tensor, election: str, count: str = "votes") -> Cast:
+    """Let one batch vote: ``gram (L, H, H)``, ``reference (L, H, C)``, of zeros for none yet."""
+    reference = reference.to(gram.dtype)
     membership = groups.cluster(gram, reference, ITERATIONS)
-    if not reference.any():
-        attention.membership.copy_(membership[0])
-        reference = membership
+    # Which have none is not asked: that would stall a GPU.
+    reference = torch.where(reference.sum((1, 2), keepdim=True) > 0, reference, membership)
     membership = groups.match(membership, reference)
     moved = groups.movement(gram, reference, membership)
     if count == "scores":
-        return (groups.phi(gram, membership) * membership)[0].T.double().cpu(), moved
-    typical = groups.typical_heads(gram, membership, election)[0].cpu()  # (C,)
-    return functional.one_hot(typical, gram.size(1)), moved
+        scores = (groups.phi(gram, membership) * membership).transpose(1, 2).double()
+        return Cast(scores, reference, moved)
+    typical = groups.typical_heads(gram, membership, election)  # (L, C)
+    return Cast(functional.one_hot(typical, gram.size(1)), reference, moved)
 
 
 class Count(NamedTuple):
@@ -131,28 +138,39 @@ def count_votes(
         count: one of :data:`COUNTS`.
     """
     attentions = head_group_attentions(model)
-    votes: dict[nn.Module, Any] = dict.fromkeys(attentions, 0)
-    read, changed, shift = 0, 0.0, 0.0
+    stacks = alike(attentions)
+    references = [_stacked([one.membership for one in attentions], places) for places in stacks]
+    votes: list[Any] = [0] * len(stacks)
+    # Sums stay on the device: to look at them after each batch would stall a GPU.
+    moved: Any = 0
+    read = 0
     for sample in samples:
         net_input = sample["net_input"]
         padding = padding_of(net_input, model.decoder.padding_idx)
         for feature in features:
             grams = _compared(model, net_input, padding, feature)
-            for attention, gram in zip(attentions, grams, strict=True):
-                found, moved = cast(attention, gram, election, count)
-                votes[attention] += found
-                changed += float(moved.changed)
-                shift += float(moved.shift)
+            for number, places in enumerate(stacks):
+                found = cast(_stacked(grams, places), references[number], election, count)
+                votes[number], references[number] = votes[number] + found.votes, found.reference
+                moved = moved + torch.stack(found.moved).double().sum(1)
         read += 1
     if not read:
         raise UserError("there is nothing to vote on", todo="give data with sentences")
-    total = read * len(features) * len(attentions)
-    lists = {module: each.tolist() for module, each in votes.items()}
+    changed, shift = (moved / (read * len(features) * len(attentions))).tolist()
+    lists: dict[nn.Module, Layer] = {
+        attentions[place]: layer
+        for places, each in zip(stacks, votes, strict=True)
+        for place, layer in zip(places, each.tolist(), strict=True)
+    }
     by_layer: dict[str, list[Layer]] = {
         site: [lists.get(one.module, []) for one in places]
         for site, places in by_site(model).items()
     }
-    return Count(by_layer, read, changed / total, shift / total)
+    return Count(by_layer, read, changed, shift)
+
+
+def _stacked(tensors: Sequence[Tensor], places: Sequence[int]) -> Tensor:
+    return torch.stack([tensors[place] for place in places])
 
 
 @torch.no_grad()

@@ -95,13 +95,14 @@ class Sums:
 def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     """Batches with targets of ``number`` sentences, chosen as in :func:`.opener.spread`.
 
-    Sentences of like length share a batch.
+    Sentences of like length share a batch, which is on the model's device.
     """
     dataset, chosen = spread(trained, subset, number)
     order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
     most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
     found = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
-    return [dataset.collater([dataset[int(i)] for i in batch]) for batch in found]
+    batches = (dataset.collater([dataset[int(i)] for i in batch]) for batch in found)
+    return [to_device(batch, trained.device) for batch in batches]
 
 
 def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
@@ -132,8 +133,7 @@ def moments(
         for place in places:
             hook = partial(see, place)
             hooks.enter_context(place.module.register_forward_pre_hook(hook, with_kwargs=True))
-        for batch in bar("calibration", inputs):
-            net_input = to_device(batch, trained.device)
+        for net_input in bar("calibration", inputs):
             source = net_input["src_tokens"]
             real["encoder"] = source.ne(pad).T
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T

@@ -201,7 +201,7 @@ class Reparametrizer:
             return {place: min(size, most) for place, most in largest.items()}
 
         def lost(size: int) -> float:
-            found = translate(self.model(each(size))[0].model.to(self.args.device))
+            found = translate(self.model(each(size))[0].model)
             say(f"{self.target.what} {size}: {found:.2f} BLEU, {found - whole:+.2f}")
             return whole - found
 
