@@ -75,9 +75,9 @@ def remove_leftovers(folder: str) -> None:
         if not PARTIAL.fullmatch(name):
             continue
         path = os.path.join(folder, name)
-        # FileNotFoundError: its writer has just finished
+        # FileNotFoundError: its writer has just finished. PermissionError: it is somebody else's.
         # Open for writing: NFS has no exclusive lock otherwise.
-        with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
+        with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "r+b") as file:
             if _lock(file):
                 os.remove(path)
 

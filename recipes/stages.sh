@@ -59,7 +59,7 @@ parse_options() {
         [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (--help tells all)"
         case $1 in
             --stage | --stop-stage | --jobs | --gpus | --average | --key-dim | --head-size)
-                [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
+                [[ $2 =~ ^[0-9]+$ || ( -z $2 && $1 =~ ^--(average|key-dim|head-size)$ ) ]] || fail "$1: '$2' is no whole number"
                 ;;
         esac
         case $1 in
@@ -271,16 +271,19 @@ all_stages() {
     fi
 }
 
+# is_made FILE MODEL: of the model as it is now, and not to be made again.
+is_made() { [ "${#force[@]}" -eq 0 ] && [ "$1" -nt "$2" ]; }
+
 # take_out_heads: of the run, to OUT/pruned/RUN.pt, once; its shape as a choice of model= beside it.
 take_out_heads() {
     local average=$out/runs/$run/average.pt pruned=$out/pruned/$run.pt which=(--gates)
     call mkdir -p "$out/pruned"
     if [ "$method" = grouped_pruned ]; then
         which=(--votes "$out/pruned/$run.votes.json")
-        [ -e "${which[1]}" ] ||   # hours, on a large text
+        is_made "${which[1]}" "$average" ||   # hours, on a large text
             call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "${which[1]}"
     fi
-    [ -e "$pruned" ] || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
+    is_made "$pruned" "$average" || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
     call python -m fairseq_collab.checkpoints.prune.shapes "$out/pruned"
 }
 

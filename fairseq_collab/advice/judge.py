@@ -124,14 +124,19 @@ class Judge:
         """
         if self.trained.is_language_model:
             return {}
-        missing = [one for one in group if f"speed {one.name}" not in self.ledger.found]
+        missing = [one for one in group if self._speed(one) not in self.ledger.found]
         if missing:
             models = [self.trained, *map(self.make, missing)]
             copies = [one.with_model(copy.deepcopy(one.model)) for one in models]
             found = speeds(copies, self.subset)[1:]
             for one, speed in zip(missing, found, strict=True):
-                self.ledger.get(f"speed {one.name}", functools.partial(float, speed))
-        return {one.name: self.ledger.found[f"speed {one.name}"] for one in group}
+                self.ledger.get(self._speed(one), functools.partial(float, speed))
+        return {one.name: self.ledger.found[self._speed(one)] for one in group}
+
+    def _speed(self, one: Candidate) -> str:
+        """The ledger's name of a speed: another device has another."""
+        device = next(self.trained.model.parameters()).device.type
+        return f"speed {one.name}" + f" ({device})" * (device != "cpu")
 
     def tune(self, group: Sequence[Candidate], updates: int) -> None:
         """Let candidates learn from the given model; each is kept in a file."""

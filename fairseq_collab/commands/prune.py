@@ -155,8 +155,10 @@ def options_for_training(result: Trained) -> str:
     """What ``fairseq-train`` must be told to build the pruned model."""
     said = ["--arch", result.arch]
     for name, value in own_options({**result.options, "_name": result.arch}).items():
+        if value is False:  # of a preset's true, which the command line has no flag against
+            continue
         said.append(f"--{name.replace('_', '-')}")
-        if not isinstance(value, bool):  # where it is not the default, the flag turns it
+        if value is not True:
             said.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return shlex.join(said)
 

@@ -38,10 +38,11 @@ def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None
     """Hypotheses are ordinary text, as references are; else a score would be of something else.
 
     Raises:
-        UserError: more than one of a hundred has traces of subwords or tokens, and no reference.
+        UserError: more than one of a hundred, and than two in all, have traces of subwords or
+            tokens, and no reference.
     """
     for trace, what in _TRACES.items():
         found = sum(trace.search(line) is not None for line in hypotheses)
-        if 100 * found > len(hypotheses) and not any(map(trace.search, references)):
+        if found > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
             what, todo = what.split("; ")
             raise UserError(f"{found} of {len(hypotheses)} hypotheses are in {what}", todo=todo)

@@ -6,7 +6,10 @@ side by side have different ones; where there are too few, some share.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator, Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,17 +22,34 @@ _SIZE = "distributed_training.distributed_world_size"
 
 def visible() -> list[str]:
     """The GPUs that there are for us, by the names that :data:`VISIBLE` takes."""
-    given = os.environ.get(VISIBLE)
-    if given is not None:
-        return [name for name in given.split(",") if name]
     import torch  # here: seconds, which only a sweep that runs something needs
 
-    return [str(number) for number in range(torch.cuda.device_count())]
+    number = torch.cuda.device_count()  # of those that are named, as many as there are
+    given = os.environ.get(VISIBLE)
+    names = [str(one) for one in range(number)] if given is None else given.split(",")
+    return names[:number]
 
 
-def share(gpus: list[str], place: int, size: int) -> list[str]:
-    """The ``size`` GPUs of the run at one of the places of a sweep, counted from 0."""
-    return [gpus[(place * size + number) % len(gpus)] for number in range(size)] if gpus else []
+class Gpus:
+    """Deals out GPUs, those first that the fewest runs have."""
+
+    def __init__(self, names: Sequence[str]):
+        self._runs = dict.fromkeys(names, 0)
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def taken(self, size: int) -> Iterator[list[str]]:
+        """So many, or all, while a run is at work; none where there are none."""
+        with self._lock:
+            chosen = sorted(self._runs, key=self._runs.__getitem__)[:size]
+            for name in chosen:
+                self._runs[name] += 1
+        try:
+            yield chosen
+        finally:
+            with self._lock:
+                for name in chosen:
+                    self._runs[name] -= 1
 
 
 def wanted(config: DictConfig) -> int:
@@ -37,7 +57,7 @@ def wanted(config: DictConfig) -> int:
     return int(OmegaConf.select(config, _SIZE, default=1))
 
 
-def check_enough(config: DictConfig, gpus: list[str]) -> None:
+def check_enough(config: DictConfig, gpus: Sequence[str]) -> None:
     """Raises UserError if a run wants more GPUs than there are."""
     there, size = max(1, len(gpus)), wanted(config)
     if size > there:

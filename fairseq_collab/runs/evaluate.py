@@ -51,7 +51,7 @@ from fairseq_collab.runs.fairseq_output import (
 from fairseq_collab.runs.record import Record, Task
 from fairseq_collab.runs.run import MODEL, Run
 from fairseq_collab.runs.trained import averaged_model, model_figures, training_figures
-from fairseq_collab.runs.translations import manifest, readable
+from fairseq_collab.runs.translations import manifest, readable, subwords_of
 
 Facts = dict[str, Any]
 
@@ -169,12 +169,14 @@ def check_test_set(run: Run, config: DictConfig | None = None) -> str:
 def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> Facts:
     """Translate, and compare with the references in the ways that the data allow."""
     task, generation, common = config.task, config.generation, config.common_eval
+    # What a sweep forgot to say, the folder does: pieces of words would have no score.
+    joined = common.post_process or subwords_of(Path(task.data), task.target_lang)
     summaries = task_of(config) == "summarization"
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
         *("--beam", generation.beam, "--lenpen", generation.lenpen),
-        *(["--remove-bpe", common.post_process] if common.post_process else []),
+        *(["--remove-bpe", joined] if joined else []),
         *other_than_usual(generation),
     ]
     log = fairseq("generate", run, config, lock, run.generation, words)

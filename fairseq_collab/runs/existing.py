@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from fairseq.data import data_utils
 from omegaconf import DictConfig, OmegaConf
@@ -18,10 +17,9 @@ from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from fairseq_collab.checkpoints import opener
 from fairseq_collab.models.config import plain_options
-from fairseq_collab.runs.fairseq_output import read_lines
 from fairseq_collab.runs.record import Started
 from fairseq_collab.runs.run import Run, flat
-from fairseq_collab.runs.translations import manifest
+from fairseq_collab.runs.translations import subwords_of
 
 PLUGIN = Path(__file__).resolve().parents[1]
 
@@ -67,8 +65,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         "task.data": str(data),
         "common.user_dir": str(PLUGIN if ours else Path(user_dir).resolve()),
         "common.cpu": cpu,
-        # fairseq-generate takes half precision on a CPU, too, if told so
-        "common.fp16": bool(config.common.fp16) and not cpu and torch.cuda.is_available(),
+        "common.fp16": bool(config.common.fp16) and not cpu,
         "checkpoint.finetune_from_model": str(checkpoint),
     }
     if "source_lang" in config.task and not (config.task.source_lang and config.task.target_lang):
@@ -87,22 +84,6 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
     whole: str = OmegaConf.to_yaml(config)
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
-
-
-def subwords_of(data: Path, target: str | None) -> str | None:
-    """How the data folder's words are joined from its subwords; None where it has none.
-
-    A folder that says nothing of it has subwords' marks in its target dictionary.
-    """
-    form = manifest(data).get("form") or {}
-    found: str | None = form.get("subwords")
-    if found or (data / "spm.model").exists():
-        return found or "sentencepiece"
-    dictionary = data / f"dict.{target}.txt"
-    symbols = [line.split(" ")[0] for line in read_lines(dictionary)] if dictionary.exists() else []
-    if any(symbol.startswith("\u2581") for symbol in symbols):
-        return "sentencepiece"
-    return "subword_nmt" if any(symbol.endswith("@@") for symbol in symbols) else None
 
 
 def _plain(part: Any) -> Any:

@@ -51,16 +51,20 @@ def fairseq(
     Returns:
         its log: where fairseq's logger writes beside a plug-in
     """
+    import torch  # here: who only reads output does without
+
     tokens = config.dataset.max_tokens_valid or config.dataset.max_tokens
     tokens = tokens or (None if config.dataset.batch_size else _MAX_TOKENS)
     changed = OmegaConf.select(config, "common_eval.model_overrides", default="{}")  # as text
+    # On a CPU fairseq-generate would do as it is told, too.
+    halves = bool(config.common.fp16) and torch.cuda.is_available()
     command = [
         *(Path(sys.executable).with_name(f"fairseq-{name}"), config.task.data),
         *("--user-dir", config.common.user_dir, *words),
         *(["--max-tokens", tokens] if tokens else ["--batch-size", config.dataset.batch_size]),
         *("--num-workers", config.dataset.num_workers),
         *(["--cpu"] * bool(config.common.cpu)),
-        *(["--fp16"] * bool(config.common.fp16)),
+        *(["--fp16"] * halves),
         *(["--model-overrides", changed] if changed != "{}" else []),
     ]
     partial = output.with_name(f"{output.name}.part")

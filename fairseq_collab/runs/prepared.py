@@ -26,7 +26,7 @@ import yaml
 from collab_common.command import check_folder, run
 from collab_common.errors import UserError
 from collab_common.main import configs
-from fairseq_collab.runs.existing import subwords_of
+from fairseq_collab.runs.translations import subwords_of
 
 HEADS = 8  # of the recipes' models
 SPLITS = ("train", "valid", "test")

@@ -187,7 +187,8 @@ class Run:
         for key in sorted((saved.keys() | asked.keys()) - of_later_versions):
             if saved.get(key) != asked.get(key) and not OF_THE_MACHINE.match(key):
                 what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
-                raise UserError(what, self.folder, "give another folder, or remove this one")
+                todo = f"give {key}={saved.get(key)}, or another folder, or remove this one"
+                raise UserError(what, self.folder, todo)
 
     def locked(self) -> AbstractContextManager[int]:
         """Keep all others off the run; gives a file descriptor for children to inherit.

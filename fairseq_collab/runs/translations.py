@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def _check_score(
     hypotheses: list[str], references: list[str], record: Record, generation: Path, reference: Path
 ) -> None:
     """Texts that were exchanged after scoring would be tested under another text's name."""
-    scorer = BLEU(tokenize=tokenizer(references))
+    how = re.search(r"\btok:([\w-]+)", record.bleu_signature or "")  # perhaps of an earlier version
+    scorer = BLEU(tokenize=how[1] if how else tokenizer(references))
     bleu, recorded = scorer.corpus_score(hypotheses, [references]).score, record.bleu
     assert recorded is not None
     if abs(bleu - recorded) > TOLERANCE:
@@ -103,6 +105,22 @@ def manifest(data: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return found
+
+
+def subwords_of(data: Path, target: str | None) -> str | None:
+    """How the data folder's words are joined from its subwords; None where it has none.
+
+    A folder that says nothing of it has subwords' marks in its target dictionary.
+    """
+    form = manifest(data).get("form") or {}
+    found: str | None = form.get("subwords")
+    if found or (data / "spm.model").exists():
+        return found or "sentencepiece"
+    dictionary = data / f"dict.{target}.txt"
+    symbols = [line.split(" ")[0] for line in read_lines(dictionary)] if dictionary.exists() else []
+    if any(symbol.startswith("\u2581") for symbol in symbols):
+        return "sentencepiece"
+    return "subword_nmt" if any(symbol.endswith("@@") for symbol in symbols) else None
 
 
 def readable(hypotheses: list[str], data: Path, language: str) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
-import queue
 import re
 import signal
 import subprocess
@@ -41,26 +40,16 @@ _POLL = 2.0  # seconds between looks at the logs
 
 
 class Worker:
-    """Does runs, some of them at a time, and can be told to stop.
+    """Does runs, and can be told to stop.
 
     Args:
-        places: how many runs at a time.
-        gpus: those that they share, by the names of :func:`.devices.visible`.
+        gpus: those that the runs share, by the names of :func:`.devices.visible`.
     """
 
-    def __init__(
-        self,
-        command: list[str],
-        say: Callable[[str], None],
-        places: int = 1,
-        gpus: Sequence[str] = (),
-    ):
+    def __init__(self, command: list[str], say: Callable[[str], None], gpus: Sequence[str] = ()):
         self.command = command
         self.say = say
-        self.gpus = list(gpus)
-        self.places: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for place in range(places):
-            self.places.put(place)
+        self.gpus = devices.Gpus(gpus)
         self.stopping = threading.Event()
         self.children: set[subprocess.Popen[bytes]] = set()
         self.current: set[Run] = set()
@@ -83,12 +72,8 @@ class Worker:
             self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
             run.start(Started(job.overrides, self.command, commit(), today()), job.config)
-            place = self.places.get()
-            try:
-                gpus = devices.share(self.gpus, place, devices.wanted(run.config()))
+            with self.gpus.taken(devices.wanted(run.config())) as gpus:
                 failure = self._train_and_evaluate(run, lock, gpus)
-            finally:
-                self.places.put(place)
             self.current.discard(run)
             if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
@@ -246,7 +231,7 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     for job in todo.values():
         devices.check_enough(job.config, gpus)
     say(f"{len(runs)} runs: {done} finished, {len(todo)} to do")
-    worker = Worker(command, say, jobs, gpus)
+    worker = Worker(command, say, gpus)
     # kill asks politely: as Ctrl-C does, and the trainings are told, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

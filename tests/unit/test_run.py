@@ -182,40 +182,49 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run) -> None:
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
 
 
-def test_runs_side_by_side_have_gpus_of_their_own(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    gpus = devices.visible()
-    assert [devices.share(gpus, place, 2) for place in range(3)] == [
-        ["4", "5"],
-        ["6", "7"],
-        ["4", "5"],  # a third run shares
-    ]
-    assert devices.share([], 1, 2) == []
+def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA leaves out names of what is not there, and what follows."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert devices.visible() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7,8")
+    assert devices.visible() == ["6", "7"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert devices.visible() == []
+
+
+def test_runs_side_by_side_have_gpus_of_their_own(run: Run) -> None:
+    gpus = devices.Gpus(["a", "b", "c"])
+    with gpus.taken(2) as one, gpus.taken(1) as other, gpus.taken(2) as shared:
+        assert (one, other, shared) == (["a", "b"], ["c"], ["a", "b"])
+    with gpus.taken(1) as one, gpus.taken(2) as other:
+        assert (one, other) == (["a"], ["b", "c"])  # what was taken is given back
+    with devices.Gpus([]).taken(2) as none:
+        assert none == []
     with run.locked() as lock:
         command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
         assert Worker([], print)._child(run, command, lock, ["6", "7"]) is None
     assert run.log.read_text() == "6,7\n"
 
 
-@pytest.mark.parametrize(("places", "expected"), [(1, {"0"}), (2, {"0", "1"})])
-def test_each_place_of_a_sweep_has_its_gpus(
-    run: Run, monkeypatch: pytest.MonkeyPatch, places: int, expected: set[str]
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_of_a_sweep_have_gpus_of_their_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
-    given, both = [], threading.Barrier(places)
+    given, all_at_work = [], threading.Barrier(jobs)
 
     def train(self: Worker, run: Run, lock: int, gpus: list[str]) -> Failure:
-        both.wait(10)
+        all_at_work.wait(10)
         given.extend(gpus)
         return Failure("failed", "not trained")
 
     monkeypatch.setattr(Worker, "_train_and_evaluate", train)
-    worker = Worker([], print, places, ["0", "1"])
+    worker = Worker([], print, ["0", "1"])
     job = Job("run", {}, OmegaConf.create({"common": {"seed": 1}}))
-    with ThreadPoolExecutor(places) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(lambda name: worker.do(Run(run.folder / name), job), ("one", "two")))
-    assert set(given) == expected
+    assert sorted(given) == (["0", "1"] if jobs == 2 else ["0", "0"])
 
 
 def test_more_gpus_than_there_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,14 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from refusals import refusing
 
-from fairseq_collab.checkpoints import opener
 from fairseq_collab.metrics.bleu import score
 from fairseq_collab.metrics.model_bleu import corpus_bleu, words_of
 from fairseq_collab.metrics.seeds import gain
 from fairseq_collab.metrics.significance import paired
 from fairseq_collab.metrics.text import check_ordinary, tokenizer
-from fairseq_collab.runs.existing import configuration, subwords_of
-from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
+from fairseq_collab.runs.fairseq_output import fairseq, read_hypotheses, read_lines
+from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.translations import subwords_of
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
 CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,旁边有一只狗。"]
@@ -54,16 +55,16 @@ def test_all_scores_count_chinese_alike() -> None:
 @pytest.mark.parametrize(
     ("hypothesis", "message"),
     [
-        ("a sm@@ all dog", "1 of 1 hypotheses are in subwords; translate with --remove-bpe"),
+        ("a sm@@ all dog", "3 of 3 hypotheses are in subwords; translate with --remove-bpe"),
         ("sm@@", "in subwords"),
         ("▁a ▁small ▁dog", "in subwords"),
-        ("it &apos;s a dog", "1 of 1 hypotheses are in Moses' tokens; detokenise"),
+        ("it &apos;s a dog", "3 of 3 hypotheses are in Moses' tokens; detokenise"),
         ("a well @-@ known dog", "in Moses' tokens"),
     ],
 )
 def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) -> None:
     with refusing(message):
-        score([hypothesis], ["a small dog"])
+        score([hypothesis] * 3, ["a small dog"] * 3)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,8 @@ def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) ->
     [
         (["write &quot; for a quote"], ["&quot; is a quote"]),  # a text on that
         (["mail me@@home, @-@x"], ["a"]),
-        (["a"] * 199 + ["sm@@ all"] * 1, ["a"] * 200),  # what was in the corpus
+        (["a"] * 297 + ["sm@@ all"] * 3, ["a"] * 300),  # what was in the corpus
+        (["R&amp;D"] * 2 + ["a"] * 8, ["R&D"] * 10),
     ],
 )
 def test_ordinary_text(hypotheses: list[str], references: list[str]) -> None:
@@ -92,14 +94,20 @@ def test_an_unknown_word_of_the_reference_is_never_right() -> None:
 
 def test_half_precision_is_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fairseq-generate would translate in it on a CPU, too."""
-    common = {"fp16": True, "user_dir": None, "cpu": False}
-    cfg = {"common": common, "common_eval": {"post_process": None}, "task": {}, "checkpoint": {}}
-    monkeypatch.setattr(opener, "read_checkpoint", lambda *_: {"cfg": OmegaConf.create(cfg)})
-    (tmp_path / "a.pt").touch()
+    common = {"fp16": True, "user_dir": "ours", "cpu": False}
+    dataset = {"max_tokens": 9, "max_tokens_valid": None, "batch_size": None, "num_workers": 0}
+    config = OmegaConf.create({"common": common, "dataset": dataset, "task": {"data": "data"}})
+    given: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        given.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
     for there in (True, False):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        config = configuration(tmp_path / "a.pt", tmp_path, {}, cpu=False)
-        assert config.common.fp16 is there
+        fairseq("generate", Run(tmp_path), config, None, tmp_path / "out", [])
+    assert ["--fp16" in command for command in given] == [True, False]
 
 
 def test_outputs_of_fairseq_0_9(tmp_path: Path) -> None:

@@ -38,6 +38,15 @@ SHAPE = (
     *(f"heads_in_{site}" for site in SITES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
+#: Options that other parts of a configuration set, so that a tuned model's must say theirs.
+OF_CONFIGURATIONS = (
+    *("share_all_embeddings", "share_decoder_input_output_embed"),
+    *(
+        f"{side}_{name}"
+        for side in ("encoder", "decoder")
+        for name in ("embed_dim", "layers", "attention_heads")
+    ),
+)
 #: Options that say how a model was trained or stored, and nothing of what it computes.
 _OF_TRAINING = {
     *(
@@ -97,8 +106,10 @@ def heads_of(checkpoint: Path) -> dict[Site, list[int]]:
 
 
 def configuration(checkpoint: Path, kind: str) -> str:
-    """The text of a configuration: the model and, of kind ``tuned``, where to start from."""
-    model = own_options(options_of(checkpoint))
+    """The text of a configuration: the shape, or of kind ``tuned`` the model and its start."""
+    options = options_of(checkpoint)
+    names = SHAPE if kind == "scratch" else (*own_options(options), *OF_CONFIGURATIONS)
+    model = {name: options[name] for name in names if options.get(name) is not None}
     content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": model}
     if kind == "tuned":
         content["checkpoint"] = {"finetune_from_model": str(checkpoint.resolve())}
