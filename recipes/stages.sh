@@ -271,19 +271,22 @@ all_stages() {
     fi
 }
 
-# is_made FILE MODEL: of the model as it is now, and not to be made again.
+# is_made FILE SOURCE: of the source as it is now, and not to be made again.
 is_made() { [ "${#force[@]}" -eq 0 ] && [ "$1" -nt "$2" ]; }
 
 # take_out_heads: of the run, to OUT/pruned/RUN.pt, once; its shape as a choice of model= beside it.
 take_out_heads() {
-    local average=$out/runs/$run/average.pt pruned=$out/pruned/$run.pt which=(--gates)
+    local average=$out/runs/$run/average.pt pruned=$out/pruned/$run.pt which=(--gates) source
+    source=$average
     call mkdir -p "$out/pruned"
     if [ "$method" = grouped_pruned ]; then
         which=(--votes "$out/pruned/$run.votes.json")
-        is_made "${which[1]}" "$average" ||   # hours, on a large text
-            call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "${which[1]}"
+        source=${which[1]}
+        is_made "$source" "$average" ||   # hours, on a large text
+            call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --output "$source"
     fi
-    is_made "$pruned" "$average" || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
+    [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/model-$run"   # perhaps of other heads
+    is_made "$pruned" "$source" || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
     call python -m fairseq_collab.checkpoints.prune.shapes "$out/pruned"
 }
 

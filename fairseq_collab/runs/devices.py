@@ -61,5 +61,5 @@ def check_enough(config: DictConfig, gpus: Sequence[str]) -> None:
     """Raises UserError if a run wants more GPUs than there are."""
     there, size = max(1, len(gpus)), wanted(config)
     if size > there:
-        todo = f"give {_SIZE}={there}, and as many times more optimization.update_freq"
+        todo = f"go on where there are, or give a new run {_SIZE}={there} and more update_freq"
         raise UserError(f"a run wants {size} GPUs; there are {len(gpus)}", _SIZE, todo)

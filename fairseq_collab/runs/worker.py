@@ -228,8 +228,9 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
         log.flush()
 
     gpus = devices.visible() if todo else []
-    for job in todo.values():
-        devices.check_enough(job.config, gpus)
+    for run, job in todo.items():
+        if not run.trained_file.exists():  # one GPU translates
+            devices.check_enough(job.config, gpus)
     say(f"{len(runs)} runs: {done} finished, {len(todo)} to do")
     worker = Worker(command, say, gpus)
     # kill asks politely: as Ctrl-C does, and the trainings are told, too.

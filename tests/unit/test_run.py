@@ -230,11 +230,10 @@ def test_runs_of_a_sweep_have_gpus_of_their_own(
 def test_more_gpus_than_there_are() -> None:
     config = OmegaConf.create({"distributed_training": {"distributed_world_size": 4}})
     devices.check_enough(config, ["0", "1", "2", "3"])
-    with refusing(
-        "a run wants 4 GPUs; there are 2; give distributed_training.distributed_world_size=2"
-    ):
+    size = "distributed_training.distributed_world_size"
+    with refusing(f"{size}: a run wants 4 GPUs; there are 2; go on where there are"):
         devices.check_enough(config, ["0", "1"])
-    with refusing("distributed_world_size=1"):
+    with refusing(f"give a new run {size}=1"):
         devices.check_enough(config, [])
 
 
