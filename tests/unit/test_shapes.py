@@ -35,7 +35,7 @@ def test_configurations_of_shapes(tmp_path: Path) -> None:
              shapes.KINDS}  # fmt: skip
     tuned, scratch = (yaml.safe_load(text) for text in texts.values())
     assert tuned.pop("checkpoint") == {"finetune_from_model": str(file)}
-    # A tuned model is its own; the data's configuration may share embeddings, another size be asked.
+    # A tuned model is its own, though the data's configuration may share embeddings.
     rest = {"encoder_embed_dim": 128, "share_all_embeddings": False}
     assert tuned["model"] == scratch["model"] | rest
     assert scratch["model"] == {
