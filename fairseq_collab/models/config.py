@@ -13,10 +13,13 @@ defaults, and hold on the command line and under Hydra alike (fairseq applies ar
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
 # no other spelling.
 # ruff: noqa: UP045
+from argparse import Namespace
+from collections.abc import Collection
 from dataclasses import MISSING, Field, field, fields, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -71,6 +74,18 @@ def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
     """An option for another class, with another default if one is given."""
     value = option.default if default is MISSING else default
     return option.name, option.type, field(default=value, metadata=dict(option.metadata))
+
+
+def of_fairseq(arch: str, options: type, but: Collection[str] = ()) -> dict[str, Any]:
+    """What fairseq's own preset ``arch`` changes of ``options``, other than those in ``but``."""
+    ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
+    given, changed = vars(namespace), {}
+    for known in fields(options):
+        value = given.get(known.name, known.default)
+        if value != known.default and known.name not in but:
+            is_number = known.type in (int, Optional[int])  # some are False there
+            changed[known.name] = int(value) if is_number else value
+    return changed
 
 
 def _both_sides(**sizes: int) -> dict[str, Any]:

@@ -24,50 +24,8 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 
 from fairseq_collab.models.base import Family, HeadModel
-from fairseq_collab.models.config import option
+from fairseq_collab.models.config import of_fairseq, option
 from fairseq_collab.models.decoder import Decoder
-
-
-def _sizes(layers: int, dim: int, inner: int, heads: int, **others: Any) -> dict[str, Any]:
-    return {
-        "decoder_layers": layers,
-        "decoder_embed_dim": dim,
-        "decoder_ffn_embed_dim": inner,
-        "decoder_attention_heads": heads,
-        "decoder_normalize_before": True,
-        "base_shuffle": 0,
-        **others,
-    }
-
-
-_GPT = {"attention_dropout": 0.1, "activation_fn": "gelu"}
-#: fairseq's own presets, by the ending of the architecture's name (``transformer_lm_gpt``, ...).
-#: As in fairseq, all but the first normalise before each block.
-LANGUAGE_MODEL_SIZES: dict[str, dict[str, Any]] = {
-    "": {},
-    "_big": _sizes(12, 1024, 4096, 16),
-    "_wiki103": _sizes(
-        16,
-        1024,
-        4096,
-        8,
-        dropout=0.3,
-        attention_dropout=0.1,
-        activation_dropout=0.1,
-        adaptive_input=True,
-        adaptive_input_cutoff="20000,60000",
-        adaptive_softmax_cutoff="20000,60000",
-        adaptive_softmax_dropout=0.2,
-        tie_adaptive_weights=True,
-        tie_adaptive_proj=True,
-        no_decoder_final_norm=True,
-    ),
-    "_gbw": _sizes(12, 512, 4096, 16, attention_dropout=0.1, no_decoder_final_norm=True),
-    "_gpt": _sizes(12, 768, 3072, 12, **_GPT),
-    "_gpt2_tiny": _sizes(2, 64, 64, 1, **_GPT),
-    "_gpt2_small": _sizes(24, 1024, 4096, 16, **_GPT),
-    "_gpt2_medium": _sizes(36, 1280, 5120, 20, **_GPT),
-}
 
 #: fairseq's options of a language model.  Inputs and outputs have the model's dimension unless
 #: given: fairseq's own default is 512 whatever the model's.
@@ -82,6 +40,14 @@ LanguageModelOptions = make_dataclass(
     ],
     bases=(TransformerLanguageModelConfig,),
 )
+#: What fairseq's presets repeat: the model's dimension, and an option of the task.
+_REPEATED = ("decoder_input_dim", "decoder_output_dim", "add_bos_token")
+#: fairseq's own presets, by the ending of the architecture's name (``transformer_lm_gpt``, ...).
+_PRESETS = ("_big", "_wiki103", "_gbw", "_gpt", "_gpt2_tiny", "_gpt2_small", "_gpt2_medium")
+_SIZES: dict[str, dict[str, Any]] = {"": {}} | {
+    ending: of_fairseq(f"transformer_lm{ending}", LanguageModelOptions, _REPEATED)
+    for ending in _PRESETS
+}
 
 
 class HeadLanguageModel(HeadModel, FairseqLanguageModel):
@@ -147,7 +113,7 @@ LANGUAGE_MODEL = Family(
     "transformer_lm_",
     HeadLanguageModel,
     LanguageModelOptions,
-    LANGUAGE_MODEL_SIZES,
+    _SIZES,
     stock=(TransformerLanguageModel,),
     absent=("encoder", "cross"),
     without=("collaborative_sites",),  # there is one

@@ -10,7 +10,7 @@ is a rule for those, is refused; ``--mixing-init`` holds.
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import field, fields, make_dataclass
+from dataclasses import MISSING, fields, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -21,30 +21,19 @@ from torch import nn
 
 from collab_common.errors import UserError
 from fairseq_collab.models.base import Family, HeadModel
-from fairseq_collab.models.config import TransformerOptions, option
+from fairseq_collab.models.config import TransformerOptions, copied, of_fairseq, option
 from fairseq_collab.models.layers import Encoder
 
-#: Options that fairseq's RoBERTa has in common with its transformer, and RoBERTa's base values.
-_SHARED: dict[str, Any] = {
-    "encoder_layers": 12,
-    "encoder_embed_dim": 768,
-    "encoder_ffn_embed_dim": 3072,
-    "encoder_attention_heads": 12,
-    "encoder_normalize_before": False,
-    "encoder_layerdrop": 0.0,
-    "encoder_layers_to_keep": None,
-    "activation_fn": "gelu",
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation_dropout": 0.0,
-    "layernorm_embedding": False,
-    "checkpoint_activations": False,
-    "offload_activations": False,
-    "quant_noise_pq": 0.0,
-    "quant_noise_pq_block_size": 8,
-    "quant_noise_scalar": 0.0,
-    "min_params_to_wrap": int(1e8),
-}
+#: Options that fairseq's RoBERTa has in common with its transformer.
+_SHARED = (
+    *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"),
+    *("encoder_normalize_before", "encoder_layerdrop", "encoder_layers_to_keep", "activation_fn"),
+    *("dropout", "attention_dropout", "activation_dropout", "layernorm_embedding"),
+    *("checkpoint_activations", "offload_activations", "quant_noise_pq"),
+    *("quant_noise_pq_block_size", "quant_noise_scalar", "min_params_to_wrap"),
+)
+#: RoBERTa's values.  A flag is false, or the command line could not switch it on: presets do.
+_BASE = of_fairseq("roberta", TransformerOptions, but=("layernorm_embedding",))
 _KNOWN = {option.name: option for option in fields(TransformerOptions)}
 _OWN: list[tuple[str, Any, Any, str]] = [
     ("pooler_activation_fn", _KNOWN["activation_fn"].type, "tanh", "activation of the pooler"),
@@ -63,26 +52,15 @@ _OWN: list[tuple[str, Any, Any, str]] = [
 #: fairseq's options of RoBERTa, but for those that prune its own attention while it trains.
 MaskedLanguageModelOptions = make_dataclass(
     "MaskedLanguageModelOptions",
-    [
-        (name, _KNOWN[name].type, field(default=value, metadata=dict(_KNOWN[name].metadata)))
-        for name, value in _SHARED.items()
-    ]
+    [copied(_KNOWN[name], _BASE.get(name, MISSING)) for name in _SHARED]
     + [(name, kind, option(value, what)) for name, kind, value, what in _OWN],
     bases=(FairseqDataclass,),
 )
 
 #: fairseq's own sizes, by the ending of the architecture's name (``roberta_large``, ...).
-MASKED_LANGUAGE_MODEL_SIZES: dict[str, dict[str, Any]] = {
-    "": {"layernorm_embedding": True},
-    "_base": {"layernorm_embedding": True},
-    "_prenorm": {"encoder_normalize_before": True},
-    "_large": {
-        "layernorm_embedding": True,
-        "encoder_layers": 24,
-        "encoder_embed_dim": 1024,
-        "encoder_ffn_embed_dim": 4096,
-        "encoder_attention_heads": 16,
-    },
+_SIZES = {
+    ending: of_fairseq(f"roberta{ending}", MaskedLanguageModelOptions)
+    for ending in ("", "_base", "_prenorm", "_large")
 }
 
 
@@ -137,7 +115,7 @@ MASKED_LANGUAGE_MODEL = Family(
     "roberta_",
     HeadRoberta,
     MaskedLanguageModelOptions,
-    MASKED_LANGUAGE_MODEL_SIZES,
+    _SIZES,
     stock=(RobertaModel,),
     absent=("decoder", "cross"),
     without=("collaborative_sites", "value_init", "key_init"),  # there is one; see above

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 import toy
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from refusals import refusing
 from toy_language_models import language_model, roberta, task
 
 from collab_common.errors import UserError
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.models.base import register
-from fairseq_collab.models.language_models import LANGUAGE_MODEL, LANGUAGE_MODEL_SIZES
-from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL_SIZES
+from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.variants import COLLABORATIVE
 
 LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
@@ -25,35 +24,6 @@ LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
 
 def defaults(arch: str) -> dict[str, Any]:
     return {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
-
-
-@pytest.mark.parametrize("variant", ["collab", "headsize_n", "grouped_heads"])
-@pytest.mark.parametrize("ending", LANGUAGE_MODEL_SIZES)
-def test_presets_of_language_models_are_fairseqs(ending: str, variant: str) -> None:
-    stock = Namespace()
-    if ending:  # the first is fairseq's dataclass as it is
-        ARCH_CONFIG_REGISTRY[f"transformer_lm{ending}"](stock)
-    expected = {**defaults("transformer_lm"), **vars(stock)}
-    ours = defaults(f"transformer_lm_{variant}{ending}")
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        assert ours.pop(name) is None  # the model's own
-        assert expected.pop(name) == expected["decoder_embed_dim"]
-    # Of the task, whose value the function repeats.
-    for name in expected.keys() - {"_name", "add_bos_token"}:
-        assert ours[name] == expected[name], name
-
-
-@pytest.mark.parametrize("variant", ["collab", "headsize_n"])
-@pytest.mark.parametrize("ending", MASKED_LANGUAGE_MODEL_SIZES)
-def test_presets_of_roberta_are_fairseqs(ending: str, variant: str) -> None:
-    stock = Namespace()
-    ARCH_CONFIG_REGISTRY[f"roberta{ending}"](stock)
-    ours = defaults(f"roberta_{variant}{ending}")
-    # no options there, but fixed
-    fixed = {"max_source_positions", "encoder_learned_pos", "no_scale_embedding"}
-    fixed |= {"no_token_positional_embeddings", "adaptive_input"}
-    for name in vars(stock).keys() - fixed:
-        assert ours[name] == getattr(stock, name), name
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm_collab_gpt", "roberta_collab_base"])
