@@ -2,8 +2,11 @@
 # anywhere; they go on in the root of the repository.
 # shellcheck shell=bash
 
+# shellcheck source=recipes/portable.sh
+source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
+
 case ${1:-} in   # the comment that the recipe starts with
-    -h | --help) sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"; exit 0 ;;
 esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,7 +39,7 @@ choose_dataset() {
     shift
     while [ $# -gt 0 ]; do
         case $1 in
-            --data) DATA=$(cd "$OLDPWD" && realpath -m "${2:-}") && shift ;;   # where the user is
+            --data) DATA=$(cd "$OLDPWD" && real "${2:-}") && shift ;;   # where the user is
             *) words+=("$1") ;;
         esac
         shift
@@ -110,7 +113,7 @@ find_device() {
     if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
         device=() cpu=() jobs=1
     else
-        device=(common.cpu=true) cpu=(--cpu) jobs=$(nproc)
+        device=(common.cpu=true) cpu=(--cpu) jobs=$(cores)
     fi
 }
 

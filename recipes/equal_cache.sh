@@ -93,7 +93,7 @@ done
 echo "== 2 convert and measure"
 given=${TRAINED:+given}
 TRAINED=${TRAINED:-$OUT/scratch/method-plain_seed-${SEEDS%%,*}/average.pt}
-models=$(realpath -m "$OUT/models")
+models=$(real "$OUT/models")
 
 # convert METHOD CACHE OPTIONS...: OUT/models/METHOD-CACHE, measured
 convert() {
@@ -126,7 +126,7 @@ tune() {   # METHOD MODEL OVERRIDES...
         "${of_size[@]}" checkpoint.finetune_from_model="$2" \
         ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
 }
-tune plain "$(realpath -m "$TRAINED")"
+tune plain "$(real "$TRAINED")"
 for cache in $BUDGETS; do
     sizes "$cache"
     if [ "$keys" -gt 0 ]; then

@@ -43,7 +43,7 @@ CORE=${CORE:-no}
 STAGES=${STAGES:-1}
 heads=8
 IFS=, read -ra kept <<< "${COUNTS:-4,2}"   # a half and a quarter
-fewest=${kept[-1]}   # what LITE models keep, with half of the feed-forward units
+fewest=${kept[${#kept[@]} - 1]}   # what LITE models keep, with half of the feed-forward units
 
 width=96 units=128
 [ "$experiments" != embedded ] || width=48 units=64
@@ -86,8 +86,8 @@ if [ "$CORE" = no ]; then
 fi
 
 echo "== 2 vote and prune"
-pruned=$(realpath -m "$OUT/pruned")
-trained=$(realpath -m "$OUT/trained")
+pruned=$(real "$OUT/pruned")
+trained=$(real "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
     ordinary_model=$trained/model-concatenated_seed-$seed/average.pt analysis=$pruned/heads-$seed

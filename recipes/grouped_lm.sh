@@ -45,8 +45,8 @@ sweep "$train" trained method="choice(grouped)" model=lm_grouped "$constraint" \
     model.head_groups="choice($counts)" "$seed" "${updates[@]}"
 
 echo "== 2 vote and prune"
-pruned=$(realpath -m "$OUT/pruned")
-trained=$(realpath -m "$OUT/trained")
+pruned=$(real "$OUT/pruned")
+trained=$(real "$OUT/trained")
 mkdir -p "$pruned"
 for count in "${kept[@]}"; do
     vote_and_prune "$count-$SEED" \

@@ -40,8 +40,8 @@ sweep "$train" trained model="choice(grouped)" "$constraint" model.head_groups="
     "$seeds"
 
 echo "== 2 vote and prune"
-pruned=$(realpath -m "$OUT/pruned")
-trained=$(realpath -m "$OUT/trained")
+pruned=$(real "$OUT/pruned")
+trained=$(real "$OUT/trained")
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
     vote_and_prune "$seed" "$trained/model-grouped_head_groups-${kept}_seed-$seed/average.pt" \

@@ -66,7 +66,7 @@ enter
 seeds=common.seed="choice($SEEDS)"
 
 echo "== 1 ordinary heads"
-baseline=$(realpath -m "${BASELINE:-$OUT/trained}")
+baseline=$(real "${BASELINE:-$OUT/trained}")
 [ -n "${BASELINE:-}" ] || sweep "grouped_heads_$experiments" trained \
     model="choice(concatenated)" "$seeds" "${updates[@]}"
 for seed in ${SEEDS//,/ }; do
@@ -100,7 +100,7 @@ for sites in ${SITES//,/ }; do
 done
 
 echo "== 3 prune"
-pruned=$(realpath -m "$OUT/pruned")
+pruned=$(real "$OUT/pruned")
 prune() {   # SITES PENALTY SEED: what is left of a finished run
     local run=$OUT/gated/$1/gate_penalty-$2_seed-$3 file=$pruned/$3/$1-$2.pt
     mkdir -p "$pruned/$3"

@@ -62,7 +62,7 @@ echo "== 2 fine-tune"
 name='-${model.key_dim}/model.pt' whole=$OUT/trained.pt from=checkpoint.finetune_from_model
 tune() {   # METHOD MODEL OVERRIDES...
     sweep reparametrize_finetune_multi30k tuned method="choice(tuned-$1)" "${@:3}" \
-        "$from=$(realpath -m "$OUT")/$2" ${UPDATES:+optimization.max_update="$UPDATES"}
+        "$from=$(real "$OUT")/$2" ${UPDATES:+optimization.max_update="$UPDATES"}
 }
 tune root "root$name" model.key_dim="choice(${TUNE// /,})"
 tune tensorly "tensorly$name" model.key_dim="choice(${TUNE// /,})"

@@ -5,7 +5,10 @@
 # trained and translated with stands in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
-stage=1 stop_stage=8 jobs=$(nproc) gpus=1 method=collab key_dim="" averaged=""
+# shellcheck source=recipes/portable.sh
+source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
+
+stage=1 stop_stage=8 jobs=$(cores) gpus=1 method=collab key_dim="" averaged=""
 dry_run=no force=() source_options=() bpe_options=() own=() own_overrides=() extra=() cpu=()
 head_size="" gate_penalty="" papers_methods=()
 needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
@@ -18,7 +21,7 @@ fail() {
 
 # The comment that a recipe starts with, and what all of them have.
 usage() {
-    sed -n '2,/^[^#]/ { /^#/ { s/^# \{0,1\}//; p } }' "$0"
+    sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"
     cat <<EOF
 
 Stages: 1 fetch, 2 extract, 3 $text, 4 binarise; 5 train, average, translate
@@ -205,7 +208,7 @@ papers_method() {
             chosen=(
                 "model=choice(gated)" "criterion.gate_penalty=choice($gate_penalty)"
                 criterion.gate_normalisation=released
-                "checkpoint.finetune_from_model=$(realpath -m "$out/runs/model-vanilla/average.pt")"
+                "checkpoint.finetune_from_model=$(real "$out/runs/model-vanilla/average.pt")"
             )
             ;;
     esac
@@ -292,7 +295,7 @@ take_out_heads() {
 
 # fine_tune CORPUS: with the training's own settings, without constraint or penalty.
 fine_tune() {
-    run_of "$1" "hydra.searchpath=[\"file://$(realpath -m "$out/pruned/tuned")\"]" "model=choice($run)"
+    run_of "$1" "hydra.searchpath=[\"file://$(real "$out/pruned/tuned")\"]" "model=choice($run)"
 }
 
 # train CORPUS: the run, in OUT/runs. Given again, it goes on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from recipe_recorder import Command, Recorded, jobs, options, record
 
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has an option or none.
-PARTS = ("common.sh", "stages.sh", "setup.sh", "test_matrix.sh")
+PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh", "test_matrix.sh")
+#: What only GNU's tools and later versions of bash than macOS's 3.2 have.
+NEWER = re.compile(
+    r"\b(nproc|realpath|readlink|mapfile|readarray|(local|declare) -[An])\b|\[-\d|,,}|\|&"
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,33 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"recipes/{recipe}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "recipe", sorted({*RECIPES.glob("*.sh")} - {RECIPES / "portable.sh"}), ids=lambda path: path.name
+)
+def test_recipes_are_of_what_macos_has(recipe: Path) -> None:
+    """And expand an array that may be empty only where portable.sh has seen to it."""
+    text = recipe.read_text()
+    assert not NEWER.findall(text)
+    sourced = re.search(r"^source .*/(common|stages|portable)\.sh", text, re.MULTILINE)
+    assert sourced or "=()" not in text
+
+
+def test_a_recipe_without_gnus_tools(tmp_path: Path) -> None:
+    for name in ("bash", "basename", "dirname", "getconf", "python3", "sed"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    (tmp_path / "link").symlink_to(tmp_path)
+    done = subprocess.run(
+        ["bash", RECIPES / "iwslt14.sh", "--dry-run", "--method", "gated", "--out", "link/new"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path), "VENV": "none"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"finetune_from_model={tmp_path}/new/runs/model-vanilla/average.pt" in done.stdout
+    assert f"--jobs {os.sysconf('SC_NPROCESSORS_ONLN')}" in done.stdout
 
 
 @pytest.mark.parametrize(
