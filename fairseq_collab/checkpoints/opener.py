@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import utils
+from fairseq import models, utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from fairseq_collab.checkpoints.attentions import Attention, by_site, head_counts
+from fairseq_collab.checkpoints.attentions import Attention, attentions, by_site, head_counts
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
 from fairseq_compat import checkpoints
@@ -231,6 +233,41 @@ def _longest(trained: Trained) -> Any:
 # ---- parts ---------------------------------------------------------------------------------------
 
 
+def untrained(
+    options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
+) -> torch.nn.Module:
+    """The model that ``options`` describe; its dictionaries are placeholders of the right sizes.
+
+    Args:
+        cfg, weights: of the checkpoint, which tell the task and how large the dictionaries are.
+    """
+    source, target = map(placeholder, dictionary_sizes(weights, path))
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
+    try:
+        return models.build_model(options, task, from_checkpoint=True)  # fairseq_compat wraps it
+    except UserError as error:
+        error.where = error.where or path
+        raise
+
+
+def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
+    """How many symbols the source's and the target's dictionary have."""
+    sizes = []
+    for stack in ("encoder", "encoder.sentence_encoder", "decoder"):
+        signature = weights.get(f"{stack}.dictionary_signature")
+        embedding = re.compile(rf"{stack}\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")  # adaptive
+        rows = [len(weight) for name, weight in weights.items() if embedding.fullmatch(name)]
+        if signature is not None:
+            sizes.append(int(signature[1]))
+        elif rows:
+            sizes.append(sum(rows))
+    if not sizes:
+        what = "the size of its dictionary cannot be told: it has no embeddings of words"
+        todo = "characters are possible in this project's own models only"
+        raise UserError(what, path, todo)
+    return sizes[0], sizes[-1]
+
+
 def placeholder(size: int) -> Dictionary:
     """A dictionary of ``size`` symbols, for a model of which only the sizes matter."""
     symbols = Dictionary()
@@ -244,6 +281,15 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("there is no such data folder", folder, todo)
+
+
+def check_transformer(model: Any, path: Path) -> None:
+    """It must be a translation model or a language model, with attention."""
+    needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
+    if not needed <= {one.site for one in attentions(model)}:
+        what = "neither an encoder-decoder transformer nor a language model"
+        todo = "give a checkpoint of a translation model or a language model"
+        raise UserError(what, path, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:

@@ -17,26 +17,22 @@ target tokens are called FLOPs.
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq import models
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import by_site
-from fairseq_collab.checkpoints.opener import placeholder
+from fairseq_collab.checkpoints.opener import check_transformer, untrained
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
 
@@ -96,45 +92,14 @@ def cached_floats(attention: Any) -> tuple[int, int]:
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     """The model of a checkpoint, with other options where ``overrides`` says so, without weights.
 
-    Only sizes are wanted: the dictionaries are placeholders of the right length.
-
     Raises:
         UserError: the file is not a checkpoint of an encoder-decoder transformer or a language
             model, or its architecture is a plug-in's that is not loaded.
     """
     state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
-    cfg = state["cfg"]
-    alone = not any(name.startswith("encoder.") for name in state["model"])
-    target = placeholder(vocabulary(state["model"], "decoder", path))
-    joined = alone or getattr(cfg.model, "share_all_embeddings", False)
-    source = target if joined else placeholder(vocabulary(state["model"], "encoder", path))
-    task = SimpleNamespace(
-        dictionary=target,
-        source_dictionary=source,
-        target_dictionary=target,
-        output_dictionary=target,
-    )
-    try:
-        return models.build_model(cfg.model, task)  # looked up late: fairseq_compat wraps it
-    except UserError as error:
-        error.where = error.where or path
-        raise
-
-
-def vocabulary(weights: Mapping[str, Tensor], side: str, path: Path) -> int:
-    """How many words a side of a model knows, by its embeddings, which must be a transformer's."""
-    name = f"{side}.embed_tokens.weight"
-    if name in weights:
-        return len(weights[name])
-    adaptive = re.compile(rf"{side}\.embed_tokens\.embeddings\.\d+\.0\.weight")  # of each frequency
-    words = sum(len(weight) for name, weight in weights.items() if adaptive.fullmatch(name))
-    if not words:
-        raise UserError(
-            f"neither an encoder-decoder transformer nor a language model: it has no {name}",
-            where=path,
-            todo="give a checkpoint of a translation model or a language model",
-        )
-    return words
+    model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
+    check_transformer(model, path)
+    return model
 
 
 def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:

@@ -109,3 +109,11 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
     trained = opener.Trained(Path("c.pt"), state, toy.model("transformer"), task)
     with pytest.raises(UserError, match="valid: has no sentence that the model can read"):
         opener.epoch(trained, "valid")
+
+
+def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
+    name = "decoder.embed_tokens.embeddings.{}.0.weight"  # of an adaptive input
+    weights = {name.format(number): torch.ones(size, 2) for number, size in enumerate((5, 3))}
+    assert opener.dictionary_sizes(weights, Path("x.pt")) == (8, 8)
+    with refusing("x.pt: the size of its dictionary cannot be told"):
+        opener.dictionary_sizes({"decoder.embed_tokens.convolutions.0.weight": None}, Path("x.pt"))

@@ -21,14 +21,11 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
         UserError: see :func:`.opener.load`; or its attentions cannot be analysed.
     """
     trained = opener.load(checkpoint, data)
-    found, todo = attentions(trained.model), "give one of a translation model or a language model"
-    needed = {"decoder"} if trained.is_language_model else {"encoder", "decoder"}
-    if not needed <= {attention.site for attention in found}:
-        what = "neither an encoder-decoder transformer nor a language model"
-        raise UserError(what, checkpoint, todo)
-    for attention in found:
+    opener.check_transformer(trained.model, checkpoint)
+    for attention in attentions(trained.model):
         if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
             kind = type(attention.module).__name__
+            todo = "give one of a translation model or a language model"
             raise UserError(f"attention of an unknown kind: {kind}", checkpoint, todo)
         if not attention.module.num_heads:
             what = f"attention {attention} has no heads left to be analysed"

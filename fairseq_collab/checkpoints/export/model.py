@@ -10,11 +10,10 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-from fairseq.models import ARCH_MODEL_REGISTRY, build_model
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -22,7 +21,7 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.opener import Trained, check_finite, placeholder, save
+from fairseq_collab.checkpoints.opener import Trained, check_finite, save, untrained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
@@ -61,9 +60,7 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     if "load_checkpoint_heads" in options:
         options.load_checkpoint_heads = True  # RoBERTa drops its classifiers otherwise
     known = weights if trained.model is None else trained.model.state_dict()
-    source, target = map(placeholder, dictionary_sizes(known, trained.path))
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=trained.cfg.task)
-    model = build_model(options, task, from_checkpoint=True)
+    model = untrained(options, trained.cfg, known, trained.path)
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # a placeholder's own would be refused
@@ -73,23 +70,6 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
         error.where = error.where or trained.path
         raise
     return model.eval()
-
-
-def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
-    """How many symbols the source's and the target's dictionary have."""
-    sizes = []
-    for stack in ("encoder", "encoder.sentence_encoder", "decoder"):
-        signature = weights.get(f"{stack}.dictionary_signature")
-        embedding = weights.get(f"{stack}.embed_tokens.weight")
-        if signature is not None:
-            sizes.append(int(signature[1]))
-        elif embedding is not None:
-            sizes.append(embedding.size(0))
-    if not sizes:
-        what = "the size of its dictionary cannot be told: it has no plain embeddings"
-        todo = "adaptive inputs and characters are possible in this project's own models only"
-        raise UserError(what, path, todo)
-    return sizes[0], sizes[-1]
 
 
 def export(trained: Trained, args: Namespace) -> None:

@@ -53,19 +53,9 @@ def load(path: Path, data: Path | None = None, to_save: bool = True) -> Trained:
     return trained
 
 
-def check_layers(trained: Trained) -> None:
-    """It must be a transformer."""
-    for side in ("decoder",) if trained.is_language_model else ("encoder", "decoder"):
-        layers = getattr(getattr(trained.model, side, None), "layers", None)
-        if layers is None or not all(hasattr(layer, "self_attn") for layer in layers):
-            what = "neither an encoder-decoder transformer nor a transformer language model"
-            todo = "give a checkpoint of a translation model or a language model"
-            raise UserError(what, trained.path, todo)
-
-
 def check_heads(trained: Trained) -> None:
     """Every head must have projections of its own."""
-    check_layers(trained)
+    opener.check_transformer(trained.model, trained.path)
     if kinds := kinds_of_shared_heads(trained):
         raise UserError(
             f"has heads of the kind {kinds[0]}, of which none can be taken out alone",
@@ -105,7 +95,7 @@ def narrowed(trained: Trained, ffn_dim: int) -> Trained:
 
     Heads that share are left as they are, whatever their kind.
     """
-    check_layers(trained)
+    opener.check_transformer(trained.model, trained.path)
     if not kinds_of_shared_heads(trained):
         heads = trained.heads.items()
         return pruned(trained, {s: [range(n) for n in each] for s, each in heads}, ffn_dim)
