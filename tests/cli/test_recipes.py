@@ -34,7 +34,9 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", sorted({*RECIPES.glob("*.sh")} - {RECIPES / "portable.sh"}), ids=lambda path: path.name
+    "recipe",
+    sorted({*RECIPES.glob("*.sh")} - {RECIPES / "portable.sh"}),
+    ids=lambda path: path.name,
 )
 def test_recipes_are_of_what_macos_has(recipe: Path) -> None:
     """And expand an array that may be empty only where portable.sh has seen to it."""
