@@ -7,8 +7,6 @@
     python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
-    python tests/results_from_runs.py kept results/heads_kept_multi30k.json \\
-        tuned="gates, fine-tuned" scratch="their shape, from scratch"
     python tests/results_from_runs.py promises results/advise_multi30k.json --sets test,test1 \\
         cache=ADVICE,GIVEN,ADVISED
 
@@ -17,9 +15,8 @@ baseline (--against; else concatenated heads) with its seed; several folders are
 ``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them (of BLEU,
 or --metrics).
 ``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
-DIR/SET.EPOCH.out.  ``kept``: a figure beside such a JSON, BLEU against the heads that are left, a
-line a table (TABLE=NAME).  ``promises``: what ``fairseq-collab advise`` said in a folder, and what
-its model has more than the given one on test sets (two runs of ``fairseq-collab score``).
+DIR/SET.EPOCH.out.  ``promises``: what ``fairseq-collab advise`` said in a folder, and what its
+model has more than the given one on test sets (two runs of ``fairseq-collab score``).
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from fairseq_collab.results.table_content import content_of, read_table
@@ -114,25 +110,6 @@ def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     return {"bleu_signature": result.bleu_signature, "evaluations": found}
 
 
-def kept(named: dict[str, str], content: Path) -> bytes:
-    """The figure; a point is a model, at the mean over seeds of its number of heads."""
-    from fairseq_collab.results.figure import draw
-    from fairseq_collab.results.rows import Row
-    from fairseq_collab.results.table_content import table_of
-
-    def heads(run: Any) -> int:
-        return sum(map(sum, run.record.heads_by_site.values()))
-
-    tables_ = json.loads(content.read_text())["tables"]
-    rows = []
-    for name, label in named.items():
-        for row in table_of(tables_[name]).rows:
-            left = fmean(map(heads, row.runs))
-            rows.append(Row(label, "", int(left) if left.is_integer() else left, row.runs))
-    title = "Multi30k, 2+2 layers, d = 128: heads that are left of 48"
-    return draw(rows, "heads (mean over seeds)", title)["figure.png"]
-
-
 def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
     """Each advice, and by test set the gain of its model in BLEU; of the first one, single places.
 
@@ -160,7 +137,7 @@ def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("tables", "gains", "rank", "scores", "kept", "promises"))
+    parser.add_argument("what", choices=("tables", "gains", "rank", "scores", "promises"))
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
@@ -172,9 +149,6 @@ def main() -> None:
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
     named = dict(text.split("=", 1) for text in args.named)
-    if args.what == "kept":
-        args.out.with_suffix(".png").write_bytes(kept(named, args.out))
-        return
     if args.what == "tables":
         content = tables(named, args.x, args.against, args.gen_subset)
     elif args.what == "gains":

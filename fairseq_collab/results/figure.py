@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from fairseq_collab.metrics.rouge import Interval
 from fairseq_collab.results.figure_style import COLOURS, SHAPES, saved
+from fairseq_collab.results.names import METHODS, named
 from fairseq_collab.results.rows import Row, X
 from fairseq_collab.results.tables import deviation, mean
 
@@ -29,7 +30,12 @@ INSIDE, WIDER = 4, 10.0
 
 
 def draw(
-    rows: Sequence[Row], noun: str | None, title: str, score: str = "bleu", name: str = "BLEU"
+    rows: Sequence[Row],
+    noun: str | None,
+    title: str,
+    score: str = "bleu",
+    name: str = "BLEU",
+    names: Mapping[str, str] = METHODS,
 ) -> dict[str, bytes]:
     """``figure.png`` and ``figure.svg``, the same bytes for the same rows.
 
@@ -39,16 +45,17 @@ def draw(
         noun: what the rows' ``x`` is; None where they have none, for the score against parameters
         title: a line above the figure; the number of seeds is added
         score, name: the field that is drawn, and what it is called
+        names: what the legend calls methods, or whole rows by their labels
     """
     # The salt makes the SVG's identifiers, else random, the same every time.
     with rc_context({"svg.hashsalt": "fairseq-collab", "font.size": 10}):
         page = Figure(figsize=INCHES, layout="constrained")
         axes = page.add_subplot()
         if noun is None:
-            by_parameters(axes, rows, score)
+            by_parameters(axes, rows, score, names)
         else:
             positions = place(rows)
-            _methods(axes, rows, positions, score)
+            _methods(axes, rows, positions, score, names)
             axes.set_xticks(list(positions.values()), [str(value) for value in positions])
             axes.set_xlabel(noun)
         _style(axes)
@@ -75,15 +82,21 @@ def step(positions: Mapping[X, float], methods: int) -> float:
 
 
 def seeds_text(rows: Sequence[Row]) -> str:
-    """How many seeds there are a point, and what marks and bars are."""
+    """How many seeds there are per point, and what marks and bars are."""
     numbers = sorted({len(row.runs) for row in rows if row.runs})
     if numbers == [1]:
-        return "one seed a point"
+        return "one seed per point"
     count = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
     return f"mean and standard deviation of {count} seeds; small marks: seeds"
 
 
-def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: str) -> None:
+def _methods(
+    axes: Any,
+    rows: Sequence[Row],
+    positions: dict[X, float],
+    score: str,
+    names: Mapping[str, str],
+) -> None:
     labels = list(dict.fromkeys(row.label for row in rows))
     dodge = step(positions, len(labels))
     for number, label in enumerate(labels):
@@ -94,7 +107,7 @@ def _methods(axes: Any, rows: Sequence[Row], positions: dict[X, float], score: s
         )
         at = [positions[row.x] + shift for row in chosen]
         scores = [numbers(row, score) for row in chosen]
-        _marks(axes, at, scores, number, label, dodge * SEED_DODGE)
+        _marks(axes, at, scores, number, named(label, names), dodge * SEED_DODGE)
 
 
 def numbers(row: Row, score: str) -> list[float]:
@@ -103,7 +116,9 @@ def numbers(row: Row, score: str) -> list[float]:
     return [one for one in values if type(one) in (int, float)]
 
 
-def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
+def by_parameters(
+    axes: Any, rows: Sequence[Row], score: str = "bleu", names: Mapping[str, str] = METHODS
+) -> None:
     """One mark a row, with the number that it has in the legend.
 
     Rows with as many parameters stand side by side around their place.
@@ -114,7 +129,8 @@ def by_parameters(axes: Any, rows: Sequence[Row], score: str = "bleu") -> None:
         equal = [other for other, there in enumerate(millions) if there == size]
         at = size + step * (equal.index(number) - (len(equal) - 1) / 2)
         scores = numbers(row, score)
-        _marks(axes, [at], [scores], number, f"{number + 1}  {row.label}", step * SEED_DODGE)
+        label = f"{number + 1}  {named(row.label, names)}"
+        _marks(axes, [at], [scores], number, label, step * SEED_DODGE)
         top = statistics.fmean(scores) + (deviation(scores) or 0)
         axes.annotate(
             str(number + 1), (at, top), xytext=(0, 5),

@@ -10,6 +10,7 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
     {{ where(rows, method="root") }}                                 all rows with these values
     {{ distinct(rows, "method", "heads") }}                          what rows have of these, once
     {{ gain(rows, others, "bleu").mean }}                            paired by seed: see `gain`
+    {{ named("collab, key_dim=32") }}                                a method in words: `names.py`
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collab_common.files import read_json, write_content
 from fairseq_collab.metrics.seeds import holm, t_interval, t_test
 from fairseq_collab.results import table
 from fairseq_collab.results.html import STRICT
+from fairseq_collab.results.names import named
 from fairseq_collab.results.table_content import table_of
 from fairseq_collab.results.tables import grid, mean, num
 
@@ -86,15 +88,25 @@ def main_table(content: Json) -> str:
     return table.main_table(table_of(content))
 
 
-def table_rows(content: Json, *columns: str) -> list[tuple[str, float | None, list[str]]]:
-    """Of each row the method with the sweep's choices, its mean score, and seeds and columns."""
+def table_rows(
+    content: Json, *columns: str
+) -> list[tuple[str, float | None, list[str], list[Json]]]:
+    """Of each row the method with the sweep's choices, its mean score, seeds and columns, and runs.
+
+    Runs are what :func:`gain` takes, with the score's own name.
+    """
     made = table_of(content)
     found = []
     for row in (row for row in made.rows if row.runs):
         choices = row.runs[0].record.overrides.items()
-        named = [f"{key.split('.')[-1]}={it}" for key, it in choices if key not in UNNAMED]
+        chosen = [f"{key.split('.')[-1]}={it}" for key, it in choices if key not in UNNAMED]
+        label, scores = ", ".join([row.method, *sorted(chosen)]), row.values(made.score)
+        runs = [
+            {"seed": run.record.seed, made.score: score}
+            for run, score in zip(row.runs, scores, strict=True)
+        ]
         cells = [str(len(row.runs)), *(table.cell(made, row, name) for name in columns)]
-        found.append((", ".join([row.method, *sorted(named)]), mean(row.values(made.score)), cells))
+        found.append((label, mean(scores), cells, runs))
     return found
 
 
@@ -126,7 +138,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
     )
     env.filters["num"] = num
     tables = (main_table, table_rows, differences_table, runs_table)
-    for function in (load, grid, mean, pick, where, distinct, gain, holm, *tables):
+    for function in (load, grid, mean, pick, where, distinct, gain, holm, named, *tables):
         env.globals[function.__name__] = function
     return env
 

@@ -49,9 +49,18 @@ def test_rows_of_several_tables_are_named_by_what_was_chosen() -> None:
     """One table may then hold those of several pages."""
     content = json.loads((REPOSITORY / "results" / "equal_cache_multi30k.json").read_text())
     rows = pages.table_rows(content["tables"]["scratch"], "bleu", "cache_bytes_per_target_token")
-    found = {name: (score, *cells) for name, score, cells in rows}
+    found = {name: (score, *cells) for name, score, cells, _ in rows}
     assert found["latent, latent_dim=64"][1:] == ("2", "33.44 ± 0.25", "512")
     assert found["plain"] == (pytest.approx(33.93, abs=0.01), "2", "33.93 ± 0.19", "2,048")
+
+
+def test_rows_of_a_table_are_compared_seed_by_seed() -> None:
+    """One seed against the mean of two would be another difference."""
+    content = json.loads((REPOSITORY / "results" / "equal_cache_multi30k.json").read_text())
+    rows = {name: runs for name, *_, runs in pages.table_rows(content["tables"]["scratch"])}
+    found = pages.gain(rows["collab, key_dim=64"], rows["plain"], "bleu")
+    assert list(found["by_seed"]) == [1]
+    assert found["mean"] == pytest.approx(0.17, abs=0.005)
 
 
 def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from commands import REPOSITORY
 from documents import PAGES, RESULTS, links, name_of
+from results_figures import FIGURES
+
+from fairseq_collab.results.names import METHODS, named
 
 FOLDER = REPOSITORY / "results"
 #: Pages without results of their own.
@@ -60,3 +63,13 @@ def test_every_file_is_linked_to() -> None:
     found |= {name for page in RESULTS for name in data_of(page)}
     files = {path.name for path in FOLDER.iterdir() if path.suffix != ".j2"}
     assert files - found <= {"README.md"}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_name_methods_in_words(name: str) -> None:
+    """Their legends have no names of folders, options or the program's own."""
+    figure = FIGURES[name]
+    assert (FOLDER / f"{name}.png").exists()
+    for label, table in zip(figure.tables.values(), figure.read(), strict=True):
+        shown = {label or named(row.label, METHODS | figure.names) for row in table.rows}
+        assert not [text for text in shown if re.search(r"_|=\S|\bcollab\b|\bplain\b", text)]

@@ -100,15 +100,15 @@ def test_differences_from_a_row(tmp_path: Path) -> None:
 
 
 def test_figure_against_parameters(tmp_path: Path) -> None:
-    """Marks have numbers, which the legend explains; equal models stand side by side."""
+    """Marks have numbers, which the legend explains in words; equal models stand side by side."""
     axes = Figure().add_subplot()
     figure.by_parameters(axes, by_methods(tmp_path).rows)
     _, labels = axes.get_legend_handles_labels()
     assert labels == [
-        "1  concatenated",
-        "2  grouped, head_groups=2",
-        "3  grouped, head_groups=16",
-        "4  grouped_pruned",
+        "1  concatenated heads",
+        "2  heads in groups, head_groups=2",
+        "3  heads in groups, head_groups=16",
+        "4  elected heads",
     ]
     assert [text.get_text() for text in axes.texts] == ["1", "2", "3", "4"]
     assert [text.xy[0] for text in axes.texts] == pytest.approx([1.188, 1.2, 1.212, 0.9])
