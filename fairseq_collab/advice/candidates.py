@@ -9,7 +9,7 @@ that what was measured of one place alone says something of all combinations.
     collab           heads share keys of size K (Cordonnier et al. 2020)
     collab-values    the same, and one head of values
     grouped-query    heads share G heads of keys and values (Ainslie et al. 2023)
-    latent           keys and values come from r numbers a token (DeepSeek-V2, 2024)
+    latent           keys and values come from r numbers per token (DeepSeek-V2, 2024)
 
 Nothing is trained here.  ``prune`` and ``reparametrize`` do the work; the same commands, given by
 hand, make the same model (:meth:`Way.commands`).
@@ -50,7 +50,7 @@ MEANS = {
     "collab": "all heads of an attention share queries and keys of this size, and each mixes them",
     "collab-values": "as collab, and all heads of an attention share one head's values, too",
     "grouped-query": "so many heads of keys and values serve all heads of queries",
-    "latent": "keys and values of all heads are made of so many numbers a token, which alone are "
+    "latent": "keys and values of all heads are made of so many numbers per token, which alone are "
     "cached",
 }
 #: Names of places, likewise.

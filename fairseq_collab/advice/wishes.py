@@ -22,7 +22,7 @@ from fairseq_collab.metrics.cost import cost, multiply_adds
 COUNTED = ("cache", "parameters", "multiply_adds")
 SPEED = "speed"
 NAMES = {
-    "cache": "cached bytes a token",
+    "cache": "cached bytes per token",
     "parameters": "parameters",
     "multiply_adds": "multiply-adds",
     SPEED: "speed",

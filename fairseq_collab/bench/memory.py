@@ -94,7 +94,7 @@ def resident(field: str) -> int:
 SENTENCES, STEPS = 4, 20
 COPIES = {"copy_", "_to_copy", "clone", "cat", "stack", "index_select", "repeat"}
 CASE = (
-    f"cache bytes a target token (a beam), a source token (a sentence), float32; multiply-adds of "
+    f"cache bytes per target token (a beam), a source token (a sentence), float32; multiply-adds of "
     f"a pair of {LENGTH} and {LENGTH} tokens; copies in step {STEPS + 1} of {SENTENCES} sentences, "
     f"beam {BEAM}"
 )
@@ -131,7 +131,7 @@ def run_counters(settings: Settings) -> Iterator[Record]:
 
 
 def cache_bytes(model: Any) -> dict[str, int]:
-    """Bytes a token of keys and values: of a target token for each beam, of a source sentence's.
+    """Bytes per token of keys and values: of a target token for each beam, of a source sentence's.
 
     Without beams that share it, the latter is cached for each of them.
     """

@@ -23,7 +23,7 @@ NOUNS = {
     "key_dim": "key dimension",
     "head_size": "head size",
     "heads": "heads",
-    "cache_bytes_per_target_token": "bytes of cache a target token",
+    "cache_bytes_per_target_token": "bytes of cache per target token",
 }
 #: What each task is measured by: a field of the record, and its name.
 MEASURED = {
