@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -16,8 +17,13 @@ def run(prog: str, action: Callable[[], object]) -> int:
 
     What a user can mend takes one line on standard error.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a locale may lack letters of a text
     try:
-        status = action()
+        try:
+            status = action()
+        finally:
+            _flush()
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
@@ -32,6 +38,16 @@ def run(prog: str, action: Callable[[], object]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130  # as a shell reports a program that SIGINT ended
     return status if isinstance(status, int) else 0
+
+
+def _flush() -> None:
+    """Write what was printed: what fails at exit is past all handling, and no status of ours."""
+    try:
+        if sys.stdout is not None:  # it is where the caller has closed it
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it fails at exit, again
+        raise
 
 
 def positive(text: str) -> int:

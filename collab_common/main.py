@@ -86,10 +86,10 @@ def main(argv: list[str] | None = None) -> int:
     if name == "data":
         return dispatch(f"{PROG} data", DATA, rest or ["--help"])
     if name == "doctor":
-        status: int = importlib.import_module(DOCTOR).main(rest, plugin="fairseq_collab")
-        return status
+        doctor = importlib.import_module(DOCTOR)
+        return run(f"{PROG} {name}", lambda: doctor.main(rest, plugin="fairseq_collab"))
     if name in ("configs", "user-dir"):
-        return print_folder(name, rest)
+        return run(f"{PROG} {name}", lambda: print_folder(name, rest))
     return dispatch(PROG, COMMANDS, [name, *rest])
 
 
@@ -97,8 +97,7 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
     """Run one command of a table."""
     name, *rest = arguments
     if name in ("-h", "--help"):
-        print(usage(prog, commands))
-        return 0
+        return run(prog, lambda: print(usage(prog, commands)))
     if name not in commands:
         print(f"{prog}: error: no command {name!r}\n{usage(prog, commands)}", file=sys.stderr)
         return 2
@@ -142,13 +141,12 @@ def configs() -> Path:
     return installed if installed.is_dir() else user_dir().parent / "configs"
 
 
-def print_folder(name: str, rest: list[str]) -> int:
+def print_folder(name: str, rest: list[str]) -> None:
     """Print a folder of the installation; there are no options but --help."""
     folder = {"user-dir": user_dir, "configs": configs}[name]
     parser = argparse.ArgumentParser(prog=f"{PROG} {name}", description=folder.__doc__)
     parser.parse_args(rest)
     print(folder())
-    return 0
 
 
 if __name__ == "__main__":

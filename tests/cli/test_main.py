@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+import pytest
 from commands import REPOSITORY, run_command
+
+COMMAND = (sys.executable, "-m", "collab_common.main")
 
 
 def test_fairseqs_advice_on_speech_is_not_passed_on() -> None:
@@ -12,3 +19,37 @@ def test_fairseqs_advice_on_speech_is_not_passed_on() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("usage: fairseq-collab cost")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_takes_is_an_error_in_one_line(unbuffered: str) -> None:
+    """As through `| head`, or to a full disk: whether it fails at once or at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, "--help"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "fairseq-collab: error: Broken pipe\n")
+
+
+def test_without_standard_output() -> None:
+    command = ["bash", "-c", 'exec "$@" >&-', "bash", *COMMAND, "--help"]
+    done = subprocess.run(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_terminal_cannot_show_is_shown_by_its_number() -> None:
+    said = "from collab_common.command import run; run('it', lambda: print('\\u201eJa'))"
+    done = subprocess.run(
+        [sys.executable, "-c", said],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+    )
+    assert (done.returncode, done.stdout) == (0, b"\\u201eJa\n")
