@@ -41,7 +41,7 @@ from collab_common.errors import UserError
 from collab_common.folder import Json
 from data_prep.moses_tokeniser import tokeniser
 from data_prep.parallel_text import Pair
-from data_prep.streams import parallel_lines, words_to_remember
+from data_prep.streams import parallel_lines
 
 
 def normalise_and_tokenise(
@@ -54,8 +54,7 @@ def normalise_and_tokenise(
     """
     if lang not in NonbreakingPrefixes().available_langs:
         print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
-    pipeline = Pipeline(lang, **steps, remembered=words_to_remember(jobs))
-    return dict(parallel_lines(source, target, pipeline, jobs))
+    return dict(parallel_lines(source, target, Pipeline(lang, **steps), jobs))
 
 
 def tokenise_pair(
@@ -100,7 +99,6 @@ class Pipeline:
     lower: bool = False  # lowercase.perl at the end
     normalise: bool = True  # normalize-punctuation.perl and remove-non-printing-char.perl first
     aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
-    remembered: int = 1 << 17  # words of which each process keeps the tokens
 
     def __call__(self, lines: list[str]) -> list[str]:
         for step in self._steps():
@@ -111,7 +109,7 @@ class Pipeline:
         steps: list[Callable[[str], str]] = []
         if self.normalise:
             steps += [normaliser(self.lang), remove_non_printing]
-        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.remembered))
+        steps.append(tokeniser(self.lang, self.aggressive_hyphens))
         if self.lower:
             steps.append(lowercase)
         return steps

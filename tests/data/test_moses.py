@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (dashes, quotes and full-width characters are what this is about)
-"""Moses' scripts: what their rules say, and that nothing is lost by remembering words.
+"""Moses' scripts: what their rules say.
 
 The expected sides were worked out from the rules that the scripts and their help text state, not
 taken from a program's output. Every case says which rule it is about.
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -130,7 +130,6 @@ TOKENS = [
 @pytest.mark.parametrize(("rule", "lang", "text", "tokens"), TOKENS)
 def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
     assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), rule
-    assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), f"{rule}, remembered"
 
 
 @pytest.mark.parametrize(
@@ -241,17 +240,6 @@ TEXT = st.text(st.sampled_from("aéZs05½.,'`\"-–&([东 \u00a0’…«\x01"), 
 
 
 @settings(deadline=None)  # times are no part of the claim
-@given(TEXT, st.sampled_from(["en", "de", "fr"]), st.booleans())
-@example("a.' '. b", "en", False)
-@example(",5 'a", "en", False)
-def test_remembered_words_are_as_by_rules(text: str, lang: str, hyphens: bool) -> None:
-    """Word by word and the whole line rule by rule: the same."""
-    cleaned = " ".join(text.replace("\x01", "").split())
-    expected = Tokeniser(lang, hyphens).by_rules(cleaned)
-    assert tokeniser(lang, hyphens)(text) == expected
-
-
-@settings(deadline=None)  # times are no part of the claim
 @given(TEXT, st.sampled_from(["en", "de", "fr", "it"]))
 def test_skipping_rules_changes_nothing(text: str, lang: str) -> None:
     """A line that the normaliser does not look at is one that its rules would not change."""
@@ -260,12 +248,6 @@ def test_skipping_rules_changes_nothing(text: str, lang: str) -> None:
         _SOMETHING = re.compile("")
 
     assert normaliser(lang)(text) == EveryLine(lang)(text)
-
-
-def test_forgetting_words_changes_nothing() -> None:
-    forgetful = Tokeniser("en", remembered=2)
-    lines = ["Mr. Smith don't", "a b c d.", "No. 5 Mr. Smith"]
-    assert [forgetful(line) for line in lines] == [Tokeniser("en")(line) for line in lines]
 
 
 @pytest.mark.parametrize("lang", ["en", "de"])
