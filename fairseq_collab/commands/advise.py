@@ -72,17 +72,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def settings(args: Namespace) -> dict[str, Any]:
+def settings(args: Namespace, wanted: Wanted) -> dict[str, Any]:
     """What the numbers depend on."""
     return {
         "checkpoint_sha256": files.sha256(args.checkpoint),
         "data": args.data.resolve().name,
-        "subset": args.subset,
-        "wishes": list(map(str, args.want)),
-        "max_loss": args.max_loss,
-        "minutes": args.minutes,
-        "tune": args.tune,
-        "seed": args.seed,
+        **asdict(wanted),
+        "wishes": list(map(str, wanted.wishes)),
     }
 
 
@@ -132,10 +128,9 @@ def main(argv: Sequence[str]) -> int:
     files.make_folder(args.out)
     with files.locked(args.out / "lock"):
         made = options.made("advise", argv, args.cpu)
-        ledger = Ledger(args.out, settings(args), made, args.after)
-        wanted = Wanted(
-            tuple(args.want), args.max_loss, args.minutes, args.tune, args.seed, args.subset
-        )
+        asked = (args.max_loss, args.minutes, args.tune, args.seed, args.subset)
+        wanted = Wanted(tuple(args.want), *asked)
+        ledger = Ledger(args.out, settings(args, wanted), made, args.after)
         advisor = Advisor(trained, wanted, ledger, args.out / "tuned")
         advice = advisor.run()
         path = write(advice, advisor, args, {**made, "minutes": f"{ledger.seconds / 60:.1f}"})

@@ -57,20 +57,9 @@ def build_parser() -> ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    args = build_parser().parse_args(argv)
+    args = build_parser().parse_args(argv, Options())
     check_folder(args.data, "nothing is downloaded: give the folder of GLUE's tasks")
-    chosen = Options(
-        start=args.model,
-        data=args.data,
-        task=args.task,
-        key_dim=args.key_dim,
-        method=args.method,
-        seed=args.seed,
-        settings=Settings(args.epochs, args.batch_size, args.lr, args.max_length),
-        keep_model=not args.no_model,
-        cpu=args.cpu,
-    )
-    record, there = glue_run(Run(args.out), chosen, ["fairseq-collab", "glue", *argv])
+    record, there = glue_run(Run(args.out), args, ["fairseq-collab", "glue", *argv])
     found = ", ".join(f"{name} {value:.2f}" for name, value in (record.glue or {}).items())
     print(f"{args.out}: {record.data}: {found}{' (it is there already)' if there else ''}")
     return 0

@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,39 +38,42 @@ MODEL = "model"
 PACKAGES = ("transformers", "tokenizers", "torchmetrics")
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a run is.
+class Options(Namespace):
+    """What a run is: the options of ``fairseq-collab glue``.
 
     Attributes:
-        start: the folder of the model to start from; ``data``: of GLUE's task folders.
+        model: the folder of the model to start from; ``data``: of GLUE's task folders.
         task: a key of :data:`TASKS`.
         key_dim: K of the swap; None to leave the heads as they are.
         method: its row in tables; None for ``concatenated`` or ``collab``.
-        keep_model: in the run's folder.
+        no_model: keep none in the run's folder.
     """
 
-    start: Path
+    model: Path
     data: Path
     task: str
-    key_dim: int | None = None
-    method: str | None = None
-    seed: int = 1
-    settings: Settings = field(default_factory=Settings)
-    keep_model: bool = True
-    cpu: bool = False
+    key_dim: int | None
+    method: str | None
+    seed: int
+    no_model: bool
+    cpu: bool
+
+    @property
+    def settings(self) -> Settings:
+        """Of the training."""
+        return Settings(self.epochs, self.batch_size, self.lr, self.max_length)
 
     def overrides(self) -> dict[str, str]:
         """What sets the run apart, as the choices of a sweep do."""
         chosen = {"task": self.task, "key_dim": self.key_dim, "method": self.method}
-        chosen["epochs"] = self.settings.epochs
+        chosen["epochs"] = self.epochs
         return {name: str(value) for name, value in chosen.items() if value is not None}
 
     def configuration(self) -> Mapping[str, Any]:
         """All that another run in the same folder must share."""
         return {
             "task": {"_name": "glue", "name": self.task, "data": str(self.data.resolve())},
-            "model": {"start": str(self.start.resolve()), "key_dim": self.key_dim},
+            "model": {"start": str(self.model.resolve()), "key_dim": self.key_dim},
             "method": self.method,
             "training": asdict(self.settings),
             "dataset": {"gen_subset": "dev"},
@@ -83,7 +87,7 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
     with run.locked():
         run.check_same(config)
         if found := run.score():
-            if options.keep_model and not (run.folder / MODEL).exists():
+            if not options.no_model and not (run.folder / MODEL).exists():
                 todo = "give --no-model, as it was made, or another folder"
                 raise UserError("is finished and keeps no model", run.folder, todo)
             return found, True
@@ -92,7 +96,7 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
         files = {name: options.data / task.folder / name for name in names}
         examples = {name: tasks.read(path, task) for name, path in files.items()}
         torch.manual_seed(options.seed)  # of what the task adds to the model
-        model = classifier.load(options.start, task)
+        model = classifier.load(options.model, task)
         training.check_length(model, options.settings)
         run.start(Started(options.overrides(), command, commit(), today()), config)
         try:
@@ -101,7 +105,7 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
             run.fail(Failure("diverged", str(error)))
             raise
         found = replace(found, command=command, data_sha256=_hash(files))
-        if options.keep_model:
+        if not options.no_model:
             model.save(run.folder / MODEL)
         run.finish(found)
     return found, False

@@ -236,10 +236,7 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     # kill asks politely: as Ctrl-C does, and the trainings are told, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        busy = _pass(worker, todo, jobs, bar, wait=False)
-        for run in busy:
-            say(f"{run.name}: waits for the process that works on it")
-        _pass(worker, {run: runs[run] for run in busy}, jobs, bar, wait=True)
+        _work(worker, todo, jobs, bar)
     except KeyboardInterrupt:
         say("interrupted: the same command goes on from here")
         return 130
@@ -248,20 +245,18 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     return report(list(runs), say)
 
 
-def _pass(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any, wait: bool) -> list[Run]:
-    """Do ``runs``; returns those that another process works on."""
-    busy: list[Run] = []
+def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
+    """Do ``runs``; those that another process works on come last, and are waited for."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = {pool.submit(worker.do, run, job, wait): run for run, job in runs.items()}
-        left = set(futures)
+        left = {pool.submit(worker.do, run, job): run for run, job in runs.items()}
         try:
             while left:
                 bar.set_postfix_str(worker.progress())
-                ended, left = concurrent.futures.wait(left, _POLL, FIRST_COMPLETED)
-                for future in ended:
-                    run = futures[future]
+                for future in concurrent.futures.wait(left, _POLL, FIRST_COMPLETED).done:
+                    run = left.pop(future)
                     if isinstance(future.exception(), Busy):
-                        busy.append(run)
+                        worker.say(f"{run.name}: waits for the process that works on it")
+                        left[pool.submit(worker.do, run, runs[run], wait=True)] = run
                     else:
                         future.result()
                         bar.update(run.verdict() == "finished")
@@ -269,7 +264,6 @@ def _pass(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any, wait: bo
             worker.stop()
             pool.shutdown(cancel_futures=True)
             raise
-    return busy
 
 
 def report(runs: list[Run], say: Callable[[str], None]) -> int:
