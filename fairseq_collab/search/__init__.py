@@ -1,5 +1,4 @@
 """Beam search: what fairseq's finds, with less work a step.
 
-:mod:`fairseq_collab.search.candidates` and :mod:`fairseq_collab.search.beam` are torch only;
-:mod:`fairseq_collab.search.seam` says which of fairseq's searches they stand in for.
+:mod:`fairseq_collab.search.seam` says which of fairseq's searches it stands in for.
 """

@@ -17,9 +17,11 @@ Shapes:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any
 
 import torch
+from fairseq.models import FairseqDecoder
+from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from collab_common.errors import UserError
@@ -30,25 +32,20 @@ from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candid
 Hypothesis = dict[str, Tensor]
 
 
-class Options(Protocol):
-    """Options of a search, as fairseq's generator has them.
+class ModelDecoding:
+    """A model of ours that decodes a batch.
 
-    Attributes:
-        normalize_scores: divide a score by the length (with ``eos``) to the power ``len_penalty``.
+    The beams of a sentence share its encoder output, which is read at the first step only.
     """
 
-    beam_size: int
-    pad: int
-    eos: int
-    unk: int
-    min_len: int
-    normalize_scores: bool
-    len_penalty: float
-    unk_penalty: float
-
-
-class Decoding(Protocol):
-    """A model that decodes a batch step by step."""
+    def __init__(self, model: Any, net_input: dict[str, Tensor], temperature: float):
+        self.model = model
+        self.temperature = temperature
+        self.encoder_out = model.encoder.forward_torchscript(net_input)
+        self.state: dict[str, Any] = {}
+        self.plain_softmax = _has_plain_softmax(model)
+        # Once for all steps: fairseq's own way is a walk through all modules at each.
+        self.parts = [m for m in model.decoder.modules() if hasattr(m, "reorder_incremental_state")]
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Continue ``tokens (rows, t)``.
@@ -57,11 +54,40 @@ class Decoding(Protocol):
             Log-probabilities ``(rows, V)`` of the next token, which the caller may change, and
             attention weights ``(rows, S)``, if there are any.
         """
-        ...
+        logits, extra = self.model.decoder(
+            tokens, encoder_out=self.encoder_out, incremental_state=self.state
+        )
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        if self.plain_softmax and logits.dtype == torch.float32 and logits.is_cpu:
+            log_probs = log_softmax_(logits)
+        else:
+            output = logits, extra
+            log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
+        (attention,) = extra["attn"]
+        return log_probs[:, -1], None if attention is None else attention[:, -1]
 
     def follow(self, rows: Tensor) -> None:
         """Make row ``i`` continue what is row ``rows[i]`` now."""
-        ...
+        for part in self.parts:
+            part.reorder_incremental_state(self.state, rows)
+
+
+def _has_plain_softmax(model: Any) -> bool:
+    """Whether probabilities of words are the softmax of the decoder's output, and no more."""
+    return (
+        model.decoder.adaptive_softmax is None
+        and type(model).get_normalized_probs is TransformerModelBase.get_normalized_probs
+        and type(model.decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
+    )
+
+
+def log_softmax_(logits: Tensor) -> Tensor:
+    """The log-softmax over the last dimension, in place: memory for another result costs as much.
+
+    torch's kernel for CPUs has read a row twice before it writes the first number of it.
+    """
+    return torch.log_softmax(logits, -1, out=logits)
 
 
 class BeamSearch:
@@ -69,10 +95,11 @@ class BeamSearch:
 
     Args:
         first: the token before each sentence's first, ``(B,)``.
+        options: of the search: fairseq's ``SequenceGenerator``, which has them as attributes.
         max_len: of a hypothesis, in tokens without ``eos``.
     """
 
-    def __init__(self, decoding: Decoding, first: Tensor, options: Options, max_len: int):
+    def __init__(self, decoding: ModelDecoding, first: Tensor, options: Any, max_len: int):
         self.decoding = decoding
         self.options = options
         self.beam = options.beam_size

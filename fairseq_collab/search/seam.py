@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.models import FairseqDecoder
-from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.search import BeamSearch as FairseqBeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from fairseq_collab.search.beam import BeamSearch, Hypothesis
+from fairseq_collab.search.beam import BeamSearch, Hypothesis, ModelDecoding
 
 #: What ``SequenceGenerator.generate`` may be given beside the sentences.
 _ARGUMENTS = {"prefix_tokens", "constraints", "bos_token"}
@@ -56,58 +54,6 @@ def max_len(generator: Any, src_tokens: Tensor) -> int:
     """fairseq's limit of a hypothesis, without ``eos``."""
     by_source = int(generator.max_len_a * src_tokens.size(1) + generator.max_len_b)
     return min(by_source, generator.max_len - 1)
-
-
-class ModelDecoding:
-    """A model of ours that decodes a batch.
-
-    The beams of a sentence share its encoder output, which is read at the first step only.
-    """
-
-    def __init__(self, model: Any, net_input: dict[str, Tensor], temperature: float):
-        self.model = model
-        self.temperature = temperature
-        self.encoder_out = model.encoder.forward_torchscript(net_input)
-        self.state: dict[str, Any] = {}
-        self.plain_softmax = _has_plain_softmax(model)
-        # Once for all steps: fairseq's own way is a walk through all modules at each.
-        self.parts = [m for m in model.decoder.modules() if hasattr(m, "reorder_incremental_state")]
-
-    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-        """``(rows, t) -> (rows, V), (rows, S)`` or None."""
-        logits, extra = self.model.decoder(
-            tokens, encoder_out=self.encoder_out, incremental_state=self.state
-        )
-        if self.temperature != 1:
-            logits = logits / self.temperature
-        if self.plain_softmax and logits.dtype == torch.float32 and logits.is_cpu:
-            log_probs = log_softmax_(logits)
-        else:
-            output = logits, extra
-            log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
-        (attention,) = extra["attn"]
-        return log_probs[:, -1], None if attention is None else attention[:, -1]
-
-    def follow(self, rows: Tensor) -> None:
-        for part in self.parts:
-            part.reorder_incremental_state(self.state, rows)
-
-
-def _has_plain_softmax(model: Any) -> bool:
-    """Whether probabilities of words are the softmax of the decoder's output, and no more."""
-    return (
-        model.decoder.adaptive_softmax is None
-        and type(model).get_normalized_probs is TransformerModelBase.get_normalized_probs
-        and type(model.decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
-    )
-
-
-def log_softmax_(logits: Tensor) -> Tensor:
-    """The log-softmax over the last dimension, in place: memory for another result costs as much.
-
-    torch's kernel for CPUs has read a row twice before it writes the first number of it.
-    """
-    return torch.log_softmax(logits, -1, out=logits)
 
 
 @torch.no_grad()
