@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from fairseq import models, utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.models import FairseqLanguageModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -205,7 +205,26 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
 def singles(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     """The sentences that :func:`spread` chooses, one a batch, on the model's device."""
     dataset, chosen = spread(trained, subset, number)
-    return [to_device(dataset.collater([dataset[i]]), trained.device) for i in chosen]
+    return list(collated("sentences", dataset, chosen, trained.model, max_sentences=1))
+
+
+def collated(
+    what: str, dataset: Any, order: Sequence[int], model: Any, max_sentences: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The sentences at these places in batches, in their order, on the model's device.
+
+    A batch has at most :data:`MAX_TOKENS`, padding included, but one sentence at least.
+
+    Args:
+        what: the name of the progress bar.
+    """
+    device, places, size = next(model.parameters()).device, np.array(order), dataset.num_tokens
+    most = {
+        "max_tokens": max([MAX_TOKENS, *(int(size(place)) for place in places)]),
+        "max_sentences": max_sentences,
+    }
+    for batch in bar(what, data_utils.batch_by_size(places, size, **most)):
+        yield to_device(dataset.collater([dataset[int(place)] for place in batch]), device)
 
 
 def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:

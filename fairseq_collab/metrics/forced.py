@@ -16,7 +16,7 @@ from fairseq import utils
 from fairseq.data import LanguagePairDataset
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.model_bleu import samples
+from fairseq_collab.checkpoints.opener import collated
 
 
 class Scores(NamedTuple):
@@ -42,7 +42,7 @@ def score(model: Any, task: Any, pairs: Sequence[tuple[str, str]]) -> list[Score
         what = f"{len(too_long)} sentences are longer than its {longest} positions, such as"
         raise UserError(f"{what} {min(source, target, key=len)[:60]!r}", todo="leave them out")
     found: list[Scores] = [Scores(0.0, 0.0)] * len(pairs)
-    for sample in samples("contrastive pairs", dataset, fitting, model):
+    for sample in collated("contrastive pairs", dataset, fitting, model):
         output = model(**sample["net_input"])
         log_p = model.get_normalized_probs(output, log_probs=True)  # (B, T, V)
         target = sample["target"]  # (B, T)

@@ -7,7 +7,7 @@ alike.  The same for all models, so that differences count; a published figure w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -18,12 +18,10 @@ from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
 from collab_common.errors import UserError
-from collab_common.progress import bar
-from fairseq_collab.checkpoints.opener import to_device
+from fairseq_collab.checkpoints.opener import collated
 from fairseq_collab.metrics.text import tokenizer
 
 BEAM = 5
-MAX_TOKENS = 4096
 
 
 def check_translation(
@@ -66,26 +64,13 @@ def translations(
         order = order[np.isin(order, chosen)]
     generator = task.build_generator([model], OmegaConf.create({"beam": BEAM}))
     words, hypotheses, references = task.target_dictionary, [], []
-    for sample in samples("translation", dataset, order, model):
+    for sample in collated("translation", dataset, order, model):
         found = task.inference_step(generator, [model], sample)
         for beams, target in zip(found, sample["target"], strict=True):
             hypotheses.append(joined(words_of(words, beams[0]["tokens"])))
             # As fairseq has it: an unknown word is none that a translation could have right.
             references.append(joined(words_of(words, target, unknown=f"<{words.unk_word}>")))
     return hypotheses, references
-
-
-def samples(what: str, dataset: Any, order: Any, model: Any) -> Iterator[dict[str, Any]]:
-    """Batches of at most :data:`MAX_TOKENS` symbols, padding counted, on the model's device.
-
-    Args:
-        what: the name of the progress bar.
-        order: places of sentences, those of like length beside each other.
-    """
-    device = next(model.parameters()).device
-    batches = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=MAX_TOKENS)
-    for batch in bar(what, batches):
-        yield to_device(dataset.collater([dataset[int(i)] for i in batch]), device)
 
 
 def words_of(dictionary: Any, tokens: torch.Tensor, unknown: str | None = None) -> list[str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +38,12 @@ SHAPE = (
     *(f"heads_in_{site}" for site in SITES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
-#: Options that other parts of a configuration set, so that a tuned model's must say theirs.
-OF_CONFIGURATIONS = (
-    *("share_all_embeddings", "share_decoder_input_output_embed"),
-    *(
-        f"{side}_{name}"
-        for side in ("encoder", "decoder")
-        for name in ("embed_dim", "layers", "attention_heads")
-    ),
-)
 #: Options that say how a model was trained or stored, and nothing of what it computes.
 _OF_TRAINING = {
-    *(
-        f"{side}_{name}"
-        for side in ("encoder", "decoder")
-        for name in ("embed_path", "layers_to_keep")
-    ),
-    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar", "min_params_to_wrap"),
-    *("checkpoint_activations", "offload_activations", "export"),
+    *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
+    *("decoder_layers_to_keep", "quant_noise_pq", "quant_noise_pq_block_size"),
+    *("quant_noise_scalar", "min_params_to_wrap", "checkpoint_activations"),
+    *("offload_activations", "export"),
 }
 KINDS = ("tuned", "scratch")
 HEADER = "# @package _global_\n# The heads of {name}, a pruned model; `model={stem}` of a sweep\n"
@@ -66,18 +54,26 @@ def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     With others of these it may compute something else, though its weights load without a word.
     """
+    defaults = known_defaults(options["_name"]).items()
+    others = [name for name, default in defaults if options.get(name, default) != default]
+    return _given(options, [*SHAPE, *others])
+
+
+def known_defaults(arch: str) -> dict[str, Any]:
+    """What of an architecture's options says what a model computes, with its defaults."""
     # fairseq's models of the old kind, such as those of plug-ins, have no defaults that we know.
-    known = MODEL_DATACLASS_REGISTRY.get(options["_name"], FairseqDataclass)
-    defaults: Any = OmegaConf.to_container(OmegaConf.structured(known), enum_to_str=True)
-    others = [
-        name
-        for name, default in defaults.items()
-        if options.get(name, default) != default
-        and name not in {"_name", *SHAPE, *_OF_TRAINING}
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    values: Any = OmegaConf.to_container(known, enum_to_str=True)
+    return {
+        name: default
+        for name, default in values.items()
+        if name not in {"_name", *_OF_TRAINING}
         and not str(default).startswith("${")  # of the task, or of the whole training
-    ]
-    found = {name: options.get(name) for name in (*SHAPE, *others)}
-    return {name: value for name, value in found.items() if value is not None}
+    }
+
+
+def _given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if options.get(name) is not None}
 
 
 def options_of(checkpoint: Path) -> dict[str, Any]:
@@ -108,9 +104,9 @@ def heads_of(checkpoint: Path) -> dict[Site, list[int]]:
 def configuration(checkpoint: Path, kind: str) -> str:
     """The text of a configuration: the shape, or of kind ``tuned`` the model and its start."""
     options = options_of(checkpoint)
-    names = SHAPE if kind == "scratch" else (*own_options(options), *OF_CONFIGURATIONS)
-    model = {name: options[name] for name in names if options.get(name) is not None}
-    content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": model}
+    # A tuned model says all of its own: other parts of a configuration may say otherwise.
+    names = SHAPE if kind == "scratch" else (*SHAPE, *known_defaults(HEADSIZE))
+    content: dict[str, Any] = {"defaults": ["concatenated@model"], "model": _given(options, names)}
     if kind == "tuned":
         content["checkpoint"] = {"finetune_from_model": str(checkpoint.resolve())}
     header = HEADER.format(name=checkpoint.name, stem=checkpoint.stem)

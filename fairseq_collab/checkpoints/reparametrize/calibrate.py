@@ -18,24 +18,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq.data import data_utils
 from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.analysis.scores import inputs_of
 from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.opener import Trained, spread, to_device
+from fairseq_collab.checkpoints.opener import Trained, collated, spread
 from fairseq_collab.checkpoints.reparametrize.factorise import root
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
 #: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.
 #: On Multi30k ``root`` loses least: scores count common words most, and weights none.
 WEIGHTINGS = ("root", "scores", "weights")
-#: Tokens of a batch, at most (but one sentence at least).
-MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -98,11 +94,8 @@ def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     Sentences of like length share a batch, which is on the model's device.
     """
     dataset, chosen = spread(trained, subset, number)
-    order = np.array(sorted(chosen, key=lambda index: int(dataset.num_tokens(index))))
-    most = max(MAX_TOKENS, int(dataset.num_tokens(order[-1])))
-    found = data_utils.batch_by_size(order, dataset.num_tokens, max_tokens=most)
-    batches = (dataset.collater([dataset[int(i)] for i in batch]) for batch in found)
-    return [to_device(batch, trained.device) for batch in batches]
+    order = sorted(chosen, key=lambda index: int(dataset.num_tokens(index)))
+    return list(collated("sentences", dataset, order, trained.model))
 
 
 def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
