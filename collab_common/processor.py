@@ -29,6 +29,13 @@ def name() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+def cores() -> int:
+    """Those that this process may use: a job of Slurm or a container may have few of many."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def is_intel() -> bool:
     """Whether it is one of Intel's."""
     return "GenuineIntel" in cpuinfo()

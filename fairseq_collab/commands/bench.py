@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from collab_common import atomic
+from collab_common import atomic, processor
 from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import write_atomic, write_json
@@ -54,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"parts to run (default: {names(USUAL_PARTS)}); or paper3, translation with a quarter "
         "of the heads as arXiv 2305.14380 times it: beam 5, batch 256, length 10")  # fmt: skip
     add("--quick", action="store_true", help="some minutes; says little")
-    add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
+    add("--threads", type=positive, default=processor.cores(), help="default: all cores")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--dtype", choices=("float32", "bfloat16"), default="float32",
         help="of weights and activations")  # fmt: skip
@@ -129,6 +130,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
             raise UserError("is an option of --decoding", f"--{option}", "give both, or neither")
     if args.data:
         check_data(args.data)
+    in_parts = args.engines is None and args.decoding is None
+    if in_parts and "memory" in args.only and sys.platform != "linux":
+        others = ",".join(part for part in args.only if part != "memory")
+        raise UserError("only Linux tells it", "--only memory", f"give --only {others or 'others'}")
     fields = Settings.__dataclass_fields__
     return Settings(**{name: value for name, value in vars(args).items() if name in fields})
 

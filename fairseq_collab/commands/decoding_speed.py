@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from collab_common import processor
 from collab_common.command import positive, run
 from collab_common.files import make_folder
 from fairseq_collab.commands import bench
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     add("--models", nargs="+", required=True, metavar="FILE", help="the first is compared with")
     add("--names", nargs="+", required=True, metavar="NAME", help="of the models, for the table")
     add("--rounds", type=positive, default=5, metavar="N", help="default: 5")
-    add("--threads", type=positive, default=os.cpu_count(), help="default: all cores")
+    add("--threads", type=positive, default=processor.cores(), help="default: all cores")
     add("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
     add("--cpu", action="store_true", help="use no GPU, even if there is one")
     args = parser.parse_args(argv)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from collab_common import processor
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
             print(f"{run.verdict():10} {run.folder}")
         return 0
     check_data({run: Path(job.config.task.data) for run, job in runs.items()})
-    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    threads = max(1, processor.cores() // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
@@ -296,6 +297,16 @@ def test_refusals(
     with pytest.raises(UserError, match=message):
         command.main(options)
     assert not list(tmp_path.iterdir())
+
+
+def test_memory_is_refused_where_nothing_tells_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And not after all other parts have been timed."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.chdir(tmp_path)
+    with refusing("--only memory: only Linux tells it; give --only", "grouped,core,counters"):
+        command.main([])
 
 
 def test_engines_are_for_cpus_and_need_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:

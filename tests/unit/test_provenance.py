@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,18 @@ def test_circumstances() -> None:
     assert datetime.fromisoformat(found["date"]).hour == 0
     assert found["hardware"] == hardware(cpu=True)
     assert re.search(r"\S, \d+ cores, \d+ threads? a training$", found["hardware"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the others do not bind processes to cores")
+def test_cores_are_those_that_are_ours() -> None:
+    """Of sweeps, and of benchmarks by default: all of a shared machine's are somebody else's."""
+    said = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from collab_common import processor; from fairseq_collab.commands import bench; "
+        "print(processor.cores(), bench.build_parser().get_default('threads'))"
+    )
+    told = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
+    assert told.stdout.split() == ["1", "1"]
 
 
 def test_no_commit_without_git_or_a_repository(
