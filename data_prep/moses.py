@@ -135,12 +135,6 @@ def remove_non_printing(line: str) -> str:
 class Normaliser:
     """normalize-punctuation.perl LANG."""
 
-    # no rule finds anything in a line without one of these
-    # (the code points: en and em dash, single and double quotes, ellipsis, «, », acute, no-break)
-    _SOMETHING = re.compile(
-        r"[\r()`\"\u2013\u2014\u2018-\u201A\u201C-\u201E\u2026\xAB\xBB\xB4\xA0]|''|  | [%:;]"
-    )
-
     def __init__(self, lang: str) -> None:
         theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
         rules = list(theirs.substitutions)
@@ -151,8 +145,6 @@ class Normaliser:
         self._rules = [(re.compile(old, re.ASCII), new) for old, new in rules]
 
     def __call__(self, line: str) -> str:
-        if not self._SOMETHING.search(line):
-            return line
         line += "\n"  # still on in the script, and seen by one rule
         for pattern, replacement in self._rules:
             line = pattern.sub(replacement, line)
