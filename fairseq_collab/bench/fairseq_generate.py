@@ -26,7 +26,7 @@ from fairseq_collab.bench.models import STOCK, trained_pairs
 from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.timing import compare
 from fairseq_collab.checkpoints.opener import GIVE_DATA, save
-from fairseq_collab.runs.fairseq_output import Translated, last_line, translated
+from fairseq_collab.runs.fairseq_output import UTF_8, Translated, last_line, translated
 
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3
@@ -60,9 +60,9 @@ def translate(path: Path, settings: Settings, length: int | None = None) -> Fini
     ]
     if length is not None:
         command += [f"--min-len={length}", "--max-len-a=0", f"--max-len-b={length}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
+    environment = {**os.environ, **UTF_8, "OMP_NUM_THREADS": str(settings.threads)}
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
     wall = time.perf_counter() - start
     found = translated(done.stdout + done.stderr)
     if done.returncode or found is None:

@@ -25,11 +25,8 @@ Facts = dict[str, Any]
 
 LOG_2 = 0.693147180559945  # to as many digits as the recipe wrote it
 _FOLDER = re.compile(r"(?P<method>[a-z-]+?)(-(?P<key_dim>\d+))?")
-#: Fields of ``table.json``, and what they are called in a record.
-FIELDS = {
-    "method": "method", "key_dim": "key_dim", "bleu": "bleu", "chrf": "chrf", "loss": "valid_nats",
-    "error": "relative_error", "seconds": "seconds", "signature": "bleu_signature",
-}  # fmt: skip
+#: What of ``table.json`` is in ``table.md``.
+COLUMNS = ("method", "key_dim", "bleu", "chrf", "loss", "error")
 
 
 def reparametrized(folder: Path) -> list[Facts]:
@@ -43,16 +40,18 @@ def reparametrized(folder: Path) -> list[Facts]:
         if not losses:
             todo = "run the recipe again"
             raise UserError("no validation loss in it", path.parent / "valid.log", todo)
-        score, fit = json.loads(path.read_text()), path.parent / "fit.json"
-        fits = json.loads(fit.read_text())["attentions"] if fit.exists() else []
+        score, fit = json.loads(path.read_bytes()), path.parent / "fit.json"
+        fits = json.loads(fit.read_bytes())["attentions"] if fit.exists() else []
         found.append(
             {
                 "method": named["method"],
                 "key_dim": named["key_dim"] and int(named["key_dim"]),
-                **{name: score[name] for name in ("bleu", "chrf", "bleu_signature")},
-                "valid_nats": float(losses[-1]["valid_nll_loss"]) * LOG_2,
-                "relative_error": statistics.fmean(x["error"] for x in fits) if fits else None,
+                "bleu": score["bleu"],
+                "chrf": score["chrf"],
+                "loss": float(losses[-1]["valid_nll_loss"]) * LOG_2,
+                "error": statistics.fmean(x["error"] for x in fits) if fits else None,
                 "seconds": sum(x["seconds"] for x in fits) if fits else None,
+                "signature": score["bleu_signature"],
             }
         )
     if not found:
@@ -62,20 +61,14 @@ def reparametrized(folder: Path) -> list[Facts]:
 
 def write(folder: Path, out: Path) -> None:
     """Write ``table.json`` and ``table.md``; models that nothing was converted in come first."""
-    found = reparametrized(folder)
-    found.sort(key=lambda one: (one["key_dim"] is not None, one["method"], -(one["key_dim"] or 0)))
-    rows = [{name: one[field] for name, field in FIELDS.items()} for one in found]
+    rows = reparametrized(folder)
+    rows.sort(key=lambda one: (one["key_dim"] is not None, one["method"], -(one["key_dim"] or 0)))
+    cells = [[_text(row[name]) for name in COLUMNS] for row in rows]
+    table = grid(COLUMNS, cells, left=(0, 1), padded=False) + "\n"
     make_folder(out)
     write_json(out / "table.json", rows)
-    write_atomic(out / "table.md", markdown(rows))
-    print(markdown(rows), end="")
-
-
-def markdown(rows: list[Facts]) -> str:
-    """One line a model."""
-    names = [*FIELDS][:6]
-    cells = [[_text(row[name]) for name in names] for row in rows]
-    return grid(names, cells, left=(0, 1), padded=False) + "\n"
+    write_atomic(out / "table.md", table)
+    print(table, end="")
 
 
 def _text(value: Any) -> str:

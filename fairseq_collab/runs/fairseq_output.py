@@ -27,6 +27,8 @@ from collab_common.errors import UserError
 from data_prep.parallel_text import lines_of
 from fairseq_collab.runs.run import Run
 
+#: In the environment of fairseq's commands: their output is UTF-8, whatever the locale.
+UTF_8 = {"PYTHONIOENCODING": "utf-8"}
 _CLOCK = re.compile(
     r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in .*\(([\d.]+) sentences/s, "
 )
@@ -69,12 +71,14 @@ def fairseq(
     ]
     partial = output.with_name(f"{output.name}.part")
     partial.unlink(missing_ok=True)  # a file of its own, whoever may still write into that one
-    with partial.open("w") as file:
+    with partial.open("w", encoding="utf-8") as file:
         ended = subprocess.run(
             list(map(str, command)),
             stdout=file,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, **UTF_8},
             pass_fds=[] if lock is None else [lock],
         )
         if name != "generate":

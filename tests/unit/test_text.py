@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,23 @@ def test_half_precision_is_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
         fairseq("generate", Run(tmp_path), config, None, tmp_path / "out", [])
     assert ["--fp16" in command for command in given] == [True, False]
+
+
+def test_translations_are_utf_8_whatever_the_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside this interpreter stands a command that prints as fairseq's do."""
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")  # as such a locale would have it
+    command = tmp_path / "fairseq-generate"
+    said = "print('\u201eHäuser', flush=True); print('Töpfe', file=sys.stderr)"
+    command.write_text(f"#!{sys.executable}\nimport sys; {said}\n", encoding="utf-8")
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    common = {"fp16": False, "user_dir": "ours", "cpu": True}
+    dataset = {"max_tokens": 9, "max_tokens_valid": None, "batch_size": None, "num_workers": 0}
+    config = OmegaConf.create({"common": common, "dataset": dataset, "task": {"data": "data"}})
+    assert fairseq("generate", Run(tmp_path), config, None, tmp_path / "out", []) == "Töpfe\n"
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "\u201eHäuser\n"
 
 
 def test_outputs_of_fairseq_0_9(tmp_path: Path) -> None:

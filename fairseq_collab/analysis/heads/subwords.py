@@ -113,7 +113,7 @@ def segmenter(
     if not apply_bpe.are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"
-    form = json.loads(manifest.read_text()).get("form") if manifest.is_file() else None
+    form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
     return Codes(
         found, language, form or {"moses": True, "lowercased": lowercased, "hyphens": None}
     )
