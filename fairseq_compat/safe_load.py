@@ -88,9 +88,11 @@ def read(
     problem = damage(path)
     if problem is not None:
         raise UserError(problem, path, instead_of(path))
+    mapped = _can_be_mapped(path)
+    file = path if mapped else source
     try:
         with _only_allowed():
-            state = torch.load(source, map_location=map_location, weights_only=True)
+            state = torch.load(file, map_location=map_location, weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise UserError(_refusal(error), path, "none of it was run") from error
     except (OSError, MemoryError):  # says nothing about what the file holds
@@ -105,6 +107,17 @@ def read(
         problem = f"is no fairseq checkpoint: it has no {', no '.join(missing)}"
         raise UserError(problem, path, "give a file that fairseq-train has written")
     return state
+
+
+def _can_be_mapped(path: str) -> bool:
+    """Whether tensors lie in the file as they are in memory.
+
+    Only what is looked at is then read: the state of an optimizer, two thirds of the file, is not.
+    """
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(part.compress_type == zipfile.ZIP_STORED for part in archive.infolist())
 
 
 @contextlib.contextmanager
