@@ -1328,8 +1328,8 @@ MUTANTS = [
         Mutant(
             f"a cost that the {which} row lacks is not compared",
             "fairseq_collab/results/report/answer.py",
-            f"if pick and {old} and",
-            f"if pick and {new} and",
+            f"if pick and {old}\n",
+            f"if pick and {new}\n",
             ("tests/unit/test_report_page.py", "-k", "lacks"),
         )
         for which, old, new in (

@@ -260,12 +260,16 @@ def _descending(value: X) -> tuple[bool, float, str]:
     return (True, 0, value) if isinstance(value, str) else (False, -value, "")
 
 
-def warnings(runs: Sequence[Finished]) -> list[str]:
-    """What makes a comparison unfair, or its figures doubtful, without forbidding the table."""
+def warnings(runs: Sequence[Finished], budgets: bool = True) -> list[str]:
+    """What makes a comparison unfair, or its figures doubtful, without forbidding the table.
+
+    Args:
+        budgets: whether runs are compared that may have been trained for longer than others
+    """
     found = []
     updates = {run.record.train_updates: run.name for run in runs}
     few, many = min(updates), max(updates)
-    if many > few * (1 + BUDGET_TOLERANCE):
+    if budgets and many > few * (1 + BUDGET_TOLERANCE):
         found.append(
             f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
             f"{few:,} updates ({updates[few]}) to {many:,} ({updates[many]})"

@@ -127,7 +127,6 @@ def test_numbers_stand_where_no_point_is() -> None:
     front.append(row(3, [34.0], parameters=20e6))
     others = [row(4, [31.0], parameters=20e6, method="concatenated")]
     for one in (*front, *others):
-        one |= {"label": one["method"]}
         one["bleu"] |= {"low": one["bleu"]["mean"] - 1, "high": one["bleu"]["mean"] + 1}
     axes = Figure().add_subplot()
     charts.draw_answer(
@@ -139,8 +138,31 @@ def test_numbers_stand_where_no_point_is() -> None:
     )  # fmt: skip
     placed = {text.get_text(): text.get_va() for text in axes.texts}
     assert placed == {"1": "bottom", "2": "top", "3": "bottom", "4": "top"}
-    named = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert named == ["1 collab", "3 collab"]
+    assert axes.get_legend() is None  # it would lie on intervals
+
+
+def test_every_number_has_a_place_of_its_own() -> None:
+    """Also of rows that cost the same, and whose scores are alike."""
+    rows = [row(number, [30 + number / 1000], parameters=10e6) for number in range(1, 5)]
+    rows.append(row(5, [40.0], parameters=20e6))
+    for one in rows:
+        one["bleu"] |= {"low": one["bleu"]["mean"] - 1, "high": one["bleu"]["mean"] + 1}
+    front = [rows[3], rows[4]]
+    axes = Figure().add_subplot()
+    answer = {"cost": "parameters", "best": rows[4], "front": front, "rows": rows, "far_below": []}
+    charts.draw_answer(axes, answer)
+    places = {text.get_text(): (text.get_ha(), text.get_va()) for text in axes.texts}
+    assert set(places) == {"1", "2", "3", "4", "5"}
+    assert len({places[number] for number in "1234"}) == 4
+    faces = [line.get_markerfacecolor() for line in axes.lines if line.get_marker() == "o"]
+    assert faces == [*[charts.PAGE] * 3, charts.LINK, charts.LINK]  # those off the front are open
+
+
+def test_curves_behind_can_be_seen() -> None:
+    """In text's colours, not in those of rules, which are too faint on a dark page."""
+    lines = [(row(number, [30.0]), [[1, 5.0], [2, 4.0]]) for number in (1, 2, 3)]
+    text = charts.learning_curves(lines, [1, 2], "curves", "some")
+    assert text.count("stroke: var(--faint)") == 1
 
 
 def test_budgets_are_told_apart() -> None:

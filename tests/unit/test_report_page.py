@@ -19,7 +19,7 @@ from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.content import Content, collect
-from fairseq_collab.results.report.words import share, signed
+from fairseq_collab.results.report.words import data_text, heads_text, row_texts, share, signed
 from fairseq_collab.results.tables import EN_DASH
 from fairseq_collab.runs.translations import read_system
 
@@ -105,7 +105,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in (1, 2):
             trained(sweep, "concatenated", key_dim, seed, wrong + seed)
             trained(sweep, "collab", key_dim, seed, wrong + 3 * seed, sentences_per_second=7.5)
-    run = trained(tuned, "grouped", 128, 1, 2, train_updates=1000, epochs=3)
+    kept = {"encoder": [4, 3], "decoder": [2, 2], "cross": [1, 0]}
+    run = trained(tuned, "grouped", 128, 1, 2, train_updates=1000, epochs=3, heads_by_site=kept)
     (run / "config.yaml").write_text("checkpoint: {finetune_from_model: /home/me/x/y/z.pt}\n")
     trained(other, EVIL, 64, 1, 9, data="other", data_sha256=None)
     reason = f"no space on {folder}/x"
@@ -171,12 +172,13 @@ def test_rows_are_means_over_seeds(content: Content, runs: Path) -> None:
     assert [one["p"] for one in test["seeds"]] == [round(one.p, 6) for one in found]
     assert rows[0]["bleu"]["sd"] is None
     assert rows[1]["reduction"] == 4.0
+    assert [row["heads_in_all"] for row in rows] == [[12], [], [], [], []]
 
 
 def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> None:
     section = content["sections"][1]
-    table = whole.tables["Models: toy, test (1)"]
-    found = {cells[0].split(" ")[0]: cells for cells in table if cells[0][0].isdecimal()}
+    table = whole.tables["Models: toy, test set (1)"]
+    found = {cells[0].split(":")[0]: cells for cells in table if cells[0][0].isdecimal()}
     assert len(found) == len(section["rows"])
     for row in section["rows"]:
         cells = found[str(row["number"])]
@@ -198,7 +200,7 @@ def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> Non
         test = next((test for test in section["tests"] if test["row"] == row["number"]), None)
         if test is None:
             assert cells[3] == "best"
-            assert cells[4].startswith("parameters")
+            assert cells[4] == "yes"
         else:
             mark = {"all": " ●", "some": " ○", "none": ""}[test["verdict"]]
             ps = ", ".join(f"{seed['p']:.3f}" for seed in test["seeds"])
@@ -207,7 +209,7 @@ def test_methods_on_the_page_are_the_jsons(content: Content, whole: Page) -> Non
     groups = [cells[0] for cells in table if len(cells) == 1]
     assert groups == [
         "Trained for 16 epochs (4,240 updates) from scratch",
-        "Trained for 3 epochs (1,000 updates) from trained weights, more",
+        "Trained for 3 epochs (1,000 updates) from trained weights, folder more",
     ]
 
 
@@ -216,7 +218,7 @@ def test_columns_without_a_value_are_left_out(content: Content, whole: Page) -> 
     for row in section["rows"]:
         row["sentences_per_second"] = None
     before, after = (
-        found.tables["Models: toy, test (1)"] for found in (whole, Page(page.report(copy)))
+        found.tables["Models: toy, test set (1)"] for found in (whole, Page(page.report(copy)))
     )
     assert set(before[0]) - set(after[0]) == {"decoding sentences/s"}
     assert {len(cells) for cells in after} == {1, 13}
@@ -228,8 +230,43 @@ def test_names_are_explained_and_settings_are_no_methods(content: Content) -> No
         row["method"] = method
     text = Page(page.report(copy)).words
     assert "5 models of 3 methods" in text
-    for name in ("all-Pthe heads left", "encoder-Pthe heads left", "key_dimdimensions of"):
+    for name in (
+        "pruned heads, penalty Pas many heads as gates leave in all",
+        "pruned encoder heads, penalty Pas many heads as gates leave in the encoder",
+        "key dimensiondimensions of",
+    ):
         assert name in text
+    assert "all-0" not in text
+    assert "key_dim=" not in text
+
+
+def test_rows_of_one_name_are_told_apart_by_their_folders() -> None:
+    rows = [
+        {"number": 1, "label": "all-0.1", "experiment": "early"},
+        {"number": 2, "label": "collab, key_dim=32, common.warmup=9", "experiment": "early"},
+        {"number": 3, "label": "all-0.1", "experiment": "late"},
+    ]
+    assert row_texts(rows) == {
+        1: "1: pruned heads, penalty 0.1 (early)",
+        2: "2: collaborative heads, key dimension 32, common.warmup 9",
+        3: "3: pruned heads, penalty 0.1 (late)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("heads", "in_all", "expected"),
+    [(8, [48, 48], "8"), (None, [34, 30], "34, 30 in all"), (None, [], "vary")],
+)
+def test_heads_that_differ_are_counted(heads: Any, in_all: list[int], expected: str) -> None:
+    assert heads_text({"heads": heads, "heads_in_all": in_all}) == expected
+
+
+def test_data_have_their_usual_names() -> None:
+    named = [
+        data_text({"data": data, "subset": subset})
+        for data, subset in (("multi30k", "test"), ("mine", "test1"))
+    ]
+    assert named == ["Multi30k, test set", "mine, test set test1"]
 
 
 def test_a_cost_that_one_row_lacks_is_not_compared(content: Content) -> None:
@@ -269,30 +306,29 @@ def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> Non
     half = best["bleu"]["high"] - best["bleu"]["mean"]
     text = said(half / 2, "none")
     mean, low, high = (f"{best['bleu'][name]:.2f}" for name in ("mean", "low", "high"))
-    assert f"{best['label']} has {mean} BLEU (95 % interval {low} to {high}) with 2,000" in text
-    assert (
-        f"Cheapest with no significant loss. 4 {cheap['label']}: {signed(-half / 2)} BLEU" in text
-    )
+    texts = row_texts(rows)
+    assert f"{texts[5]} has {mean} BLEU (95 % interval {low} to {high}) with 2,000" in text
+    assert f"Cheapest with no significant loss. {texts[4]}: {signed(-half / 2)} BLEU" in text
     assert "with 50.0 % fewer parameters" in text
     assert "75.0 % fewer bytes of key cache" in text
     assert "BLEU, not significant (p" in text
     none = (
         "No cheaper model is as good. The cheapest whose score lies in the best one's interval is "
-        f"4 {cheap['label']}: {signed(-half / 2)} BLEU, "
+        f"{texts[4]}: {signed(-half / 2)} BLEU, "
     )
-    assert f"{none}a significant loss (p" in said(half / 2, "all")
+    assert f"{none}a significant loss (p of each seed: " in said(half / 2, "all")
     assert f"{none}significant for some seeds only (p" in said(half / 2, "some")
     assert "Not drawn" not in text
     text = said(2 * half, "untested")
-    assert "No cheaper model is known to be as good. The best of the cheaper ones is 4" in text
+    assert f"known to be as good. The best of the cheaper ones is {texts[4]}" in text
     assert "BLEU, not tested, since the two have no seed in common" in text
-    assert f"Not drawn, since far below: 2 {rows[1]['label']}" in Page(page.report(copy)).words
+    assert f"Not drawn, since far below: {texts[2]}" in Page(page.report(copy)).words
     best["parameters"] = 500
     section["budgets"][0]["fronts"]["parameters"] = [5]
     cheap["bleu"]["mean"] = rows[2]["bleu"]["mean"] = best["bleu"]["mean"] - 50
     text = Page(page.report(copy)).words
-    assert f"No model is cheaper. The second best is 2 {rows[1]['label']}" in text
-    assert f"Not drawn, since far below: 2 {rows[1]['label']}; 3 " in text
+    assert f"No model is cheaper. The second best is {texts[2]}" in text
+    assert f"Not drawn, since far below: {texts[2]}; 3: " in text
     for row in rows:
         row["parameters"] = row["multiply_adds"] = 2000
     text = Page(page.report(copy)).words
@@ -302,7 +338,7 @@ def test_the_answer_is_made_of_the_numbers(content: Content, whole: Page) -> Non
 
 def test_papers_on_the_page_are_the_jsons(content: Content, whole: Page) -> None:
     paper = content["sections"][1]["papers"][0]
-    lines = whole.tables[f"{paper['title']}: toy, test (1)"][1:]
+    lines = whole.tables[f"{paper['title']}: toy, test set (1)"][1:]
     for cells, claim in zip(lines, paper["claims"], strict=True):
         assert cells[0].startswith(claim["system"])
         assert cells[2].startswith(f"{signed(claim['difference'])} BLEU")
@@ -330,14 +366,12 @@ def test_drawings_follow_the_page(content: Content, whole: Page) -> None:
     colours = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", text[text.index("<svg") :]))
     assert colours <= {
         "none",
-        *(f"var(--{name})" for name in ("text", "faint", "line", "band", "link")),
+        *(f"var(--{name})" for name in ("text", "faint", "line", "band", "link", "page")),
     }
     assert "million parameters" in whole.words
     drawn = [words(found) for found in next(whole.tree.iter("svg")).iter("text")]
-    numbers = {row["number"]: row["label"] for row in content["sections"][1]["rows"]}
-    named = {text for text in drawn if text in {f"{n} {label}" for n, label in numbers.items()}}
     [answer] = [one for one in answers(content["sections"][1]) if len(one["rows"]) > 1]
-    assert named == {f"{row['number']} {row['label']}" for row in (answer["best"], answer["pick"])}
+    assert {str(row["number"]) for row in answer["rows"]} <= set(drawn)
     assert "DejaVu" not in text
     assert not whole.named("img")
 
@@ -362,11 +396,11 @@ def test_notes_say_what_is_so(content: Content, whole: Page) -> None:
         "of 6, about 0.3 would be below 0.05",
         "(0.00 to 0.00 million parameters)",
         "Decoding speed was not recorded for 3 of 5 rows",
-        "Fine-tuned rows also had the training of the model they started from.",
-        "How long the model that it started from had been trained is not recorded here",
-        "Training budgets differ by more than 1%",
+        "Fine-tuned rows also had the training of the model they started from. How long that was "
+        "is not recorded here",
     ):
         assert note in whole.words
+    assert "Training budgets differ" not in whole.words  # rows of other budgets are not compared
     copy, section = changed(content)
     for row in section["rows"]:
         row |= {"seeds": [1, 2, 3, 4, 5], "parameters": 44_000_000, "sentences_per_second": 9.0}
@@ -435,9 +469,37 @@ def test_the_page_is_made_of_the_json(content: Content, runs: Path, tmp_path: Pa
     assert page.report(stored) == page.report(content) == out.read_text()
 
 
-def test_the_stored_page_is_made_of_its_json() -> None:
-    stored = REPOSITORY / "results" / "report.json"
-    assert page.report(json.loads(stored.read_text())) == stored.with_suffix(".html").read_text()
+@pytest.fixture(scope="module")
+def stored() -> str:
+    return (REPOSITORY / "results" / "report.html").read_text()
+
+
+def test_the_stored_page_is_made_of_its_json(stored: str) -> None:
+    assert page.report(json.loads((REPOSITORY / "results" / "report.json").read_text())) == stored
+
+
+def test_the_answer_comes_first_and_alone(stored: str) -> None:
+    """One figure and three sentences; figures of models that were trained otherwise are folded."""
+    [answer] = parsed(stored).xpath("//section[contains(@id, '-answer')]")
+    assert len(answer.xpath(".//svg[not(ancestor::details)]")) == 1
+    assert len(answer.xpath(".//details//svg")) == 3
+    [lead] = answer.find_class("answer")
+    assert [words(found) for found in lead.xpath(".//p/b")] == [
+        "Best.", "Cheapest with no significant loss.", "Cheapest of all."
+    ]  # fmt: skip
+    said = words(lead)
+    assert "with 33.3 % fewer heads, 11.3 % fewer parameters" in said
+    loss = f"{signed(-4.54)} BLEU, a significant loss (p of each seed: 0.001, 0.001)"
+    assert f"14: pruned heads, penalty 0.1 (scratch): {loss}" in said
+    assert "Not on it: 20: concatenated heads (uniform)." in said
+    assert words(answer).count("Cheapest of all.") == 1
+
+
+def test_papers_without_a_counterpart_are_folded_together(stored: str) -> None:
+    opened = [words(found) for found in parsed(stored).xpath("//section/details/summary")]
+    papers = [text for text in opened if "counterpart" in text]
+    assert papers[0].endswith("1905.09418: 4 claims of 4 with a counterpart here")
+    assert papers[1:] == ["3 papers without a counterpart here"]
 
 
 def test_decoding_speed_of_what_fairseq_printed(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 Content = Mapping[str, Any]
 #: What a cheaper model saves, as the page says it.
 SAVED = {
+    "heads_in_all": "heads",
     "parameters": "parameters",
     "multiply_adds": "multiply-adds",
     "key_bytes_per_target_token": "bytes of key cache",
@@ -32,6 +34,8 @@ def answers(section: Content) -> list[dict[str, Any]]:
         unsure: some cheaper row shares no seed with the best
         tests: every row against ``best``, by number
         saved: (ratio, of what) of ``pick``
+        cheapest, saved_most: the cheapest of the front and what it saves, if that is neither the
+            best row nor ``pick``, else None
     """
     order = sorted(section["budgets"], key=lambda one: (one["fine_tuned"], -len(one["rows"])))
     return [_answer(section, budget) for budget in order]
@@ -58,6 +62,7 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
         "only": [None],
     }
     kind, pick = next((kind, found[0]) for kind, found in candidates.items() if found)
+    cheapest = front[0] if front[0] not in (best, *as_good, pick) else None
     return {
         "budget": budget,
         "rows": rows,
@@ -70,9 +75,21 @@ def _answer(section: Content, budget: Content) -> dict[str, Any]:
         "pick": pick,
         "unsure": any(tests[row["number"]]["verdict"] == "untested" for row in cheaper),
         "tests": tests,
-        "saved": [
-            (pick[field] / best[field], name)
-            for field, name in SAVED.items()
-            if pick and pick[field] and best[field] and abs(pick[field] / best[field] - 1) >= SAME
-        ],
+        "saved": _saved(pick, best),
+        "cheapest": cheapest,
+        "saved_most": _saved(cheapest, best),
     }
+
+
+def _saved(pick: Content | None, best: Content) -> list[tuple[float, str]]:
+    ratios = [
+        (_mean(pick[field]) / _mean(best[field]), name)
+        for field, name in SAVED.items()
+        if pick and pick[field] and best[field]
+    ]
+    return [(ratio, name) for ratio, name in ratios if abs(ratio - 1) >= SAME]
+
+
+def _mean(cost: float | Sequence[float]) -> float:
+    """Of what differs between seeds."""
+    return fmean(cost) if isinstance(cost, Sequence) else cost

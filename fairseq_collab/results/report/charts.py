@@ -15,8 +15,7 @@ import matplotlib
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-from fairseq_collab.results.report.words import row_text
+from matplotlib.transforms import Bbox
 
 Row = Mapping[str, Any]
 Point = tuple[float, float]
@@ -25,10 +24,16 @@ COSTS = {
     "multiply_adds": "million multiply-adds a sentence pair",
 }
 SIZE = (5.0, 3.9)  # inches: 360 points wide, each about a pixel on a phone
-FONT = 11.5
+FONT, DIGIT = 11.5, 7.5  # points: a line's height, and the width of a digit
+MARK = 7.5
+#: Where a number stands from its point: how it is aligned, and whether it is above.
+PLACES = (("right", True), ("left", False), ("left", True), ("right", False))
 #: Colours to draw in; the page shows the variables of ``style.css`` in their place.
 TEXT, FAINT, LINE, BAND, LINK = "#010101", "#020202", "#030303", "#040404", "#050505"
-_VARIABLES = {TEXT: "text", FAINT: "faint", LINE: "line", BAND: "band", LINK: "link"}
+PAGE = "#060606"
+_VARIABLES = {
+    TEXT: "text", FAINT: "faint", LINE: "line", BAND: "band", LINK: "link", PAGE: "page",
+}  # fmt: skip
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)  # of the whole page
 _NAME = re.compile(r'(\bid="|xlink:href="#|url\(#)')
 _FONTS = re.compile(r"""'DejaVu Sans'[^;"]*""")
@@ -42,7 +47,7 @@ def against_cost(answer: Mapping[str, Any], identity: str, title: str) -> Markup
 
 
 def draw_answer(axes: Axes, answer: Mapping[str, Any]) -> None:
-    """BLEU against a cost: the front (with intervals) and controls by number, two rows by name."""
+    """BLEU against a cost, each row by its number: the front filled and with intervals."""
     cost, best, front = answer["cost"], answer["best"]["bleu"], answer["front"]
     rows = [row for row in answer["rows"] if row not in answer["far_below"]]
     at = {row["number"]: (row[cost] / 1e6, row["bleu"]["mean"]) for row in rows}
@@ -50,22 +55,40 @@ def draw_answer(axes: Axes, answer: Mapping[str, Any]) -> None:
     line = [at[row["number"]] for row in front]
     axes.plot(*zip(*line, strict=True), "--", color=LINK, linewidth=1)
     for row in rows:
-        (x, y), bleu, on_front = at[row["number"]], row["bleu"], row in front
-        if on_front:
+        (x, y), bleu = at[row["number"]], row["bleu"]
+        if row in front:
             axes.vlines(x, bleu["low"], bleu["high"], color=LINK, linewidth=1, alpha=0.6)
-        colour, size = (LINK, 7.5) if on_front else (FAINT, 5.0)
-        label = row_text(row) if row in (answer["best"], answer["pick"]) else None
-        axes.plot(x, y, "o", color=colour, markersize=size, label=label)
-        if on_front or label or _control(row):
-            # Nothing is both cheaper and better than the front: there is room above, to the left.
-            above = on_front and not _close_behind((x, y), line)
-            axes.annotate(
-                str(row["number"]), (x, y), (-4, 4) if above else (4, -4),
-                textcoords="offset points", ha="right" if above else "left",
-                va="bottom" if above else "top", fontsize=FONT, color=TEXT,
-            )  # fmt: skip
+            axes.plot(x, y, "o", color=LINK, markersize=MARK)
+        else:
+            axes.plot(x, y, "o", color=FAINT, markerfacecolor=PAGE, markersize=MARK - 1)
     axes.set(xmargin=0.1, ymargin=0.1)
-    axes.legend(frameon=False, fontsize=FONT, labelcolor=TEXT, handlelength=1)
+    _number(axes, at, [row["number"] for row in front])
+
+
+def _number(axes: Axes, at: Mapping[int, Point], front: Sequence[int]) -> None:
+    """Each number beside its point, where it covers the fewest points and other numbers.
+
+    Nothing is both cheaper and better than the front: there is room above, to the left.
+    """
+    axes.autoscale_view()
+    marks = axes.transData.transform([*at.values()]) * 72 / axes.figure.dpi
+    half, line = MARK / 2, FONT
+    taken = [Bbox.from_bounds(x - half, y - half, MARK, MARK) for x, y in marks]
+    for number, (x, y) in zip(at, marks, strict=True):
+        width = DIGIT * len(str(number))
+        boxes = {
+            (side, up): Bbox.from_bounds(
+                x + (4 if side == "left" else -4 - width), y + (4 if up else -4 - line), width, line
+            )
+            for side, up in (PLACES if number in front else (PLACES[1], PLACES[0], *PLACES[2:]))
+        }
+        side, up = min(boxes, key=lambda place: boxes[place].count_overlaps(taken))
+        taken.append(boxes[side, up])
+        axes.annotate(
+            str(number), at[number], (4 if side == "left" else -4, 4 if up else -4),
+            textcoords="offset points", ha=side, va="bottom" if up else "top",
+            fontsize=FONT, color=TEXT,
+        )  # fmt: skip
 
 
 def learning_curves(
@@ -75,13 +98,14 @@ def learning_curves(
     title: str,
 ) -> Markup:
     """Validation losses of runs: of the first row ``shown`` solid, of the second one broken."""
-    figure, axes = axes_of("training updates", "validation loss, bits a token")
+    figure, axes = axes_of("training updates", "validation loss, bits per token")
     for row, points in lines:
         front = row["number"] in shown
         axes.plot(
             *zip(*points, strict=True),
             "--" if row["number"] in shown[1:] else "-",
-            color=LINK if front else LINE,
+            color=LINK if front else FAINT,
+            alpha=1 if front else 0.5,
             linewidth=1.6 if front else 1,
             zorder=3 if front else 2,
         )
@@ -101,17 +125,6 @@ def axes_of(x: str, y: str) -> tuple[Figure, Axes]:
     axes.set_axisbelow(True)
     axes.locator_params(nbins=5)
     return figure, axes
-
-
-def _control(row: Row) -> bool:
-    """Whether the row is usual multi-head attention with all of its heads."""
-    return row["method"] in ("concatenated", "all-0") and not row["variant"]
-
-
-def _close_behind(point: Point, line: Sequence[Point]) -> bool:
-    """Whether a point's label would cover that of the one before it: within 10 % of both axes."""
-    near_x, near_y = (0.1 * (max(axis) - min(axis)) for axis in zip(*line, strict=True))
-    return any(0 < point[0] - x < near_x and abs(point[1] - y) < near_y for x, y in line)
 
 
 def inline(figure: Figure, identity: str, title: str) -> Markup:

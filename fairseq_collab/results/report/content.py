@@ -3,7 +3,7 @@
 version, command, made {commit, versions}, samples, seed
 sections    one a data set: runs whose scores compare
     data, data_sha256, subset, sentences, signatures, multiply_adds_length, reference_sha256, seeds
-    rows        a model each, mean over its seeds, numbered from 1
+    rows        a model each, mean over its seeds, numbered from 1; heads_in_all: of each seed
     budgets     which rows were trained alike, with ``best`` and Pareto ``fronts``; fine-tuned rows
                 also lie in one ``folder``
     curves      validation losses of every run, by row
@@ -130,7 +130,7 @@ def section(entries: Sequence[Entry]) -> Content:
         "papers": published.beside(made),
         "runs": [_run(number, entry) for number, entry in numbered],
         "commands": _commands(entries),
-        "warnings": warnings(entries),
+        "warnings": warnings(entries, budgets=False),
     }
 
 
@@ -143,6 +143,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         "seeds": [entry.record.seed for entry in seeds],
         **{name: _score(row.values(name)) for name in map(str.lower, METRICS)},
         **{field: row.fact(field) for field in FACTS},
+        "heads_in_all": [sum(map(sum, shape.values())) for shape in row.values("heads_by_site")],
         "reduction": None if reduction is None else round(reduction, DIGITS),
         "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
@@ -190,7 +191,7 @@ def _decoding_speed(entry: Entry) -> float | None:
 
 
 def curve(run: Run) -> list[list[float]]:
-    """[updates, validation loss in bits a token] of every validation; [] where no log has one.
+    """[updates, validation loss in bits per token] of every validation; [] where no log has one.
 
     A training that was interrupted validates some updates again: the last time counts.
     """

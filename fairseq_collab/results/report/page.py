@@ -13,7 +13,7 @@ from fairseq_collab.results.report.significance import LEVEL
 from fairseq_collab.results.tables import versions_text
 
 Content = Mapping[str, Any]
-QUESTION = "How many heads, how wide, shared how, and which can go?"
+QUESTION = "Which model is the cheapest without a significant loss of quality?"
 
 
 def report(content: Content) -> str:
@@ -44,8 +44,10 @@ def summary(content: Content, out: Path) -> str:
 
 def _data(section: Content, number: int, of: int) -> dict[str, Any]:
     """What the page shows of a data set: its name, its answers with figures, what notes count."""
-    rows, identity = section["rows"], f"data{number}"
-    name = f"{section['data']}, {section['subset']}" + (f" ({number})" if of > 1 else "")
+    texts, identity = words.row_texts(section["rows"]), f"data{number}"
+    rows = [{**row, "text": texts[row["number"]]} for row in section["rows"]]
+    section = {**section, "rows": rows}
+    name = words.data_text(section) + (f" ({number})" if of > 1 else "")
     found = answers(section)
     methods = list(dict.fromkeys(words.method_text(row["method"]) for row in rows))
     settings = [part.partition("=")[0] for row in rows for part in row["variant"].split(", ")]
@@ -67,7 +69,10 @@ def _data(section: Content, number: int, of: int) -> dict[str, Any]:
         "section": section,
         "rows": {row["number"]: row for row in rows},
         "methods": len(methods),
-        "names": [*methods, *dict.fromkeys(settings)],
+        "names": {
+            **{name: words.label_text(name) for name in methods},
+            **{name: words.setting_text(name) for name in settings},
+        },
         "versions": sorted({versions_text(run["versions"]) for run in section["runs"]}),
         "answers": found,
         "tested": sum(len(test["seeds"]) for one in found for test in one["tests"].values()),

@@ -1,4 +1,4 @@
-"""How the report writes numbers and names."""
+"""How the report writes numbers, and names in the field's words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from fairseq_collab.results.names import named
+from fairseq_collab.results.table_content import NOUNS
 from fairseq_collab.results.tables import EN_DASH
 
+#: Data folders that recipes make, and subsets, by their usual names.
+DATA = {
+    "dialogsum": "DialogSum",
+    "iwslt14": "IWSLT14",
+    "multi30k": "Multi30k",
+    "tatoeba": "Tatoeba",
+    "wmt14": "WMT14",
+}
+SUBSETS = {"test": "test set", "valid": "validation set"}
+#: A method of which the name ends with the penalty of the gates that chose its heads.
+PENALTY = re.compile(r"(all|encoder)-([\d.]+|P)")
+PRUNED = {"all": "pruned heads", "encoder": "pruned encoder heads"}
 MINUS = "\N{MINUS SIGN}"
 Content = Mapping[str, Any]
 
@@ -32,14 +46,56 @@ def between(ends: Sequence[float]) -> str:
     return " to ".join(f"{end:,}" for end in sorted({min(ends), max(ends)}))
 
 
-def row_text(row: Content) -> str:
-    """``18 collab, key_dim=128``."""
-    return f"{row['number']} {row['label']}"
+def data_text(section: Content) -> str:
+    """``Multi30k, test set``."""
+    data, subset = section["data"], section["subset"]
+    return f"{DATA.get(data, data)}, {SUBSETS.get(subset, f'test set {subset}')}"
+
+
+def row_texts(rows: Sequence[Content]) -> dict[int, str]:
+    """``18: collaborative heads, key dimension 128``, by number; names that are equal get folders.
+
+    Without the colon a number would read as that of heads.
+    """
+    labels = [label_text(row["label"]) for row in rows]
+    return {
+        row["number"]: f"{row['number']}: {label}"
+        + (f" ({row['experiment']})" if labels.count(label) > 1 else "")
+        for row, label in zip(rows, labels, strict=True)
+    }
+
+
+def label_text(label: str) -> str:
+    """A method, and the sweep's choices, as a reader says them: ``key_dim=128`` is a dimension."""
+    method, *choices = label.split(", ")
+    found = PENALTY.fullmatch(method)
+    name = f"{PRUNED[found[1]]}, penalty {found[2]}" if found else named(method)
+    return ", ".join([name, *map(choice_text, choices)])
+
+
+def choice_text(choice: str) -> str:
+    """``key dimension 128`` of ``key_dim=128``."""
+    name, _, value = choice.partition("=")
+    return f"{setting_text(name)} {value}" if value else choice
+
+
+def setting_text(name: str) -> str:
+    """``key dimension`` of ``key_dim``."""
+    return NOUNS.get(name, name.replace("_", " "))
 
 
 def method_text(method: str) -> str:
     """``all-P`` of ``all-0.03``: a penalty in a name is a setting, not a method."""
-    return re.sub(r"^(all|encoder)-[\d.]+$", r"\1-P", method)
+    found = PENALTY.fullmatch(method)
+    return f"{found[1]}-P" if found else method
+
+
+def heads_text(row: Content) -> str:
+    """``8``; where layers differ all heads of the model, of every seed: ``34, 30 in all``."""
+    if row["heads"] is not None:
+        return str(row["heads"])
+    counts = row["heads_in_all"]
+    return f"{', '.join(map(str, dict.fromkeys(counts)))} in all" if counts else "vary"
 
 
 def breakable(name: str) -> Markup:
@@ -57,5 +113,5 @@ def budget_text(budget: Content) -> str:
     ends = budget["epochs"]
     epochs = f"{between(ends)} epoch{'' if list(ends) == [1, 1] else 's'}"
     start = "from trained weights" if budget["fine_tuned"] else "from scratch"
-    start += f", {budget['folder']}" if budget.get("folder") else ""
+    start += f", folder {budget['folder']}" if budget.get("folder") else ""
     return f"{epochs} ({between(budget['updates'])} updates) {start}"
