@@ -54,8 +54,6 @@ def test_long_words() -> None:
     assert rules.reason(["x" * LONGEST_WORD], ["y"]) == ""
     assert rules.reason(["x" * (LONGEST_WORD + 1)], ["y"]) == "long_word"
     assert rules.reason(["y"], ["é" * (LONGEST_WORD + 1)]) == "long_word"
-    factored = Rules(9, 1, 9, factors=True)
-    assert factored.reason(["x" * LONGEST_WORD + "|" + "x" * LONGEST_WORD], ["y"]) == ""
 
 
 def test_counts_and_texts(pair: Pair, tmp_path: Path) -> None:
@@ -74,13 +72,6 @@ def test_vertical_bars_go(pair: Pair, tmp_path: Path) -> None:
     counts = clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
     assert counts["empty"] == 1
     assert outputs(tmp_path)[0].read_text() == "a b\na b\n"
-
-
-def test_unless_the_first_pair_has_one(pair: Pair, tmp_path: Path) -> None:
-    """Then the text has factors: surface|lemma."""
-    sources = pair(b"a b\nc|C d\n", b"x|X y\nz|Z w\n")
-    clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
-    assert outputs(tmp_path)[0].read_text() == "a b\nc|C d\n"
 
 
 def test_jobs_do_not_matter(pair: Pair, tmp_path: Path) -> None:
