@@ -109,9 +109,20 @@ def run_name(varied: dict[str, str]) -> str:
 
 def folder_of(job: Job, out: Path) -> Path:
     """Where a run is, or will be: named by its overrides in the order in which it was begun."""
-    orders = itertools.permutations(job.overrides.items())
-    there = (folder for order in orders if (folder := out / run_name(dict(order))).exists())
+    if (out / job.name).exists():
+        return out / job.name
+    parts = [run_name({key: value}) for key, value in job.overrides.items()]
+    there = (path for path in sorted(out.glob("*")) if _joined_from(f"_{path.name}", parts))
     return next(there, out / job.name)
+
+
+def _joined_from(text: str, parts: list[str]) -> bool:
+    """Whether a text is all of the parts, each behind a "_", in some order."""
+    return any(
+        text.startswith(f"_{part}")
+        and _joined_from(text[len(part) + 1 :], [*parts[:i], *parts[i + 1 :]])
+        for i, part in enumerate(parts)
+    ) or not (text or parts)
 
 
 def complete(config: DictConfig) -> DictConfig:

@@ -369,8 +369,32 @@ def test_names_of_runs() -> None:
 def test_a_run_begun_with_its_overrides_in_another_order(tmp_path: Path) -> None:
     job = Job("seed-1_key_dim-8", {"common.seed": "1", "model.key_dim": "8"}, OmegaConf.create())
     assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
+    (tmp_path / "key_dim-8_seed-1_lr-1").mkdir()
+    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
     (tmp_path / "key_dim-8_seed-1").mkdir()
     assert folder_of(job, tmp_path) == tmp_path / "key_dim-8_seed-1"
+    (tmp_path / "seed-1_key_dim-8").mkdir()
+    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
+
+
+def test_a_run_of_many_overrides_is_found_without_trying_all_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten have 3,628,800."""
+    varied = {f"model.option_{i}": str(i % 3) for i in range(10)}
+    job, asked = Job(run_name(varied), varied, OmegaConf.create()), 0
+    begun = tmp_path / run_name(dict(reversed(varied.items())))
+    begun.mkdir()
+    exists = Path.exists
+
+    def counted(path: Path) -> bool:
+        nonlocal asked
+        asked += 1
+        assert asked < 100
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", counted)
+    assert folder_of(job, tmp_path) == begun
 
 
 @pytest.mark.parametrize(
