@@ -132,11 +132,11 @@ def choose(args: argparse.Namespace, trained: Trained, gates: Gates | None) -> K
         measure = content.measure(found, args.by or MEASURE, heads, args.importance)
         if keep is not None:
             return choices.most_important(measure, heads, keep, sites)
+        stay = None
         if args.as_many_as is not None:
             like = opener.load(args.as_many_as, args.data).heads
-            count = sum(sum(like[site]) for site in sites)
-            return choices.as_many_kept(measure, heads, count, sites)
-        return choices.importance_kept(measure, heads, args.remove_share, sites)
+            stay = sum(sum(like[site]) for site in sites)
+        return choices.importance_kept(measure, heads, args.remove_share, sites, stay)
     if args.random is not None:
         if keep is None:
             raise UserError("say how many heads stay", where="--keep")

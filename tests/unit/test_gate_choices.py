@@ -16,7 +16,6 @@ from refusals import refusing, wrong_usage
 from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
 from fairseq_collab.checkpoints.prune.choices import (
-    as_many_kept,
     decided_gates,
     gates_of,
     importance_kept,
@@ -68,7 +67,10 @@ def test_a_layer_without_importance_goes_first() -> None:
 @pytest.mark.parametrize(
     ("share", "message"),
     [
-        (0.8, "--remove-share: 10 of 13 heads cannot go: each of 4 layers keeps one; give 0.69 at"),
+        (
+            0.8,
+            "--remove-share: 3 of 13 heads cannot stay: each of 4 layers keeps one; give 0.69 at",
+        ),
         (1.0, "--remove-share: is 1.0; it must be from 0 up and below 1"),
         (-0.1, "--remove-share: is -0.1; it must be from 0 up and below 1"),
         (float("nan"), "--remove-share: is nan; it must be from 0 up"),
@@ -143,15 +145,15 @@ def test_as_many_as_another_model_has(analysis: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (3, "10 of 13 heads cannot go: each of 4 layers keeps one"),
-        (14, "14 heads cannot stay of 13"),
+        (3, "3 of 13 heads cannot stay: each of 4 layers keeps one"),
+        (14, "14 of 13 heads cannot stay: each of 4 layers keeps one"),
     ],
 )
 def test_as_many_as_cannot_be(count: int, message: str) -> None:
     with pytest.raises(
         UserError, match=f"--as-many-as: {message}; give a checkpoint with 4 to 13 heads there$"
     ):
-        as_many_kept(MEASURE, HEADS, count)
+        importance_kept(MEASURE, HEADS, 0, stay=count)
 
 
 @pytest.mark.parametrize(

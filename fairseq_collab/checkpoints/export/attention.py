@@ -19,7 +19,7 @@ needs more than h dimensions:
 
 So at h = d/H collaborative heads qualify for K <= d/H.  An engine whose heads may have any size can
 take every attention (:func:`smallest_size`), and where its heads may share keys and values, too,
-each of those once (:func:`shared_weights`): then mixing and content scores are in the queries, as
+each of those once (``may_share``): then mixing and content scores are in the queries, as
 in decoding (:meth:`.HeadAttention.project_query`).
 
 Shapes: ``A (H, d + 1, e)``, ``B (G, d_y + 1, e)``, ``V (G, d_y + 1, h_v)``: the heads' maps of
@@ -82,12 +82,13 @@ def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
 
 @torch.no_grad()
 def plain_weights(
-    attention: HeadAttention, size: int, heads_elsewhere: int = 1
+    attention: HeadAttention, size: int, heads_elsewhere: int = 1, may_share: bool = False
 ) -> dict[str, Tensor]:
     """Weights with which fairseq's attention with heads of ``size`` h computes the same.
 
     Args:
-        heads_elsewhere: an attention without heads gets so many of zeros, since fairseq's has some.
+        heads_elsewhere: as of :func:`maps_of`, since fairseq's attention has some.
+        may_share: keys and values that heads share are there once, as ``G`` heads.
 
     Returns:
         ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
@@ -97,25 +98,16 @@ def plain_weights(
         NotExactError: there are none.
     """
     maps = maps_of(attention, heads_elsewhere)
+    queries, keys, values = maps
+    if may_share and shares(attention):
+        groups = key_value_heads(attention)
+        return _state(attention, Maps(queries, _each(keys, groups), _each(values, groups)), size)
     heads = [fit(*head, size) for head in scoring_heads(maps)]
-    if maps.values.size(2) > size:
-        what = f"values have size {maps.values.size(2)}; ordinary heads here have {size}"
+    if values.size(2) > size:
+        what = f"values have size {values.size(2)}; ordinary heads here have {size}"
         raise NotExactError(what)
     queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
-    return _state(attention, Maps(queries, keys, _each(maps.values, len(queries))), size)
-
-
-@torch.no_grad()
-def shared_weights(attention: HeadAttention, size: int) -> dict[str, Tensor]:
-    """Weights with which heads of ``size`` h, ``G`` of them for keys and values, do the same.
-
-    Returns:
-        As of :func:`plain_weights`, but for ``k_proj`` and ``v_proj`` ``.weight (G h, d_y)`` and
-        ``.bias (G h)``.
-    """
-    queries, keys, values = maps_of(attention)
-    groups = key_value_heads(attention)
-    return _state(attention, Maps(queries, _each(keys, groups), _each(values, groups)), size)
+    return _state(attention, Maps(queries, keys, _each(values, len(queries))), size)
 
 
 def _state(attention: HeadAttention, maps: Maps, size: int) -> dict[str, Tensor]:
@@ -148,8 +140,10 @@ def key_value_heads(attention: HeadAttention) -> int:
 
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` takes; of heads that share, that
-    :func:`shared_weights` takes.  Queries, keys and values have it alike."""
+    """The smallest ``size`` that :func:`plain_weights` takes, where heads may share.
+
+    Queries, keys and values have it alike.
+    """
     maps = maps_of(attention)
     if shares(attention):
         return max(maps.keys.size(2), attention.v_head_size)

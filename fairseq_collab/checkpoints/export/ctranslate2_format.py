@@ -36,7 +36,6 @@ from fairseq_collab.checkpoints.export.attention import (
     NotExactError,
     key_value_heads,
     plain_weights,
-    shared_weights,
     shares,
     smallest_size,
 )
@@ -144,10 +143,7 @@ def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
 
     Keys and values that heads share are there once.
     """
-    if shares(attention):
-        weights = shared_weights(attention, size)
-    else:
-        weights = plain_weights(attention, size, heads)
+    weights = plain_weights(attention, size, heads, may_share=True)
     module = nn.Module()
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         weight, bias = weights[f"{name}.weight"].contiguous(), weights[f"{name}.bias"]

@@ -107,51 +107,35 @@ def most_important(
 
 
 def importance_kept(
-    measure: Measure, heads: Heads, remove_share: float, sites: Sequence[Site] = SITES
+    measure: Measure,
+    heads: Heads,
+    remove_share: float,
+    sites: Sequence[Site] = SITES,
+    stay: int | None = None,
 ) -> Kept:
-    """All but the least important ``remove_share`` of the heads of ``sites``, which compete.
+    """All but the least important heads of ``sites``, which compete; every layer keeps its best.
 
     Args:
         heads: how many heads the model has; those of other sites all stay.
         remove_share: of the heads of ``sites``, from 0 up and below 1; rounded to whole heads.
+        stay: so many heads of ``sites`` stay, whatever the share.
 
     Raises:
-        UserError: the share is none, or so large that a layer would lose all of its heads.
+        UserError: there are fewer, the share is none, or a layer would lose all of its heads.
     """
-    where = "--remove-share"
-    if not 0 <= remove_share < 1:
-        raise UserError(f"is {remove_share}; it must be from 0 up and below 1", where=where)
-    total, layers = _sizes(heads, sites)
-    most = math.floor(100 * (total - layers) / max(total, 1)) / 100
-    gone = round(remove_share * total)
-    return _without_least_important(measure, heads, gone, sites, where, f"give {most} at most")
-
-
-def as_many_kept(measure: Measure, heads: Heads, count: int, sites: Sequence[Site] = SITES) -> Kept:
-    """The ``count`` most important heads of ``sites``, which compete.
-
-    Raises:
-        UserError: there are fewer, or they are fewer than one a layer.
-    """
-    total, layers = _sizes(heads, sites)
-    where, todo = "--as-many-as", f"give a checkpoint with {layers} to {total} heads there"
-    if count > total:
-        raise UserError(f"{count} heads cannot stay of {total}", where=where, todo=todo)
-    return _without_least_important(measure, heads, total - count, sites, where, todo)
-
-
-def _sizes(heads: Heads, sites: Sequence[Site]) -> tuple[int, int]:
-    """How many heads and layers there are."""
-    return sum(sum(heads[site]) for site in sites), sum(len(heads[site]) for site in sites)
-
-
-def _without_least_important(
-    measure: Measure, heads: Heads, gone: int, sites: Sequence[Site], where: str, todo: str
-) -> Kept:
-    """Every layer keeps its best head: a layer without heads is none."""
-    total, layers = _sizes(heads, sites)
-    if gone > total - layers:
-        what = f"{gone} of {total} heads cannot go: each of {layers} layers keeps one"
+    counts = [count for site in sites for count in heads[site]]
+    total, layers = sum(counts), len(counts)
+    if stay is None:
+        where = "--remove-share"
+        if not 0 <= remove_share < 1:
+            raise UserError(f"is {remove_share}; it must be from 0 up and below 1", where=where)
+        gone = round(remove_share * total)
+        todo = f"give {math.floor(100 * (total - layers) / max(total, 1)) / 100} at most"
+    else:
+        where, todo = "--as-many-as", f"give a checkpoint with {layers} to {total} heads there"
+        gone = total - stay
+    if not 0 <= gone <= total - layers:
+        what = f"{total - gone} of {total} heads cannot stay: each of {layers} layers keeps one"
         raise UserError(what, where=where, todo=todo)
     return without_least(all_heads(heads), measure, sites, gone, least=1)
 
