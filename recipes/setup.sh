@@ -114,7 +114,8 @@ if is_complete "$now"; then
 else
     # What looks interrupted may be another set-up at work: wait for it. (macOS has no flock,
     # some network file systems no locks.)
-    exec 9<>constraints.txt
+    # (A checkout that cannot be written to may be locked all the same, but not on NFS.)
+    { exec 9<>constraints.txt || exec 9<constraints.txt; } 2>/dev/null
     flock 9 2>/dev/null || true
     ! is_complete "$now" || exit 0
     check_compiler "$python"

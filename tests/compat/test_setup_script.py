@@ -18,9 +18,9 @@ import pytest
 def setup(tmp_path, repository):
     """Run the script on an environment of its own, offline."""
 
-    def run(*arguments, **environment):
+    def run(*arguments, command=("bash", repository / "recipes" / "setup.sh"), **environment):
         return subprocess.run(
-            ["bash", repository / "recipes" / "setup.sh", *arguments],
+            [*command, *arguments],
             env={
                 **{key: value for key, value in os.environ.items() if key != "PIP_FIND_LINKS"},
                 "VENV": str(tmp_path / "env"),
@@ -84,6 +84,28 @@ def test_an_interrupted_set_up_starts_over(setup, tmp_path):
     done = setup()
     assert "interrupted: starting over" in done.stdout
     assert not (tmp_path / "env" / "leftover").exists()
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0,
+    reason="nothing can be mounted here",
+)
+def test_a_checkout_may_be_read_only(setup, tmp_path, repository):
+    checkout = tmp_path / "checkout"
+    (checkout / "recipes").mkdir(parents=True)
+    for name in ("recipes/setup.sh", "constraints.txt", "pyproject.toml"):
+        shutil.copy(repository / name, checkout / name)
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine").touch()
+    mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec bash "$0/$1"'
+    command = ["unshare", "-rm", "bash", "-c", mount, checkout, "recipes/setup.sh"]
+    done = setup(command=command)
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "env is there, but no Python environment; name another place with VENV=...\n"
+    )
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
