@@ -167,7 +167,10 @@ class Segmenter:
     def __call__(self, lines: list[str]) -> list[str]:
         if len(self._bpe.cache) > REMEMBERED:
             self._bpe.cache.clear()
-        return [" ".join(self._bpe.segment_tokens(line.split(" "))) for line in lines]
+        return list(map(self.segment, lines))
+
+    def segment(self, line: str) -> str:
+        return " ".join(self._bpe.segment_tokens(line.split(" ")))
 
 
 def are_codes(path: Path) -> bool:

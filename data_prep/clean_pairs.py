@@ -9,16 +9,12 @@ separate factors there, which no corpus here has (in tokens, a bar is an entity)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import regex
 
-from collab_common.errors import UserError
 from collab_common.files import count_lines, create
-from data_prep.divergence import unequal
-from data_prep.parallel_text import Pair
+from data_prep.parallel_text import Pair, check_equal
 from data_prep.streams import Block, ordered, read_blocks, refuse_overwriting
 
 LONGEST_WORD = 1000  # characters
@@ -38,13 +34,15 @@ def clean_pairs(
         shortest, longest: words that each side must and may have
 
     Returns "read", "kept", and how many pairs were dropped for each of REASONS, the first that
-    applies. Raises UserError (with file and line) for texts of unequal length or not UTF-8.
+    applies. Raises UserError for texts of unequal length or not UTF-8.
     """
     refuse_overwriting(sources, targets)
+    check_equal(sources, [count_lines(path) for path in sources])
     rules = Rules(ratio, shortest, longest)
     counts = Counter[str](dict.fromkeys(("read", "kept", *REASONS), 0))
     with create(targets[0]) as source_out, create(targets[1]) as target_out:
-        for source, target, found in ordered(rules, _read_pairs(sources), jobs):
+        blocks = zip(*map(read_blocks, sources), strict=True)
+        for source, target, found in ordered(rules, blocks, jobs):
             source_out.write(source)
             target_out.write(target)
             counts.update(found)
@@ -93,21 +91,3 @@ def _words(line: str) -> list[str]:
     text = line.replace("|", "")
     # str.split() takes four control characters for white space that Perl does not
     return _WORD.findall(text) if _NO_SPACE.search(text) else text.split()
-
-
-def _read_pairs(sources: Pair) -> Iterator[tuple[Block, Block]]:
-    """Blocks of the same lines of both files; UserError where one ends before the other."""
-    for one, other in zip_longest(*map(read_blocks, sources)):
-        if one is None or other is None or len(one.rows) != len(other.rows):
-            raise _unequal(sources)
-        yield one, other
-
-
-def _unequal(sources: Pair) -> UserError:
-    lines = [count_lines(path) for path in sources]
-    longer = sources[0] if lines[0] > lines[1] else sources[1]
-    return UserError(
-        f"unequal line counts: {unequal(*sources, lines)}",
-        f"{longer}:{min(lines) + 1}",
-        "find the lines that one side lacks; nothing can be paired until then",
-    )

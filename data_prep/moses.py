@@ -29,8 +29,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import regex
@@ -39,7 +37,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from collab_common.errors import UserError
 from collab_common.folder import Json
-from data_prep.moses_tokeniser import tokeniser
+from data_prep.moses_tokeniser import Tokeniser
 from data_prep.parallel_text import Pair
 from data_prep.streams import parallel_lines
 
@@ -91,28 +89,35 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
     return detokenise(lines, lang) if form["moses"] else lines
 
 
-@dataclass(frozen=True)
 class Pipeline:
-    """The scripts one after another, on a block of lines."""
+    """The scripts one after another, on a block of lines.
 
-    lang: str  # decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
-    lower: bool = False  # lowercase.perl at the end
-    normalise: bool = True  # normalize-punctuation.perl and remove-non-printing-char.perl first
-    aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
+    Args:
+        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+        lower: lowercase.perl at the end
+        normalise: normalize-punctuation.perl and remove-non-printing-char.perl first
+        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
+    """
+
+    def __init__(
+        self,
+        lang: str,
+        *,
+        lower: bool = False,
+        normalise: bool = True,
+        aggressive_hyphens: bool = False,
+    ) -> None:
+        self._steps: list[Callable[[str], str]] = []
+        if normalise:
+            self._steps += [Normaliser(lang), remove_non_printing]
+        self._steps.append(Tokeniser(lang, aggressive_hyphens))
+        if lower:
+            self._steps.append(lowercase)
 
     def __call__(self, lines: list[str]) -> list[str]:
-        for step in self._steps():
+        for step in self._steps:
             lines = [step(line) for line in lines]
         return lines
-
-    def _steps(self) -> list[Callable[[str], str]]:
-        steps: list[Callable[[str], str]] = []
-        if self.normalise:
-            steps += [normaliser(self.lang), remove_non_printing]
-        steps.append(tokeniser(self.lang, self.aggressive_hyphens))
-        if self.lower:
-            steps.append(lowercase)
-        return steps
 
 
 _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
@@ -149,7 +154,3 @@ class Normaliser:
         for pattern, replacement in self._rules:
             line = pattern.sub(replacement, line)
         return line.removesuffix("\n")
-
-
-#: The normaliser of a language: one for all callers.
-normaliser = lru_cache(maxsize=8)(Normaliser)

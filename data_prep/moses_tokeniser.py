@@ -7,7 +7,6 @@ Perl's classes. `data_prep.moses` says where the script is not followed.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import regex
 from sacremoses.corpus import NonbreakingPrefixes
@@ -118,7 +117,3 @@ def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
         frozenset(word for word, numeric in kinds.items() if not numeric),
         frozenset(word for word, numeric in kinds.items() if numeric),
     )
-
-
-#: The tokeniser of a language and options: one for all callers.
-tokeniser = lru_cache(maxsize=8)(Tokeniser)

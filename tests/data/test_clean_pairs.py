@@ -87,17 +87,13 @@ def test_jobs_do_not_matter(pair: Pair, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in outputs(tmp_path)] == texts
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("longer", [0, 1])
-def test_unequal_lengths(longer: int, jobs: int, pair: Pair, tmp_path: Path) -> None:
+def test_unequal_lengths(longer: int, pair: Pair, tmp_path: Path) -> None:
     sides = [b"1 .\n2 ?\n", b"1 .\n2 ?\n"]
     sides[longer] += b"3 !\n"
     sources = pair(sides[0], sides[1])
-    with pytest.raises(UserError) as refused:
-        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9, jobs=jobs)
-    what = str(refused.value)
-    assert what.startswith(f"{sources[longer]}:3: unequal line counts: {sources[0]} has ")
-    assert what.endswith("find the lines that one side lacks; nothing can be paired until then")
+    with pytest.raises(UserError, match=r"unequal line counts: .*; nothing can be paired until"):
+        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
 
 
 def test_last_newline_missing(pair: Pair, tmp_path: Path) -> None:
