@@ -109,14 +109,9 @@ class DecoderLayer(TransformerDecoderLayerBase):
         name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
-        self,
-        embed_dim: int,
-        cfg: TransformerConfig,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
+        self, embed_dim: int, cfg: TransformerConfig, **_never: Any
     ) -> HeadAttention:
-        if add_bias_kv or add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn are not supported by our attention")
+        # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
         return build_attention(
             cfg,
             "decoder",

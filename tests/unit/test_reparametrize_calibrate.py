@@ -77,8 +77,6 @@ def test_weightings() -> None:
     query, _ = seen.metrics("root")
     assert query is not None
     assert (query @ query - seen.query_covariance).abs().max() < 1e-10
-    with pytest.raises(ValueError, match="weighting is 'tokens'; it must be one of root, scores"):
-        seen.metrics("tokens")
 
 
 def test_distillation_brings_the_result_closer_and_leaves_the_rest_alone() -> None:

@@ -249,14 +249,6 @@ def test_key_dimensions_out_of_range(key_dim: int) -> None:
         factorise(Problem(*weights()), key_dim)
 
 
-def test_shapes_that_do_not_fit() -> None:
-    wq, wk = weights()
-    with pytest.raises(ValueError, match=r"weights are \(3, 4, 10\) and \(2, 4, 9\)"):
-        Problem(wq, wk[:2])
-    with pytest.raises(ValueError, match=r"a metric is \(9, 9\), but the inputs have size 10"):
-        Problem(wq, wk, covariance(KEYS, 3))
-
-
 def test_bisection() -> None:
     for least in range(1, 13):
         asked: list[int] = []

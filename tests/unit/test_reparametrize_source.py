@@ -87,14 +87,6 @@ def test_value_heads_that_are_refused() -> None:
         shared(found, dict.fromkeys(attentions(found.model), 4), "--value-heads=8")
 
 
-def test_constant_keys_are_refused() -> None:
-    found = trained("transformer")
-    place = found.attentions["encoder"][0]
-    place.module.add_zero_attn = True
-    with pytest.raises(UserError, match="encoder 0: it attends to a constant key"):
-        source.check_attention(place, HERE, TARGET)
-
-
 def test_a_class_of_its_own_is_refused() -> None:
     found = trained("transformer")
     # A class derived from fairseq's may compute anything.

@@ -199,11 +199,6 @@ def test_a_model_without_groups_must_be_told() -> None:
         grouped_model(known(), None)
 
 
-def test_nothing_to_read() -> None:
-    with pytest.raises(UserError, match="there is nothing to vote on"):
-        votes(known(), batches=0)
-
-
 def test_a_layer_without_heads_has_no_votes(tmp_path: Path) -> None:
     source = trained("transformer_grouped_heads", heads_in_encoder="0,4", head_groups="2")
     path = tmp_path / "votes.json"

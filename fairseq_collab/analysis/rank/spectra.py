@@ -35,8 +35,6 @@ def numerical_rank(s: Tensor, shape: tuple[int, int], tolerance: float | None = 
 
 def energy_rank(s: Tensor, share: float) -> Tensor:
     """The fewest dimensions with ``share`` of the energy (0 of none): ``(..., r) -> (...)``."""
-    if not 0 < share <= 1:
-        raise ValueError(f"the share of energy is {share}; it must be above 0, and 1 at most")
     held = s.square().cumsum(-1)
     # A sum that rounding leaves a little short of the share has reached it.
     short = held < share * held[..., -1:] * (1 - 1e-12)

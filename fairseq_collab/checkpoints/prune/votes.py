@@ -132,7 +132,7 @@ def count_votes(
 
     Args:
         model: with heads in groups, in eval mode.
-        samples: fairseq's batches, on the model's device.
+        samples: fairseq's batches, one at least, on the model's device.
         features: what of the heads is compared, some of :data:`.head_groups.FEATURES`.
         election: one of :data:`.groups.ELECTIONS`; of no meaning with ``scores``.
         count: one of :data:`COUNTS`.
@@ -154,8 +154,6 @@ def count_votes(
                 votes[number], references[number] = votes[number] + found.votes, found.reference
                 moved = moved + torch.stack(found.moved).double().sum(1)
         read += 1
-    if not read:
-        raise UserError("there is nothing to vote on", todo="give data with sentences")
     changed, shift = (moved / (read * len(features) * len(attentions))).tolist()
     lists: dict[nn.Module, Layer] = {
         attentions[place]: layer

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.analysis.scores import inputs_of
-from fairseq_collab.attention.checks import check_choice
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained, collated, spread
 from fairseq_collab.checkpoints.reparametrize.factorise import root
@@ -62,7 +61,6 @@ class Moments:
 
 
 def _weighted(weighting: str, *metrics: Tensor) -> Sequence[Tensor | None]:
-    check_choice("weighting", weighting, WEIGHTINGS)
     if weighting == "weights":
         return [None] * len(metrics)
     return metrics if weighting == "scores" else [root(metric) for metric in metrics]

@@ -77,9 +77,6 @@ class Problem:
             semi-definite; without them weights are approximated, not scores.
         own: of heads that share already, ``Wq~ (K, d)``, ``Wk~ (K, d_y)`` and ``M (H, K)``: exact
             with ``K`` dimensions, and a start with fewer.
-
-    Raises:
-        ValueError: shapes that do not fit.
     """
 
     def __init__(
@@ -90,15 +87,12 @@ class Problem:
         key_metric: Tensor | None = None,
         own: tuple[Tensor, Tensor, Tensor] | None = None,
     ):
-        if wq.dim() != 3 or wq.shape[:2] != wk.shape[:2]:
-            raise ValueError(
-                f"weights are {tuple(wq.shape)} and {tuple(wk.shape)}; they must be (H, h, d) and "
-                "(H, h, d_y)"
-            )
         self.wq, self.wk = wq.double(), wk.double()
         self.heads, self.head_size = wq.shape[:2]
-        self.query_root = ridged_root(query_metric, self.wq)
-        self.key_root = ridged_root(key_metric, self.wk)
+        self.query_root, self.key_root = (
+            None if metric is None else root(metric.to(self.wq), RIDGE)
+            for metric in (query_metric, key_metric)
+        )
         p = whiten(self.wq, self.query_root).mT  # (H, d, h)
         q = whiten(self.wk, self.key_root).mT  # (H, d_y, h)
         self.slices = Slices(p, q)
@@ -247,16 +241,6 @@ def relative_error_of(problem: Problem, factors: Factors) -> float:
     u = whiten(factors.query, problem.query_root)
     v = whiten(factors.key, problem.key_root)
     return relative_error(problem.slices, Terms(u, v, factors.mixing.T))
-
-
-def ridged_root(metric: Tensor | None, weights: Tensor) -> Tensor | None:
-    """The root ``(d, d)`` of a metric with its ridge."""
-    if metric is None:
-        return None
-    size = weights.size(2)
-    if metric.shape != (size, size):
-        raise ValueError(f"a metric is {tuple(metric.shape)}, but the inputs have size {size}")
-    return root(metric.to(weights), RIDGE)
 
 
 def root(matrix: Tensor, ridge: float = 0.0) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from collab_common.errors import UserError
@@ -82,7 +81,7 @@ def check_weights(weights: Mapping[str, Tensor], path: Path, target: Target) -> 
 
 
 def check_attention(one: Attention, path: Path, target: Target) -> None:
-    """Scores must be ``(x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T``, and sizes those of ``target``."""
+    """Concatenated heads, which alone may be resized, must have the sizes of ``target``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
@@ -92,9 +91,3 @@ def check_attention(one: Attention, path: Path, target: Target) -> None:
                 what = f"{one}: {found}; {target.heads} have size {module.embed_dim}/H"
                 todo = "heads that were pruned or resized cannot be re-parametrised"
                 raise UserError(what, path, todo)
-    elif isinstance(module, CollaborativeAttention):
-        return
-    elif type(module) is not MultiheadAttention:
-        raise UserError(f"{one}: {type(module).__name__} is an unknown attention", path)
-    elif module.bias_k is not None or module.add_zero_attn:
-        raise UserError(f"{one}: it attends to a constant key (add_bias_kv)", path)
