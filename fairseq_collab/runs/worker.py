@@ -132,7 +132,8 @@ class Worker:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Tell the whole session that a child leads: an evaluation has fairseq's commands below it."""
-    with contextlib.suppress(ProcessLookupError):
+    # PermissionError: macOS says so of a session that has ended and is not waited for yet.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGTERM)
 
 

@@ -182,6 +182,22 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run) -> None:
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
 
 
+@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
+def test_what_has_ended_by_itself_is_not_stopped(
+    error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before we have waited for it; macOS has the second error for that."""
+    worker = Worker([], print)
+    worker.children.add(subprocess.Popen(["true"]))
+
+    def killpg(*_: int) -> None:
+        raise error
+
+    monkeypatch.setattr("os.killpg", killpg)
+    worker.stop()
+    assert worker.children.pop().wait() == 0
+
+
 def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA leaves out names of what is not there, and what follows."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
