@@ -70,7 +70,10 @@ def find_files(
         what = f"the test sets are named {', '.join(tests)}"
         raise UserError(what, folder, f"name them {', '.join(expected)}")
     return {
-        name: [text_pair(folder, stem, languages) for stem in stems_of(splits[name])]
+        name: [
+            (text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1]))
+            for stem in stems_of(splits[name])
+        ]
         for name in ("train", "valid", *expected)
     }
 
@@ -88,11 +91,6 @@ def _usual_splits(folder: Path, languages: Languages) -> dict[str, str]:
 def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
     names = (f"{stem}.{lang}", f"{stem}.{lang}.gz")
     return [folder / name for name in names if (folder / name).is_file()]
-
-
-def text_pair(folder: Path, stem: str, languages: Languages) -> tuple[Path, Path]:
-    """The files of both languages, as `text_file` finds them."""
-    return text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1])
 
 
 def text_file(folder: Path, stem: str, lang: str) -> Path:

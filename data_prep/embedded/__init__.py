@@ -10,6 +10,6 @@ so that "they read the book" is the past.
 English trees follow Universal Dependencies version 2.
 """
 
-from data_prep.embedded.corpus import EnglishToken, GrammarExhausted, Pair, generate, splits
+from data_prep.embedded.corpus import EnglishToken, Pair, generate, splits
 
-__all__ = ["EnglishToken", "GrammarExhausted", "Pair", "generate", "splits"]
+__all__ = ["EnglishToken", "Pair", "generate", "splits"]

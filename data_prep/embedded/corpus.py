@@ -75,12 +75,11 @@ def pharaoh(pair: Pair) -> str:
     return " ".join(f"{i}-{j}" for i, j in pair.alignment)
 
 
-class GrammarExhausted(UserError):
-    """More distinct sentences were asked for than the grammar can give."""
-
-
 def generate(n: int, seed: int) -> Iterator[Pair]:
-    """``n`` pairs with distinct English sentences, the same for the same seed everywhere."""
+    """``n`` pairs with distinct English sentences, the same for the same seed everywhere.
+
+    Raises UserError if the grammar cannot give so many.
+    """
     dice = Dice(seed)
     seen: set[str] = set()
     fruitless = 0
@@ -93,7 +92,7 @@ def generate(n: int, seed: int) -> Iterator[Pair]:
         fruitless = fruitless + 1 if pair.english in seen else 0
         if fruitless >= PATIENCE:
             found = f"only {len(seen)} distinct sentences found of {n}"
-            raise GrammarExhausted(found, todo="ask for fewer")
+            raise UserError(found, todo="ask for fewer")
         if not fruitless:
             seen.add(pair.english)
             yield pair

@@ -34,12 +34,6 @@ def test_a_sound_environment(python, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_the_command_is_installed(python):
-    done = python.run_script("fairseq-collab", "doctor", "--help")
-    assert done.returncode == 0
-    assert "Check the installation" in done.stdout
-
-
 def test_switched_off(python, tmp_path):
     done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF="1")
     assert done.returncode == 1

@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 
-from data_prep.embedded import GrammarExhausted, Pair, generate, splits
+from collab_common.errors import UserError
+from data_prep.embedded import Pair, generate, splits
 from data_prep.embedded.constructions import CONSTRUCTIONS
 from data_prep.embedded.corpus import conllu, pharaoh
 from data_prep.embedded.lexicon import NOUNS
@@ -67,7 +68,7 @@ def test_exhausted_grammar_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     rare = [row for row in CONSTRUCTIONS if row["name"] == "bad weather"]
     monkeypatch.setattr("data_prep.embedded.corpus.CONSTRUCTIONS", rare)
     monkeypatch.setattr("data_prep.embedded.corpus.PATIENCE", 2)
-    with pytest.raises(GrammarExhausted, match=r"only \d+ distinct sentences found of 20000"):
+    with pytest.raises(UserError, match=r"only \d+ distinct sentences found of 20000"):
         list(generate(20000, seed=1))
 
 

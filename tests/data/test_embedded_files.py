@@ -1,4 +1,4 @@
-"""The corpus on disk and its command line: messages, exit codes, interruption."""
+"""The corpus on disk and its command line: messages, exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collab_common.files import read_json
-from data_prep.embedded import files, splits
+from data_prep.embedded import splits
 from data_prep.embedded.__main__ import main
 
 SMALL = ["--train", "30", "--valid", "10", "--test", "10"]
@@ -75,23 +75,6 @@ def test_what_is_not_ours_is_refused(
     assert "choose another --out" in message
     assert precious.read_text() == '{"format": 1}'
     assert {p.name for p in tmp_path.rglob("*")} <= {"foreign", name}
-
-
-def test_interruption_leaves_nothing_half_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "corpus"
-
-    def interrupted(split: str, pairs: object) -> dict[str, str]:
-        if split == "valid":
-            raise KeyboardInterrupt
-        return {"en": "half\n"}
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "_texts", interrupted)
-        assert main(["--out", str(out), *SMALL]) == 130
-    assert list(tmp_path.iterdir()) == []
-    assert main(["--out", str(out), *SMALL]) == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from text_tools import command, config, error_line, manifest, names, options, ru
 
 import data_prep.prepare as prepare_module
 from collab_common.errors import UserError
-from collab_common.files import locked
 from data_prep.prepare import prepare
 
 
@@ -76,14 +75,6 @@ def test_lock_of_a_dead_process_does_not_hold(
     (tmp_path / ".bin.lock").write_text(f"{os.getpid()}\n")
     prepare(config(corpus, tmp_path / "bin"))
     assert names(tmp_path) == {"bin"}
-
-
-def test_lock_is_exclusive(corpus: Path, tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / ".bin.lock"),
-        pytest.raises(UserError, match=rf"another process \(pid {os.getpid()}\)"),
-    ):
-        prepare(config(corpus, tmp_path / "bin"))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError(28, "No space left")])
