@@ -50,7 +50,8 @@ def check_binarised(folder: Path, split: str, languages: tuple[str, str], expect
 
 def count_sentences(index: Path) -> int:
     """The number of sentences that an .idx file of fairseq's mmap format claims to hold."""
-    header = index.read_bytes()[: len(_MAGIC) + 17]
+    with index.open("rb") as stream:
+        header = stream.read(len(_MAGIC) + 17)
     if not header.startswith(_MAGIC) or len(header) < len(_MAGIC) + 17:
         raise UserError("not an index of fairseq's mmap format", index)
     # version (u64), type code (u8), sentences (u64)

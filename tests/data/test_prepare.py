@@ -46,6 +46,15 @@ def test_folder(prepared: Path, corpus: Path) -> None:
     assert names(prepared.parent) == {"bin"}, "no lock, no temporary folder"
 
 
+def test_the_header_alone_of_an_index_is_read(prepared: Path, tmp_path: Path) -> None:
+    """Of 36 million pairs an index has 432 MB."""
+    index = tmp_path / "train.idx"
+    shutil.copy(prepared / "train.en-de.en.idx", index)
+    with index.open("ab") as file:
+        file.truncate(1 << 40)  # of holes, more than any memory
+    assert count_sentences(index) == 300
+
+
 def test_references_are_the_raw_text(prepared: Path, corpus: Path) -> None:
     assert names(prepared / "raw") == {
         f"{s}.{x}" for s in ("valid", "test", "test1") for x in ("en", "de")
