@@ -64,7 +64,8 @@ def converted(
         heads = Heads.of(place.module)
         problem = Problem(heads.wq, heads.wk, own=own_factors(place.module))
         factors[place] = factorise(problem, key_dim, max_steps=3)
-        weights[place] = convert.collaborative_weights(place.module, problem, factors[place], mean)
+        content = convert.content_biases(heads, problem, factors[place], mean)
+        weights[place] = convert.collaborative_weights(place.module, factors[place], content)
     return convert.with_heads(found, TARGET, weights, key_dims).model, factors
 
 

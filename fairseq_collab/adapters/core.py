@@ -68,9 +68,8 @@ def collaborative_core(
     source.scaling = scaling
     heads = Heads.of(source)
     problem = Problem(heads.wq, heads.wk)
-    weights = collaborative_weights(
-        source, problem, factorise(problem, key_dim, max_steps=max_steps, seed=seed)
-    )
+    factors = factorise(problem, key_dim, max_steps=max_steps, seed=seed)
+    weights = collaborative_weights(source, factors)
     core = CollaborativeAttention(
         dim, num_heads, key_dim, kdim=kdim, vdim=vdim, bias="content", dropout=dropout
     ).to(like)

@@ -14,7 +14,6 @@ defaults, and hold on the command line and under Hydra alike (fairseq applies ar
 # no other spelling.
 # ruff: noqa: UP045
 from argparse import Namespace
-from collections.abc import Collection
 from dataclasses import MISSING, Field, field, fields, make_dataclass
 from typing import Any, Optional
 
@@ -23,12 +22,13 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
+#: Sizes that are ``--decoder-embed-dim`` unless given.
+_OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
 #: Options whose declared type or default does not fit their use in fairseq.
 _CORRECTED: dict[str, tuple[Any, Any]] = {
     "encoder_layers_to_keep": (Optional[str], None),  # fairseq splits it at commas
     "decoder_layers_to_keep": (Optional[str], None),
-    "decoder_input_dim": (Optional[int], None),  # --decoder-embed-dim unless given
-    "decoder_output_dim": (Optional[int], None),
+    **dict.fromkeys(_OF_THE_MODEL, (Optional[int], None)),
 }
 
 
@@ -76,37 +76,32 @@ def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
     return option.name, option.type, field(default=value, metadata=dict(option.metadata))
 
 
-def of_fairseq(arch: str, options: type, but: Collection[str] = ()) -> dict[str, Any]:
-    """What fairseq's own preset ``arch`` changes of ``options``, other than those in ``but``."""
+def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
+    """What fairseq's own preset ``arch`` changes of ``options``, other than the one called ``but``.
+
+    Nor what it repeats: the model's dimension, and options of the task.
+    """
     ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
     given, changed = vars(namespace), {}
     for known in fields(options):
         value = given.get(known.name, known.default)
-        if value != known.default and known.name not in but:
-            is_number = known.type in (int, Optional[int])  # some are False there
-            changed[known.name] = int(value) if is_number else value
+        of_the_task = str(known.default).startswith("${")
+        if value == known.default or of_the_task or known.name in (*_OF_THE_MODEL, but):
+            continue
+        is_number = known.type in (int, Optional[int])  # some are False there
+        changed[known.name] = int(value) if is_number else value
     return changed
 
 
-def _both_sides(**sizes: int) -> dict[str, Any]:
-    """The same sizes for encoder and decoder."""
-    return {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
-
-
-#: Sizes of the presets, the same for every variant.  The first four are fairseq's own
-#: (``transformer``, ``transformer_iwslt_de_en``, ``transformer_wmt_en_de``, ``..._big``).
+#: Sizes of the presets, the same for every variant.  The first four are fairseq's own.
 PRESET_SIZES: dict[str, dict[str, Any]] = {
-    "": {},
-    "_iwslt_de_en": _both_sides(ffn_embed_dim=1024, attention_heads=4),
-    "_wmt_en_de": {},
-    "_wmt_en_de_big": {
-        "dropout": 0.3,
-        **_both_sides(embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
-    },
-    "_multi30k": {
-        "dropout": 0.3,
-        **_both_sides(embed_dim=256, ffn_embed_dim=512, attention_heads=4, layers=3),
-    },
+    ending: of_fairseq(f"transformer{ending}", TransformerOptions, but="attention_dropout")
+    for ending in ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
+}
+_MULTI30K = {"embed_dim": 256, "ffn_embed_dim": 512, "attention_heads": 4, "layers": 3}
+PRESET_SIZES["_multi30k"] = {
+    "dropout": 0.3,
+    **{f"{side}_{k}": size for side in ("encoder", "decoder") for k, size in _MULTI30K.items()},
 }
 
 

@@ -40,13 +40,10 @@ LanguageModelOptions = make_dataclass(
     ],
     bases=(TransformerLanguageModelConfig,),
 )
-#: What fairseq's presets repeat: the model's dimension, and an option of the task.
-_REPEATED = ("decoder_input_dim", "decoder_output_dim", "add_bos_token")
 #: fairseq's own presets, by the ending of the architecture's name (``transformer_lm_gpt``, ...).
 _PRESETS = ("_big", "_wiki103", "_gbw", "_gpt", "_gpt2_tiny", "_gpt2_small", "_gpt2_medium")
 _SIZES: dict[str, dict[str, Any]] = {"": {}} | {
-    ending: of_fairseq(f"transformer_lm{ending}", LanguageModelOptions, _REPEATED)
-    for ending in _PRESETS
+    ending: of_fairseq(f"transformer_lm{ending}", LanguageModelOptions) for ending in _PRESETS
 }
 
 

@@ -33,7 +33,7 @@ _SHARED = (
     *("quant_noise_pq_block_size", "quant_noise_scalar", "min_params_to_wrap"),
 )
 #: RoBERTa's values.  A flag is false, or the command line could not switch it on: presets do.
-_BASE = of_fairseq("roberta", TransformerOptions, but=("layernorm_embedding",))
+_BASE = of_fairseq("roberta", TransformerOptions, but="layernorm_embedding")
 _KNOWN = {option.name: option for option in fields(TransformerOptions)}
 _OWN: list[tuple[str, Any, Any, str]] = [
     ("pooler_activation_fn", _KNOWN["activation_fn"].type, "tanh", "activation of the pooler"),

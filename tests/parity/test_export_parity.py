@@ -125,7 +125,7 @@ def test_re_parametrised_heads_and_back() -> None:
     """At K = d nothing is lost, not even in weights that are stored in single precision."""
     source = attention({}).float()
     problem = Problem(Heads.of(source).wq, Heads.of(source).wk)
-    weights = collaborative_weights(source, problem, factorise(problem, D))
+    weights = collaborative_weights(source, factorise(problem, D))
     ours = CollaborativeAttention(D, H, D, bias="content", encoder_decoder_attention=True)
     ours.load_state_dict({**weights, "signature": ours.signature})
     plain_again = plain_weights(ours.float(), D // H)

@@ -143,12 +143,13 @@ def test_there_and_back_at_the_size_of_a_head(key_dim: int) -> None:
         problem = Problem(Heads.of(module).wq, Heads.of(module).wk)
         factors = factorise(problem, key_dim, max_steps=2)
         ours = CollaborativeAttention(16, 4, key_dim, bias="content").double().eval()
-        weights = collaborative_weights(module, problem, factors)
+        weights = collaborative_weights(module, factors)
         ours.load_state_dict({"signature": ours.signature, **weights})
         if key_dim == 4:
             with pytest.raises(NotExactError, match="scores by 4 dimensions and by content"):
                 plain_weights(ours, 4)
-            weights = collaborative_weights(module, problem, factors, exportable=True)
+            content = within_keys(problem, factors, Heads.of(module).content())
+            weights = collaborative_weights(module, factors, content)
             ours.load_state_dict({"signature": ours.signature, **weights})
         back = ConcatenatedAttention(16, 4).double().eval()
         back.load_state_dict({"signature": back.signature, **plain_weights(ours, 4)})

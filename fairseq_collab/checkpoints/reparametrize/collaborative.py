@@ -62,21 +62,17 @@ class Part:
     query_mean: Tensor | None = None
     shared: Weighed | None = None
 
-    def logit_error(self, module: Any, factors: Factors, exportable: bool) -> float | None:
+    def logit_error(self, factors: Factors, gone: Tensor) -> float | None:
         """Root mean square of what the centred logits lose on the calibration sentences, over that
         of the logits; None without any.
 
-        Factors lose what varies with the query, ``exportable`` content biases what does not.
+        Factors lose what varies with the query, content biases that are ``gone (H, d_y)`` the rest.
         """
         if self.scores is None or self.logits is None:
             return None
         energy = float(self.scores.slices.energy())
         lost = energy * relative_error_of(self.scores, factors) ** 2 if energy else 0.0
-        if exportable:
-            heads, mean = Heads.of(module), self.query_mean
-            content = convert.content_biases(heads, self.problem, factors, mean)
-            gone = content - within_keys(self.problem, factors, content)  # (H, d_y)
-            lost += float(whiten(gone, self.scores.key_root).square().sum())
+        lost += float(whiten(gone, self.scores.key_root).square().sum())
         return lost**0.5 / self.logits if self.logits else 0.0
 
 
@@ -152,14 +148,16 @@ class Collaborative(Target):
     def convert(self, module: Any, part: Part, size: int) -> Converted:
         """Errors are those of :class:`.Factors`, of the start and of the result, in the metric that
         was minimised, and of :meth:`Part.logit_error`."""
-        factors = self.factors(part.problem, size)
-        weights = convert.collaborative_weights(
-            module, part.problem, factors, part.query_mean, self.args.exportable
-        )
+        problem, heads = part.problem, Heads.of(module)
+        factors = self.factors(problem, size)
+        wanted = content = convert.content_biases(heads, problem, factors, part.query_mean)
+        if self.args.exportable:  # those that ordinary heads can have at K = d/H
+            content = within_keys(problem, factors, wanted)
+        weights = convert.collaborative_weights(module, factors, content)
         fit = {
             "start_error": factors.start_error,
             "error": factors.error,
-            "logit_error": part.logit_error(module, factors, self.args.exportable),
+            "logit_error": part.logit_error(factors, wanted - content),
             "steps": factors.steps,
         }
         if part.shared is not None:

@@ -26,12 +26,7 @@ from fairseq_collab.attention.scores import scaling
 from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.checkpoints.prune.surgery import options_for, rebuilt, weights_of
-from fairseq_collab.checkpoints.reparametrize.factorise import (
-    Factors,
-    Problem,
-    mean_correction,
-    within_keys,
-)
+from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, mean_correction
 from fairseq_collab.checkpoints.reparametrize.heads import Heads
 from fairseq_collab.checkpoints.reparametrize.source import target_arch
 from fairseq_collab.checkpoints.reparametrize.target import Target
@@ -41,25 +36,16 @@ _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")
 
 
 def collaborative_weights(
-    module: Any,
-    problem: Problem,
-    factors: Factors,
-    query_mean: Tensor | None = None,
-    exportable: bool = False,
+    module: Any, factors: Factors, content: Tensor | None = None
 ) -> dict[str, Tensor]:
     """State dict, but for the signature, of the ``CollaborativeAttention`` in place of ``module``.
 
     Args:
-        query_mean: ``(d)``, of the queries' inputs; then the content biases also take up what the
-            factors lose of its scores.
-        exportable: only content biases that ordinary heads can have at ``K = d/H``; the others are
-            approximated.
+        content: biases ``(H, d_y)``; those of the trained heads unless given.
     """
     heads = Heads.of(module)
     ratio = module.scaling / scaling("embed", module.embed_dim, module.num_heads, heads.wq.size(1))
-    content = content_biases(heads, problem, factors, query_mean)
-    if exportable:
-        content = within_keys(problem, factors, content)
+    content = heads.content() if content is None else content
     query, key, mixing = normalised(factors)
     weights = {
         "q_proj.weight": query,
@@ -76,7 +62,8 @@ def collaborative_weights(
 def content_biases(
     heads: Heads, problem: Problem, factors: Factors, query_mean: Tensor | None
 ) -> Tensor:
-    """``(H, d_y)``: the heads' own, and what the factors lose of the scores of the mean query."""
+    """``(H, d_y)``: the heads' own, and what the factors lose of the scores of the mean query
+    ``(d)``, if one is given."""
     own = heads.content()
     return own if query_mean is None else own + mean_correction(problem, factors, query_mean)
 
