@@ -85,7 +85,9 @@ def chosen(group: str) -> set[str]:
     found = {sweep_of(config).get(group, "") for config in PRIMARY}
     for config in PRIMARY:
         defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text())["defaults"]
-        found |= {part.get(f"/{group}", "") for part in defaults if isinstance(part, dict)}
+        parts = [part for part in defaults if isinstance(part, dict)]
+        keys = (group, f"/{group}", f"override /{group}")
+        found |= {part.get(key) or "" for part in parts for key in keys}
     return {choice for choices in found for choice in choices.split(",")}
 
 
