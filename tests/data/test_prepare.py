@@ -284,6 +284,21 @@ def test_bad_bytes_cannot_be_counted_away(corpus: Path, tmp_path: Path) -> None:
     assert "--on-cr count: such a line cannot be binarised" in error_line(done, "prepare")
 
 
+def test_of_very_long_texts_every_nth_line_is_learnt_from(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, model = [corpus / "train.en", corpus / "train.de"], tmp_path / "spm.model"
+    third = tmp_path / "third.txt"
+    lines = b"".join(path.read_bytes() for path in texts).splitlines(keepends=True)
+    third.write_bytes(b"".join(lines[2::3]))
+    subword.train([third], VOCAB_SIZE, model)
+    expected = model.read_bytes()
+    monkeypatch.setattr(subword, "MOST_LINES", 299)  # of 600: a half would be one too many
+    told = subword.train(texts, VOCAB_SIZE, model)
+    assert (told["lines"], told["every"]) == (600, 3)
+    assert model.read_bytes() == expected
+
+
 def test_long_lines_left_out_of_training_are_told(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
     with (text / "train.en").open("a") as stream:
