@@ -9,6 +9,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -208,6 +209,9 @@ def apply_start_checks() -> None:
 
     @wrap(checkpoint_utils, "verify_checkpoint_directory")
     def verify_checkpoint_directory(original: Any, save_dir: str) -> None:
+        if sys.flags.optimize:
+            what = "python -O drops assertions, in which fairseq makes checkpoint_last.pt"
+            raise UserError(what, todo="leave it out, or unset PYTHONOPTIMIZE")
         try:
             original(save_dir)
         except OSError as error:

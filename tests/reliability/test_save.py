@@ -9,6 +9,7 @@ import pickle
 import shutil
 import sys
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -366,3 +367,13 @@ def test_fairseq_evaluates_no_code() -> None:
     assert utils.eval_str_list("[1, 2]") == [1, 2]
     with pytest.raises(UserError):
         utils.eval_str_list("[print(1)]")
+
+
+def test_training_without_assertions_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """fairseq copies what it has saved in one; there would be checkpoint1.pt and so on alone."""
+    monkeypatch.setattr(checkpoints.sys, "flags", Namespace(optimize=1))
+    with pytest.raises(UserError, match=r"python -O drops assertions.*; leave it out, or unset"):
+        checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
