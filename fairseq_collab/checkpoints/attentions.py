@@ -46,8 +46,3 @@ def by_site(model: nn.Module) -> dict[Site, list[Attention]]:
     """The same by site; a site that the model lacks has an empty list."""
     found = attentions(model)
     return {site: [one for one in found if one.site == site] for site in SITES}
-
-
-def head_counts(model: nn.Module) -> dict[Site, list[int]]:
-    """How many heads each layer has, by site."""
-    return {site: [one.module.num_heads for one in found] for site, found in by_site(model).items()}

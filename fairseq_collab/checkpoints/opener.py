@@ -21,7 +21,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from fairseq_collab.checkpoints.attentions import Attention, attentions, by_site, head_counts
+from fairseq_collab.checkpoints.attentions import Attention, attentions, by_site
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
 from fairseq_compat import checkpoints
@@ -70,7 +70,8 @@ class Trained:
     @property
     def heads(self) -> dict[Site, list[int]]:
         """How many heads each layer has, by site."""
-        return head_counts(self.model)
+        found = self.attentions.items()
+        return {site: [one.module.num_heads for one in places] for site, places in found}
 
     @property
     def is_language_model(self) -> bool:

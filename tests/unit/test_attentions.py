@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import toy
 import toy_language_models
@@ -9,7 +11,8 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.attentions import attentions, by_site, head_counts
+from fairseq_collab.checkpoints.attentions import attentions, by_site
+from fairseq_collab.checkpoints.opener import Trained
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
 
@@ -52,7 +55,8 @@ def test_layers_are_in_their_order_beyond_nine() -> None:
 
 def test_a_site_that_a_model_lacks_is_empty() -> None:
     model = build("transformer_headsize_n", heads_in_decoder="1,2")
-    assert head_counts(model) == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
+    heads = Trained(Path("x.pt"), {}, model, None).heads
+    assert heads == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
     assert by_site(build("transformer_lm"))["cross"] == []
     assert attentions(nn.Linear(2, 2)) == []
 

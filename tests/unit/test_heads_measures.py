@@ -35,7 +35,7 @@ from fairseq_collab.analysis.heads.measures import (
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
-from fairseq_collab.checkpoints.attentions import attentions, head_counts
+from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES
 
@@ -298,7 +298,7 @@ def test_weights_are_the_softmax_of_the_models_scores(kind: str) -> None:
 def test_every_kind_of_model_is_measured(kind: str) -> None:
     """Whoever is measured has a number for each head; the heads of a layer are their own."""
     model = build(kind)
-    heads = head_counts(model)
+    heads = Trained(Path("x.pt"), {}, model, None).heads
     assert heads == {"encoder": [2, 5] if kind == "sizes" else [4, 4], "decoder": [4, 4],
                      "cross": [4, 4]}  # fmt: skip
     of_heads = [Measure(confidence), Measure(width), Measure(positions, SELF_SITES)]
