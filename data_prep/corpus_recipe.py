@@ -84,7 +84,7 @@ class Corpus:
             ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None)
         joined: one dictionary for both languages
         vocabulary: most symbols of a dictionary; None for all
-        bpe: how `with_bpe` segments its text; None for a text that comes segmented, or otherwise is
+        bpe: how subword-nmt segments its text; None if it does not
     """
 
     name: str
@@ -170,8 +170,8 @@ def make_text(corpus: Corpus, out: Path, *, jobs: int, force: bool = False) -> P
     """Makes OUT/text: train, valid and test, ready to be binarised, and raw/."""
 
     def build(folder: Path) -> Json:
-        scratch, bpe = folder / ".scratch", corpus.bpe or CODES_ALONE
-        work = Work(out / "original", folder, scratch, corpus.languages, jobs, bpe)
+        scratch = folder / ".scratch"
+        work = Work(out / "original", folder, scratch, corpus.languages, jobs, corpus.bpe)
         work.scratch.mkdir()
         (folder / "raw").mkdir()
         steps = corpus.make_text(work)

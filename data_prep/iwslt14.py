@@ -32,7 +32,7 @@ from data_prep.parallel_text import (
     write_lines,
 )
 from data_prep.sgm import talk_lines, write_segments
-from data_prep.work import Work, with_bpe, with_sentencepiece
+from data_prep.work import Work, segment
 
 PROG = "data_prep.iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
@@ -108,7 +108,7 @@ def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
     rewrite(cased, work.results("raw/test"), str.lower)
     rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
     steps["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
-    return steps | {"subwords": with_bpe(work, MERGES)}
+    return steps | {"subwords": segment(work, MERGES)}
 
 
 def _cased_text(work: Work) -> Json:
@@ -116,7 +116,7 @@ def _cased_text(work: Work) -> Json:
     raw = work.results("raw/test")
     steps["test"] = _write_test(work, raw, unescape=True)
     rewrite(raw, work.scratches("test"))
-    return steps | {"subwords": with_sentencepiece(work, MERGES)}
+    return steps | {"subwords": segment(work, MERGES)}
 
 
 def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:

@@ -9,7 +9,7 @@ from collab_common.folder import Json
 from data_prep.archives import Member
 from data_prep.corpus_recipe import Archive, Corpus
 from data_prep.parallel_text import check_published, rewrite
-from data_prep.work import SPLITS, Work, with_sentencepiece
+from data_prep.work import SPLITS, Work, segment
 
 FORM = {"subwords": "sentencepiece", "moses": False, "lowercased": False, "hyphens": None}
 SplitText = Callable[[Work], Json]
@@ -68,4 +68,4 @@ def copy_splits(stems: Mapping[str, str], work: Work) -> Json:
 def _text(split_text: SplitText, vocabulary: int, work: Work) -> Json:
     steps: Json = {"splits": split_text(work)}
     rewrite(work.scratches("test"), work.results("raw/test"))
-    return steps | {"subwords": with_sentencepiece(work, vocabulary)}
+    return steps | {"subwords": segment(work, vocabulary)}

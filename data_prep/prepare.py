@@ -13,11 +13,11 @@ and appears under its name only when it is complete.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,14 @@ from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep import subword
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions, JointBpe
+from data_prep.apply_bpe import CODES_ALONE, BpeOptions
 from data_prep.binarise import binarise, check_binarised
 from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
 from data_prep.options import add_bpe_options, add_output
 from data_prep.parallel_text import pair_in
 from data_prep.splits import Splits, collect_splits, find_files, split_option
 from data_prep.validate import Report, validate
+from data_prep.work import Work, segment
 
 PROG = "data_prep.prepare"
 _HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
@@ -142,9 +142,8 @@ def _check(config: PrepareConfig) -> None:
 def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> Json:
     """Fills the folder; returns the manifest's account of it."""
     languages = (config.source_lang, config.target_lang)
-    raw, pieces = folder / "raw", folder / "spm"
+    raw = folder / "raw"
     raw.mkdir()
-    pieces.mkdir()
     stages: Json = {}
     reports: dict[str, list[Report]] = {}
     for split, texts in files.items():
@@ -152,50 +151,31 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
         policy = _policy_for(split, config.policy)
         reports[split] = _join(texts, split, policy, pair_in(raw, split, languages))
         stages[split] = _add([report.counts() for report in reports[split]])
-    training = _segment(config, reports, folder, stages)
+    bpe = config.bpe if _is_bpe(config) else None
+    work = Work(config.text, folder, raw, languages, config.workers, bpe)
+    counts = segment(
+        work,
+        config.vocab_size,
+        tuple(files),
+        on_empty=lambda split: _policy_for(split, config.policy).action(Kind.EMPTY),
+        where=lambda split: partial(_line_of, reports[split]),
+    )
     print("binarising ...", flush=True)
-    binarise(folder, {split: f"spm/{split}" for split in files}, languages, config.workers)
+    binarise(folder, {split: split for split in files}, languages, config.workers)
     for split in files:
-        segmented = stages[split]["segmented"]
+        segmented = stages[split]["segmented"] = counts[split]
         expected = segmented["read"] - segmented.get("dropped", 0)
         stages[split]["binarised"] = check_binarised(folder, split, languages, expected)
     # made again from raw/ and spm.model at any time, or, for the training set, from the inputs
-    shutil.rmtree(pieces)
-    for path in pair_in(raw, "train", languages):
+    for path in (*work.scratches("train"), *chain(*map(work.results, files))):
         path.unlink()
     return {
         **({"form": FORM | _subword_options(config)} if _is_bpe(config) else {}),
         "versions": versions("fairseq", config.subwords.replace("_", "-"), "fairseq-collab"),
         "workers": config.workers,
         "stages": stages,
-        "subword": training,
+        "subword": counts["learnt"],
     }
-
-
-def _segment(
-    config: PrepareConfig, reports: Mapping[str, list[Report]], folder: Path, stages: Json
-) -> Json:
-    """raw/SPLIT in subwords, to spm/SPLIT; counts go to `stages`. What the training told."""
-    languages, size = (config.source_lang, config.target_lang), config.vocab_size
-    raw, model = folder / "raw", folder / "spm.model"
-    bpe = JointBpe(folder, languages, config.bpe, config.workers)
-    train = pair_in(raw, "train", languages)
-    print(f"learning {size} subwords ...", flush=True)
-    if _is_bpe(config):
-        training = bpe.learn(train, size)
-    else:
-        training = subword.train(list(train), size, model)
-    for split in reports:
-        print(f"segmenting {split} ...", flush=True)
-        texts, pieces = (pair_in(place, split, languages) for place in (raw, folder / "spm"))
-        if _is_bpe(config):
-            counts = bpe.apply(texts, pieces)
-        else:
-            on_empty = _policy_for(split, config.policy).action(Kind.EMPTY)
-            where = partial(_line_of, reports[split])
-            counts = subword.segment(model, texts, pieces, on_empty, where)
-        stages[split]["segmented"] = counts
-    return training
 
 
 def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> list[Report]:

@@ -41,7 +41,7 @@ from data_prep.parallel_text import (
 )
 from data_prep.sgm import write_segments
 from data_prep.wmt14_archives import READY_MADE, newstest2013, newstest2014, training
-from data_prep.work import SPLITS, Work, with_bpe
+from data_prep.work import SPLITS, Work, segment
 
 PROG = "data_prep.wmt14"
 VARIANTS = {
@@ -123,7 +123,7 @@ def _text(variant: str, work: Work) -> Json:
             path.unlink()
     steps["test"] = _write_test(work)
     steps["tokenised"]["test"] = _tokenise_test(work, normalise=variant == "wmt14")
-    steps["subwords"] = with_bpe(work, MERGES[variant])
+    steps["subwords"] = segment(work, MERGES[variant])
     # After segmenting, as fairseq's script does: the lengths are those that the model sees.
     # Only what was carved from the training text is shortened with it; newstest stays whole.
     cleaned = ("train",) if variant == "wmt14" else ("train", "valid")

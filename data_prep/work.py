@@ -1,13 +1,14 @@
-"""Where a corpus makes its text, and how it is segmented into joint subwords, two ways."""
+"""Where a corpus makes its text, and how it is segmented into joint subwords."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collab_common.folder import Json
 from data_prep import subword
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions, JointBpe
+from data_prep.apply_bpe import BpeOptions, JointBpe
 from data_prep.faults import Action
 from data_prep.parallel_text import Pair, pair_in
 
@@ -23,7 +24,7 @@ class Work:
         folder: to be filled with train, valid and test, segmented, and raw/test, untouched
         scratch: for everything on the way; removed afterwards
         jobs: processes; never to change a byte of the result
-        bpe: what `with_bpe` heeds beside its codes
+        bpe: what `segment` heeds beside subword-nmt's codes; None for sentencepiece's BPE
     """
 
     original: Path
@@ -31,7 +32,7 @@ class Work:
     scratch: Path
     languages: tuple[str, str]
     jobs: int
-    bpe: BpeOptions = CODES_ALONE
+    bpe: BpeOptions | None = None
 
     def originals(self, stem: str, suffix: str = "") -> Pair:
         return pair_in(self.original, stem, self.languages, suffix)
@@ -43,32 +44,37 @@ class Work:
         return pair_in(self.folder, stem, self.languages)
 
 
-def with_bpe(work: Work, merges: int) -> Json:
-    """subword-nmt's BPE, learnt on both sides of train: scratch/SPLIT becomes folder/SPLIT.
+def _kept_whole(split: str) -> Action:
+    return Action.DROP if split == "train" else Action.REFUSE
+
+
+def segment(
+    work: Work,
+    size: int,
+    splits: Sequence[str] = SPLITS,
+    on_empty: Callable[[str], Action] = _kept_whole,
+    where: Callable[[str], Callable[[int, int], str] | None] = lambda _: None,
+) -> Json:
+    """Subwords learnt on both sides of train: scratch/SPLIT becomes folder/SPLIT.
 
     Source first, as in fairseq's scripts: the order decides between equally frequent pairs.
+
+    Args:
+        size: merges of subword-nmt, pieces of sentencepiece
+        on_empty, where: of each split, see `subword.segment`
     """
-    print(f"learning {merges} merges ...", flush=True)
-    bpe = JointBpe(work.folder, work.languages, work.bpe, work.jobs)
-    counts: Json = {"learnt": bpe.learn(work.scratches("train"), merges)}
-    for split in SPLITS:
+    model, train = work.folder / "spm.model", work.scratches("train")
+    bpe = None
+    if work.bpe is not None:
+        bpe = JointBpe(work.folder, work.languages, work.bpe, work.jobs)
+    print(f"learning {size} subwords ...", flush=True)
+    learnt = bpe.learn(train, size) if bpe else subword.train(list(train), size, model)
+    counts: Json = {"learnt": learnt}
+    for split in splits:
         print(f"segmenting {split} ...", flush=True)
-        counts[split] = bpe.apply(work.scratches(split), work.results(split))
-        for source in work.scratches(split):
-            source.unlink()
-    return counts
-
-
-def with_sentencepiece(work: Work, vocabulary: int) -> Json:
-    """sentencepiece's BPE, learnt on both sides of train: scratch/SPLIT becomes folder/SPLIT.
-
-    Pairs of which a side comes out empty are dropped from train, and refused elsewhere.
-    """
-    model = work.folder / "spm.model"
-    print(f"learning {vocabulary} pieces ...", flush=True)
-    counts: Json = {"learnt": subword.train(list(work.scratches("train")), vocabulary, model)}
-    for split in SPLITS:
-        print(f"segmenting {split} ...", flush=True)
-        on_empty = Action.DROP if split == "train" else Action.REFUSE
-        counts[split] = subword.segment(model, work.scratches(split), work.results(split), on_empty)
+        texts = work.scratches(split), work.results(split)
+        if bpe:
+            counts[split] = bpe.apply(*texts)
+        else:
+            counts[split] = subword.segment(model, *texts, on_empty(split), where(split))
     return counts

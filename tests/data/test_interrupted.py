@@ -131,7 +131,7 @@ def test_shifted_output_of_fairseq_is_refused(
     honest = prepare_module.binarise
 
     def shifted(folder: Path, prefixes: dict[str, str], *rest: Any) -> None:
-        with (folder / "spm/valid.de").open("a") as stream:
+        with (folder / "valid.de").open("a") as stream:
             stream.write("one more\n")
         honest(folder, prefixes, *rest)
 

@@ -21,8 +21,8 @@ def test_subwords_of_subword_nmt(
     """Codes of both sides; a threshold and glossaries; what scoring needs to know of it."""
     kept: dict[str, str] = {}
 
-    def keep(folder: Path, *_: object) -> None:  # before spm/ goes
-        kept.update({path.name: path.read_text() for path in folder.glob("spm/*")})
+    def keep(folder: Path, *_: object) -> None:  # before they go
+        kept.update({path.name: path.read_text() for path in folder.glob("*.de")})
         binarise(folder, *_)
 
     binarise = prepare_module.binarise
