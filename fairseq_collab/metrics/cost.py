@@ -57,23 +57,17 @@ class Cost:
 def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
     sites = by_site(model)
-    key_target, value_target, key_source, value_source = (
-        BYTES_PER_FLOAT * sum(cached_floats(one.module)[part] for one in site)
-        for site in (sites["decoder"], sites["cross"])
-        for part in (0, 1)
-    )
+    floats = {
+        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[place] for one in site]
+        for token, site in (("target", sites["decoder"]), ("source", sites["cross"]))
+        for place, part in enumerate(("key", "value"))
+    }
+    kinds = (HeadAttention, MultiheadAttention)
+    ours = [module for module in model.modules() if isinstance(module, kinds)]
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
-        attention_parameters=sum(
-            p.numel()
-            for module in model.modules()
-            if isinstance(module, (HeadAttention, MultiheadAttention))
-            for p in module.parameters()
-        ),
-        key_bytes_per_target_token=key_target,
-        value_bytes_per_target_token=value_target,
-        key_bytes_per_source_token=key_source,
-        value_bytes_per_source_token=value_source,
+        attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
+        **{name: BYTES_PER_FLOAT * sum(each) for name, each in floats.items()},
     )
 
 

@@ -1,16 +1,4 @@
-"""The table of variants and of the families of models that have them; importing it registers all.
-
-=============== ============== ================== =================
-variant         translation    language models    RoBERTa
-=============== ============== ================== =================
-collab          x              x                  x
-headsize_n      x              x                  x
-grouped_heads   x              x
-gated_heads     x
-grouped_query   x              x                  x
-latent          x              x                  x
-=============== ============== ================== =================
-"""
+"""Which families of models have which variants, in one table; importing it registers them all."""
 
 from __future__ import annotations
 

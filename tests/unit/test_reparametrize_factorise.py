@@ -243,12 +243,6 @@ def test_the_search_never_ends_worse_than_it_began() -> None:
     assert len(errors) > 1
 
 
-@pytest.mark.parametrize("key_dim", [0, -1, HEADS * SIZE + 1])
-def test_key_dimensions_out_of_range(key_dim: int) -> None:
-    with pytest.raises(ValueError, match=f"key dimension {key_dim} is not within 1 and 12"):
-        factorise(Problem(*weights()), key_dim)
-
-
 def test_bisection() -> None:
     for least in range(1, 13):
         asked: list[int] = []

@@ -162,7 +162,7 @@ def factorise(
     seed: int = 1,
     blocks: bool = False,
 ) -> Factors:
-    """The best shared projections of size ``key_dim`` that are found.
+    """The best shared projections of size ``key_dim``, from 1 to ``H h``, that are found.
 
     With ``key_dim = H h`` they are the heads' own weights, copied, with ones in the mixing: exact.
 
@@ -171,12 +171,7 @@ def factorise(
         restarts: further searches, from disturbed starts; the best result of all is kept.
         seed: of the disturbances.
         blocks: start with dimensions that each belong to one head, even if others lose less.
-
-    Raises:
-        ValueError: ``key_dim`` is not within 1 and ``H h``.
     """
-    if not 1 <= key_dim <= problem.largest_key_dim:
-        raise ValueError(f"key dimension {key_dim} is not within 1 and {problem.largest_key_dim}")
     if key_dim == problem.largest_key_dim:
         return copied(problem)
     if not problem.slices.energy():  # heads that score nothing
