@@ -122,16 +122,6 @@ def run(settings: Settings) -> Iterator[Record]:
 # ---- what each measure brings alone --------------------------------------------------------------
 
 
-def separate_beams(model: Any) -> None:
-    """Let every beam have keys and values of its own, which a reorder copies."""
-    model.encoder.beams_share_output = False
-
-
-def show_weights(model: Any) -> None:
-    """Return attention weights at every step."""
-    model.decoder.need_attn = True
-
-
 def unpack(model: Any) -> None:
     """Multiply by weights as they are stored, not as oneDNN likes them."""
     for module in model.modules():
@@ -143,8 +133,8 @@ def unpack(model: Any) -> None:
 #: one kind of heads or to the processor are seen elsewhere: against the authors' form, and with
 #: torch's own matrix library.
 MEASURES: dict[str, Callable[[Any], None]] = {
-    "keys and values of each beam": separate_beams,
-    "attention weights at every step": show_weights,
+    "keys and values of each beam": lambda it: setattr(it.encoder, "beams_share_output", False),
+    "attention weights at every step": lambda it: setattr(it.decoder, "need_attn", True),
     "weights not packed": unpack,
 }
 _ALONE = (Variant(HEADSIZE).name, Variant(COLLAB, 4).name)

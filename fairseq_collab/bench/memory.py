@@ -94,7 +94,7 @@ def resident(field: str) -> int:
 SENTENCES, STEPS = 4, 20
 COPIES = {"copy_", "_to_copy", "clone", "cat", "stack", "index_select", "repeat"}
 CASE = (
-    f"cache bytes per target token (a beam), a source token (a sentence), float32; multiply-adds of "
+    "cache bytes per target token (a beam), a source token (a sentence), float32; multiply-adds of "
     f"a pair of {LENGTH} and {LENGTH} tokens; copies in step {STEPS + 1} of {SENTENCES} sentences, "
     f"beam {BEAM}"
 )

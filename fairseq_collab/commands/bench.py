@@ -6,22 +6,23 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from collab_common import atomic, processor
+from collab_common import processor
 from collab_common.command import positive
 from collab_common.errors import UserError
-from collab_common.files import write_atomic, write_json
+from collab_common.files import write_atomic, write_content, write_json
 from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.run import run
 from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, USUAL_PARTS, Settings
 from fairseq_collab.checkpoints.opener import check_data
 from fairseq_collab.commands import options
 from fairseq_collab.commands.export import check_packages
+from fairseq_collab.results.figure_style import saved
 
 #: What is done alone, by its option, and which others it reads or :func:`settings_of` refuses.
 ALONE = {
@@ -49,9 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
         "count memory, cache bytes, multiply-adds and copies. Close everything else first.",
     )
     add, names = parser.add_argument, ",".join
-    add("--presets", type=partial(chosen, PRESETS), default=USUAL, metavar="LIST",
+    add("--presets", type=partial(options.some_of, [*PRESETS]), default=USUAL, metavar="LIST",
         help=f"sizes of models (default: {names(USUAL)})")  # fmt: skip
-    add("--only", type=partial(chosen, PARTS), default=USUAL_PARTS, metavar="LIST",
+    add("--only", type=partial(options.some_of, PARTS), default=USUAL_PARTS, metavar="LIST",
         help=f"parts to run (default: {names(USUAL_PARTS)}); or paper3, translation with a quarter "
         "of the heads as arXiv 2305.14380 times it: beam 5, batch 256, length 10")  # fmt: skip
     add("--quick", action="store_true", help="some minutes; says little")
@@ -81,15 +82,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="the JSON file (default: bench.json), or with --report the Markdown page (default: "
         "speed.md); the figure lies beside it")  # fmt: skip
     return parser
-
-
-def chosen(known: Collection[str], text: str) -> tuple[str, ...]:
-    """Names joined by commas."""
-    found = tuple(text.split(","))
-    for name in found:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"no {name!r}; choose from {', '.join(known)}")
-    return found
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -163,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
         write_json(out, runs[0])
     drawn, figure = report.draw(runs), out.with_suffix(".png")
     if drawn is not None:
-        atomic.write(figure, partial(drawn.savefig, format="png", dpi=150))
+        write_content(figure, saved(drawn, "png", 150))
     if args.report:
         values = {"runs": runs, "command": command, "figure": drawn and figure.name}
         write_atomic(out, report.markdown("bench.md.j2", **values))

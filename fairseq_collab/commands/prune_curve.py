@@ -7,6 +7,7 @@ import gc
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_output(parser, "--out", "DIR", "of the results")
     parser.add_argument("--subset", default="test", help="what is translated (default: test)")
     parser.add_argument(
-        "--sites", type=curves, default=CURVES, metavar="SITES",
+        "--sites", type=partial(options.some_of, CURVES), default=CURVES, metavar="SITES",
         help="whose heads go, a curve each: encoder, decoder, cross, or all (which compete), "
         "joined by commas (default: these four)",
     )  # fmt: skip
@@ -83,14 +84,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def curves(text: str) -> tuple[Curve, ...]:
-    """Names of curves joined by commas, in the order of :data:`CURVES`."""
-    names = text.split(",")
-    if set(names) - set(CURVES):
-        raise argparse.ArgumentTypeError(f"must be some of {', '.join(CURVES)}, not {text!r}")
-    return tuple(curve for curve in CURVES if curve in names)
-
-
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """Refuse options that contradict each other; exits."""
     if args.importance is not None:
@@ -110,7 +103,7 @@ def check_some_go(args: Namespace, heads: Heads) -> None:
         raise UserError("no head would go", where="--most", todo=todo)
 
 
-def settings(args: Namespace) -> dict[str, Any]:
+def settings(args: Namespace, pairs: Sequence[Pairs]) -> dict[str, Any]:
     """What the points of a curve depend on."""
     given = args.importance
     if given is not None:
@@ -126,7 +119,7 @@ def settings(args: Namespace) -> dict[str, Any]:
         "importance_sha256": None if given is None else files.sha256(given),
         "iterative": args.iterative,
         "steps": args.steps if args.iterative else None,
-        "pairs": None,
+        "pairs": signature(pairs) if pairs else None,
     }
 
 
@@ -200,8 +193,8 @@ def main(argv: Sequence[str]) -> int:
     files.make_folder(args.out)
     with files.locked(args.out / "lock"):
         pairs = contrast.pairs_for(trained, args) if args.pairs else []
-        chosen = settings(args) | {"pairs": signature(pairs) if pairs else None}
-        results = Results(args.out, chosen, options.made("prune-curve", argv, args.cpu))
+        made = options.made("prune-curve", argv, args.cpu)
+        results = Results(args.out, settings(args, pairs), made)
         pruner = Pruner(trained, args, results, pairs)
         for curve in args.sites:
             pruner.run(curve)

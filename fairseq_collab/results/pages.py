@@ -83,11 +83,6 @@ def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Json:
     }
 
 
-def main_table(content: Json) -> str:
-    """A row a model, of a table of runs that is kept as JSON (``table_content.py``)."""
-    return table.main_table(table_of(content))
-
-
 def table_rows(
     content: Json, *columns: str
 ) -> list[tuple[str, float | None, list[str], list[Json]]]:
@@ -108,11 +103,6 @@ def table_rows(
         cells = [str(len(row.runs)), *(table.cell(made, row, name) for name in columns)]
         found.append((label, mean(scores), cells, runs))
     return found
-
-
-def differences_table(content: Json) -> str:
-    """What each model gains over the table's baseline."""
-    return table.differences_table(table_of(content))
 
 
 def runs_table(*contents: Json) -> str:
@@ -137,9 +127,12 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         **STRICT,
     )
     env.filters["num"] = num
-    tables = (main_table, table_rows, differences_table, runs_table)
+    tables = (table_rows, runs_table)
     for function in (load, grid, mean, pick, where, distinct, gain, holm, named, *tables):
         env.globals[function.__name__] = function
+    # Of a table of runs that is kept as JSON.
+    env.globals["main_table"] = lambda content: table.main_table(table_of(content))
+    env.globals["differences_table"] = lambda content: table.differences_table(table_of(content))
     return env
 
 

@@ -8,7 +8,6 @@ bottom   rank of the logits against sentence length (the bottleneck of Bhojanapa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -38,19 +37,15 @@ KINDS = (*LINES, "logits", "logits_centred")
 def write(rows: Sequence[Row], out: Path, title: str) -> list[str]:
     """Write ``rank.csv``, ``rank.png`` and ``rank.pdf`` to a folder; their names."""
     figure = rank_figure(rows, title)
-    files: dict[str, bytes | str] = {"rank.csv": to_csv(rows)}
+    lines = [{name: _cell(value) for name, value in vars(row).items()} for row in rows]
+    files: dict[str, bytes | str] = {"rank.csv": csv_text(lines)}
     files |= {f"rank.{form}": saved(figure, form, dots_per_inch=100) for form in ("png", "pdf")}
     write_contents(out, files)
     return [*files]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """A line a row; singular values are joined by spaces, and what does not apply is empty."""
-    names = [field.name for field in fields(Row)]
-    return csv_text([{name: _cell(getattr(row, name)) for name in names} for row in rows])
-
-
 def _cell(value: Any) -> Any:
+    """Singular values are joined by spaces; what does not apply is empty."""
     if isinstance(value, tuple):
         return " ".join(f"{number:.4g}" for number in value)
     return f"{value:.6g}" if isinstance(value, float) else value

@@ -159,22 +159,14 @@ def differences_table(table: Table) -> str:
     lines = [
         [
             *(found.row.label, *_x(table, found.row.x), len(found.p)),
-            *(num(found.mean, "+.2f"), interval_text(found), holm_text(found)),
+            num(found.mean, "+.2f"),
+            " to ".join(f"{end:+.2f}" for end in found.interval or ()) or num(None),
+            num(None) if found.seeds_p is None else f"{found.seeds_p:.3f} ({found.holm_p:.3f})",
             found.reason or found.p_text,
         ]
         for found in table.differences
     ]
     return grid([*heads, "p of each seed"], lines, left=(0, len(heads)))
-
-
-def interval_text(found: against.Difference) -> str:
-    """The interval of a mean difference."""
-    return " to ".join(f"{end:+.2f}" for end in found.interval or ()) or num(None)
-
-
-def holm_text(found: against.Difference) -> str:
-    """p of the mean difference over seeds, and corrected."""
-    return num(None) if found.seeds_p is None else f"{found.seeds_p:.3f} ({found.holm_p:.3f})"
 
 
 def _x(table: Table, value: Any) -> list[Any]:

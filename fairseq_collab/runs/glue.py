@@ -104,16 +104,13 @@ def glue_run(run: Run, options: Options, command: list[str]) -> tuple[Record, bo
         except Diverged as error:
             run.fail(Failure("diverged", str(error)))
             raise
-        found = replace(found, command=command, data_sha256=_hash(files))
+        hashes = json.dumps({name: sha256(path) for name, path in files.items()}, sort_keys=True)
+        data_sha256 = hashlib.sha256(hashes.encode()).hexdigest()
+        found = replace(found, command=command, data_sha256=data_sha256)
         if not options.no_model:
             model.save(run.folder / MODEL)
         run.finish(found)
     return found, False
-
-
-def _hash(files: Mapping[str, Path]) -> str:
-    hashes = {name: sha256(path) for name, path in files.items()}
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def _record(

@@ -10,7 +10,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from unit.test_report_page import Page, check_alone
 
-from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content as file
 from fairseq_collab.results.heads import figures, page
 from fairseq_collab.results.heads.shown import (
@@ -229,12 +228,6 @@ def test_the_same_content_gives_the_same_files(tmp_path: Path) -> None:
                      "report.html"]  # fmt: skip
     again = {"report.html": page.report(full()).encode(), **figures.draw(full())}
     assert all((tmp_path / name).read_bytes() == again[name] for name in names)
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/out: no such folder can be made: .*give another"):
-        page.write(EMPTY, tmp_path / "file" / "out")
 
 
 def test_figures_show_every_number() -> None:

@@ -234,10 +234,10 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "b" / "no-run").mkdir()
     (tmp_path / "b" / "no-run" / "score.json").write_text("{}")
     found, strays = find.find([tmp_path, tmp_path / "b", tmp_path / "a" / "tuned" / "run1"])
-    assert [place.name for place in found] == ["a/trained/run1", "a/tuned/run1", "b/run2"]
+    assert [*found] == ["a/trained/run1", "a/tuned/run1", "b/run2"]
     assert strays == ["b/no-run: has a score.json, but no config.yaml"]
     alone, _ = find.find([tmp_path / "a" / "tuned"])
-    assert [place.name for place in alone] == ["tuned/run1"]
+    assert [*alone] == ["tuned/run1"]
 
 
 def test_runs_are_found_behind_links(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_runs_are_found_behind_links(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "elsewhere")
-    places, _ = find.find([tmp_path / "here"])
-    assert [place.run.name for place in places] == ["a"]
+    found, _ = find.find([tmp_path / "here"])
+    assert [run.name for run in found.values()] == ["a"]
 
 
 def test_folders_without_runs(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from fairseq_collab.metrics.significance import METRICS, seed
 from fairseq_collab.results import published
 from fairseq_collab.results.against import SAMPLES
 from fairseq_collab.results.report import budget
-from fairseq_collab.results.report.find import Place, command_text, find, names, portable
+from fairseq_collab.results.report.find import command_text, find, names, portable
 from fairseq_collab.results.report.significance import DIGITS, against_best
 from fairseq_collab.results.rows import (
     NO_X,
@@ -67,10 +67,18 @@ Content = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Finished):
-    """A finished run with its translations and its name."""
+    """A finished run with its translations.
 
-    place: Place
+    Attributes:
+        place: its name, with that of its experiment, the folder around it.
+    """
+
+    place: str
     system: System
+
+    @property
+    def run(self) -> Run:
+        return Run(self.folder)
 
     @property
     def reference_sha256(self) -> str:
@@ -80,8 +88,8 @@ class Entry(Finished):
 def collect(folders: Sequence[Path], out: str) -> Content:
     """Read, score and compare all runs below the folders; ``out`` is what the page is called."""
     places, strays = find(folders)
-    named = {place.run.folder: place for place in places}
-    finished, _ = finished_runs([place.run for place in places])
+    named = {run.folder: place for place, run in places.items()}
+    finished, _ = finished_runs(places.values())
     entries = [
         Entry(run.folder, run.record, place=named[run.folder], system=read_system(run.folder))
         for run in bar("reading", finished)
@@ -90,7 +98,11 @@ def collect(folders: Sequence[Path], out: str) -> Content:
         entries,
         lambda one: (*(str(getattr(one.record, x)) for x in SAME_IN_TABLE), one.reference_sha256),
     )
-    waiting = [place for place in places if place.run.verdict() != "finished"]
+    waiting = [
+        f"{place}: {portable(run.state())}"
+        for place, run in places.items()
+        if run.verdict() != "finished"
+    ]
     shown = names(folder.resolve() for folder in folders)
     return {
         "version": VERSION,
@@ -99,7 +111,7 @@ def collect(folders: Sequence[Path], out: str) -> Content:
         "samples": SAMPLES,
         "seed": seed(),
         "sections": [section(groups[key]) for key in sorted(groups)],
-        "left_out": [*(f"{one.name}: {portable(one.run.state())}" for one in waiting), *strays],
+        "left_out": [*waiting, *strays],
     }
 
 
@@ -108,11 +120,11 @@ def section(entries: Sequence[Entry]) -> Content:
     made: list[Content] = []
     curves: list[Content] = []
     numbered: list[tuple[int, Entry]] = []  # every run with the number of its row
-    for experiment, runs in groupby(entries, key=lambda entry: entry.place.experiment):
+    for experiment, runs in groupby(entries, key=lambda entry: entry.place.rpartition("/")[0]):
         for row in rows([*runs], NO_X)[0]:
             number, seeds = len(made) + 1, cast(tuple[Entry, ...], row.runs)
             made.append({"number": number, "experiment": experiment, **_row(row, seeds)})
-            points = [{"seed": one.record.seed, "points": curve(one.place.run)} for one in seeds]
+            points = [{"seed": one.record.seed, "points": curve(one.run)} for one in seeds]
             curves.append({"row": number, "runs": points})
             numbered += [(number, entry) for entry in seeds]
     budgets = budget.budgets(made)
@@ -150,7 +162,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         "sentences_per_second": _mean([_decoding_speed(entry) for entry in seeds]),
         "epochs": [of(row.values("epochs")) for of in (min, max)],
         "updates": [of(row.values("train_updates")) for of in (min, max)],
-        "fine_tuned": budget.fine_tuned(seeds[0].place.run),
+        "fine_tuned": budget.fine_tuned(seeds[0].run),
     }
 
 
@@ -172,11 +184,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(statistics.fmean(known), DIGITS) if values and known == [*values] else None
 
 
-def _head_ratio(run: Entry) -> float | None:
+def _head_ratio(entry: Entry) -> float | None:
     """Head size / (d/H), where the sweep varied head sizes; keys are H * head size wide."""
-    width = OmegaConf.select(run.place.run.config(), "model.decoder_embed_dim")
-    key_dim = run.record.key_dim
-    if run.overridden("head_size") is None or not width or not key_dim:
+    width = OmegaConf.select(entry.run.config(), "model.decoder_embed_dim")
+    key_dim = entry.record.key_dim
+    if entry.overridden("head_size") is None or not width or not key_dim:
         return None
     return round(key_dim / width, DIGITS)
 
@@ -207,7 +219,7 @@ def _run(row: int, entry: Entry) -> Content:
     record = entry.record
     return {
         "row": row,
-        "name": entry.place.name,
+        "name": entry.place,
         "seed": record.seed,
         **{name: round(getattr(record, name), DIGITS) for name in map(str.lower, METRICS)},
         "valid_loss": record.valid_loss,
@@ -228,6 +240,6 @@ def _commands(entries: Sequence[Entry]) -> list[Content]:
     """Every command that started runs, with their names."""
     found = grouped(entries, lambda one: command_text(one.record.command) or "not recorded")
     return [
-        {"command": text, "runs": sorted(entry.place.name for entry in found[text])}
+        {"command": text, "runs": sorted(entry.place for entry in found[text])}
         for text in sorted(found)
     ]

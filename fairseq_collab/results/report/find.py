@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from collab_common.command import check_folder
@@ -20,20 +19,11 @@ _ABSOLUTE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Place:
-    """A run, and where it lies: ``experiment`` is the folder around it, by a short name."""
+def find(folders: Sequence[Path]) -> tuple[dict[str, Run], list[str]]:
+    """All runs below the folders by name, each once; and a line for each folder that is none.
 
-    run: Run
-    experiment: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.experiment}/{self.run.name}"
-
-
-def find(folders: Sequence[Path]) -> tuple[list[Place], list[str]]:
-    """All runs below the folders, each once, by name; and a line for each folder that is none."""
+    A name is that of the folder around the run, in short, and its own.
+    """
     found: dict[Path, Run] = {}
     strays: list[Path] = []
     for folder in folders:
@@ -44,12 +34,12 @@ def find(folders: Sequence[Path]) -> tuple[list[Place], list[str]]:
             raise UserError("no runs in it", where=folder, todo=todo)
         found |= {run.folder: run for run in below}
     shown = names({path.parent for path in (*found, *strays)})
-    places = [Place(run, shown[path.parent]) for path, run in found.items()]
+    named = {f"{shown[path.parent]}/{path.name}": run for path, run in found.items()}
     lines = [
         f"{shown[path.parent]}/{path.name}: has a score.json, but no config.yaml"
         for path in sorted(set(strays))
     ]
-    return sorted(places, key=lambda place: (place.experiment, place.run.name)), lines
+    return dict(sorted(named.items(), key=lambda one: one[0].rpartition("/"))), lines
 
 
 def _below(folder: Path, strays: list[Path]) -> Iterator[Run]:
