@@ -25,6 +25,7 @@ _PLAIN = (SequenceGenerator, EnsembleModel)
 def why_not(generator: Any, sample: Any, **arguments: Any) -> str | None:
     """What of a call of fairseq's generator is not plain beam search; None if all is."""
     model = generator.model.single_model
+    dropouts = [module for module in model.modules() if isinstance(module, FairseqDropout)]
     given = {name for name, value in arguments.items() if value is not None}
     net_input = sample["net_input"]
     reasons = {
@@ -38,16 +39,12 @@ def why_not(generator: Any, sample: Any, **arguments: Any) -> str | None:
         "lengths as in the source": generator.match_source_len,
         "no source words": "src_tokens" not in net_input or not net_input["src_tokens"].numel(),
         "a vocabulary of 2 beam words": generator.vocab_size <= 2 * generator.beam_size,
-        "dropout": model.training or any(map(_drops, model.modules())),
+        "dropout": model.training or any(one.apply_during_inference for one in dropouts),
     }
     found = [reason for reason, applies in reasons.items() if applies]
     if not found and generator.min_len > max_len(generator, net_input["src_tokens"]):
         found = ["a least length above the greatest"]  # which fairseq refuses
     return found[0] if found else None
-
-
-def _drops(module: Any) -> bool:
-    return isinstance(module, FairseqDropout) and module.apply_during_inference
 
 
 def max_len(generator: Any, src_tokens: Tensor) -> int:

@@ -105,7 +105,7 @@ def moments(
     trained: Trained, inputs: Sequence[dict[str, Any]], places: Sequence[Attention]
 ) -> dict[Attention, Moments]:
     """Run the model on ``inputs``; the statistics of each of the ``places``."""
-    queries, keys, values = ({place: Sums() for place in places} for _ in range(3))
+    sums = {place: (Sums(), Sums(), Sums()) for place in places}  # of queries, keys, values
     pad = trained.task.source_dictionary.pad()
     real: dict[str, Tensor] = {}  # where this batch has tokens on each side: (T, B)
 
@@ -114,11 +114,12 @@ def moments(
         y = key if place.site == "cross" else x
         x_real = real["encoder" if place.site == "encoder" else "decoder"]
         y_real = real["decoder" if place.site == "decoder" else "encoder"]
-        queries[place].add(x[x_real])
+        queries, keys, values = sums[place]
+        queries.add(x[x_real])
         weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
         centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d_y)
-        keys[place].add((y - centre)[y_real])
-        values[place].add(y[y_real])
+        keys.add((y - centre)[y_real])
+        values.add(y[y_real])
 
     with torch.inference_mode(), ExitStack() as hooks:
         for place in places:
@@ -130,12 +131,6 @@ def moments(
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
             trained.model(**net_input)
     return {
-        place: Moments(
-            seen.mean(),
-            seen.covariance(),
-            keys[place].covariance(),
-            values[place].mean(),
-            values[place].covariance(),
-        )
-        for place, seen in queries.items()
+        place: Moments(q.mean(), q.covariance(), k.covariance(), v.mean(), v.covariance())
+        for place, (q, k, v) in sums.items()
     }
