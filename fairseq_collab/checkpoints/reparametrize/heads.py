@@ -72,7 +72,7 @@ class Heads(NamedTuple):
 
     def in_order(self, order: list[int]) -> Heads:
         """The same function, its heads in another order."""
-        return Heads(*(part[order] for part in self[:-1]), bo=self.bo)
+        return Heads._make([*(part[order] for part in self[:-1]), self.bo])
 
     def content(self) -> Tensor:
         """``Wk_i^T bq_i (H, d_y)``: what a key scores whatever the query is."""
