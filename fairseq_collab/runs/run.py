@@ -180,6 +180,7 @@ class Run:
 
     def check_same(self, config: DictConfig) -> None:
         """Refuse to go on with a run that was started with other options; names the first."""
+        check_name(self.folder)
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
@@ -197,6 +198,13 @@ class Run:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
+
+
+def check_name(path: Path) -> None:
+    """Raises UserError for a name that means another thing in a configuration."""
+    if "${" in str(path):
+        todo = "rename it, or give another one"
+        raise UserError("has '${' in its name, which Hydra takes for a variable", path, todo)
 
 
 def started_from(config: DictConfig) -> dict[str, str]:

@@ -22,7 +22,7 @@ from run_folders import some_record
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
-from fairseq_collab.runs import devices, fairseq_output
+from fairseq_collab.runs import devices, existing, fairseq_output
 from fairseq_collab.runs.evaluate import kept, manifest_hash, method_of, task_of, translation_scores
 from fairseq_collab.runs.record import Failure
 from fairseq_collab.runs.run import Run, runs_under
@@ -368,6 +368,16 @@ def test_a_sweep_needs_its_configuration(tmp_path: Path, config: str, message: s
     (tmp_path / "configs").mkdir()
     with pytest.raises(UserError, match=message):
         plan(tmp_path / "configs" / config, tmp_path / "configs", [])
+
+
+def test_names_that_hydra_takes_for_variables(tmp_path: Path) -> None:
+    """Such as one that the shell has not expanded."""
+    told = r"\$\{HOME\}: has '\$\{' in its name, which Hydra takes for a variable; rename it"
+    with pytest.raises(UserError, match=told):
+        Run(tmp_path / "${HOME}").check_same(OmegaConf.create())
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(UserError, match=told):
+        existing.configuration(tmp_path / "model.pt", tmp_path / "${HOME}", {}, cpu=True)
 
 
 def test_an_old_hydra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
