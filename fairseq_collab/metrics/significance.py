@@ -63,8 +63,9 @@ def paired(
     short, default = TESTS[test]
     signatures, scores = PairedTest(
         [(str(number), system) for number, system in enumerate(systems)],
-        {name: scorer_of(name, references) for name in metrics},
-        [references],
+        # Scorers that have the references count their words once, not again for every system.
+        {name: scorer_of(name, references, references=[references]) for name in metrics},
+        None,
         test_type=short,
         n_samples=samples or default,
         # Randomisation has no intervals of its own: 1,000 bootstrap samples, sacreBLEU's default.
