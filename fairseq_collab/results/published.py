@@ -19,10 +19,8 @@ glue      the first's table of GLUE: a ``model``, its ``key_dim`` (null before t
 
 Corpora and models are others than ours, so that only differences may stand side by side.
 
-The first paper's key-dimension table (Cordonnier, Loukas, Jaggi, "Multi-Head Attention: Collaborate
-Instead of Concatenate", 2020, arXiv 2006.16362: WMT14 English-German, transformer base, d = 512, 8
-heads) was taken from a third party's summary.  The parameter counts agree with our own count of
-those models (vocabulary of 32,768); the BLEU scores have not been confirmed independently.
+Of the first paper's key-dimension table see :data:`SOURCE`; its parameter counts agree with our own
+of those models (vocabulary of 32,768).
 """
 
 from __future__ import annotations
