@@ -89,10 +89,10 @@ def read(
     if problem is not None:
         raise UserError(problem, path, instead_of(path))
     mapped = _can_be_mapped(path)
-    file = path if mapped else source
     try:
         with _only_allowed():
-            state = torch.load(file, map_location=map_location, weights_only=True, mmap=mapped)
+            content = path if mapped else source
+            state = torch.load(content, map_location, weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise UserError(_refusal(error), path, "none of it was run") from error
     except (OSError, MemoryError):  # says nothing about what the file holds
