@@ -9,7 +9,7 @@ Sennrich, Haddow, Birch 2016, "Neural Machine Translation of Rare Words with Sub
                  one language does not come up, hardly trained, in the other (its section 5.1)
     glossaries   regular expressions: what one matches of a word is a unit, whatever the codes say
 
-The program's own code does it, each word once: it remembers what became of it.
+The program's own code does it, each word once; what became of it is remembered.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 
 from collab_common.errors import UserError
 from collab_common.folder import Json
-from data_prep.bpe import count_text, learn
+from data_prep.bpe import VERSION, count_text, learn
 from data_prep.parallel_text import Pair, lines_of, write_lines
-from data_prep.streams import parallel_lines
+from data_prep.streams import parallel_lines, words_to_remember
 
-VERSION = "#version: 0.2"  # of the codes' format
 SEPARATOR = "@@"
-REMEMBERED = 1 << 17  # words of which each process knows the units
 CODES = "code"  # the file's name, as in fairseq's scripts
 _FASTBPE = re.compile(r"\S+ \S+ \d+")  # a line of codes of fastBPE: a merge, and its count
 
@@ -99,7 +97,7 @@ class JointBpe:
         that the codes alone leave.
         """
         codes = self.folder / CODES
-        counts: Json = dict(learn(texts, merges, codes, jobs=self.jobs))
+        counts: Json = dict(learn(list(texts), merges, codes, jobs=self.jobs))
         if self.options.threshold is not None:
             for text, lang in zip(texts, self.languages, strict=True):
                 found = vocabulary(codes, text, jobs=self.jobs)
@@ -151,26 +149,44 @@ def apply(
     Args:
         lang: whose vocabulary is looked up, beside the codes, if `options` has a threshold
     """
-    counts = parallel_lines(source, target, Segmenter(codes, lang, options), jobs)
+    segmenter = Segmenter(codes, lang, options, words_to_remember(jobs))
+    counts = parallel_lines(source, target, segmenter, jobs)
     return {"lines": counts["lines"], "tokens": counts["tokens"]}
 
 
 class Segmenter:
-    """Segments lines; `lang` and `options` as in `apply`."""
+    """Segments lines; remembers words, up to a limit."""
 
-    def __init__(self, codes: Path, lang: str = "", options: BpeOptions = CODES_ALONE) -> None:
+    def __init__(
+        self,
+        codes: Path,
+        lang: str = "",
+        options: BpeOptions = CODES_ALONE,
+        remembered: int = 1 << 17,
+    ) -> None:
+        self._remembered = remembered
         frequent = None
         if options.threshold is not None:
             frequent = _read_vocabulary(vocabulary_file(codes, lang), options.threshold)
         self._bpe = _read_codes(codes, frequent, options)
+        self._known: dict[str, str] = {}
 
     def __call__(self, lines: list[str]) -> list[str]:
-        if len(self._bpe.cache) > REMEMBERED:
-            self._bpe.cache.clear()
-        return list(map(self.segment, lines))
+        if len(self._known) > self._remembered:
+            self._known.clear()
+        return [self.segment(line) for line in lines]
 
     def segment(self, line: str) -> str:
-        return " ".join(self._bpe.segment_tokens(line.split(" ")))
+        known = self._known
+        units = []
+        for word in line.split(" "):
+            found = known.get(word)
+            if found is None:
+                found = known[word] = " ".join(self._bpe.segment_tokens([word]))
+                self._bpe.cache.clear()  # we remember for it
+            if found:
+                units.append(found)
+        return " ".join(units)
 
 
 def are_codes(path: Path) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from collab_common.command import positive, run
 from collab_common.errors import UserError
-from collab_common.files import locked, read_json, sha256
+from collab_common.files import GZIP, locked, read_json, sha256
 from collab_common.folder import MANIFEST, Json
 from collab_common.provenance import versions
 from data_prep.apply_bpe import CODES_ALONE, BpeOptions
@@ -135,7 +135,8 @@ def fetch_archives(
             if folder is not None:
                 take_over(folder / archive.name, path, check=archive.accept)
             else:
-                fetch(archive.address(mirror), path, check=archive.accept)
+                magic = GZIP if archive.name.endswith("gz") else b""
+                fetch(archive.address(mirror), path, magic=magic, check=archive.accept)
             print(f"{archive.name}: ready", flush=True)
 
 

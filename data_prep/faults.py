@@ -1,4 +1,8 @@
-"""What can be wrong with a line of a parallel corpus, what to do about it, and how it is found."""
+"""What can be wrong with a line of a parallel corpus, what to do about it, and how it is found.
+
+Every search looks at a whole block first, with operations that run at C speed, and goes line by
+line only through a block in which there is something to find: clean text costs next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +47,10 @@ MEANING = {
 }
 
 _CONTROLS = {
-    Kind.CR: re.compile(b"\r"),
-    Kind.NUL: re.compile(b"\0"),
+    Kind.CR: [b"\r"],
+    Kind.NUL: [b"\0"],
     # everything else at which Python's str.splitlines() ends a line
-    Kind.SEPARATOR: re.compile("|".join("\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e").encode()),
+    Kind.SEPARATOR: [c.encode() for c in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"],
 }
 _BOM = b"\xef\xbb\xbf"
 
@@ -57,6 +61,12 @@ class Limits:
 
     max_words: int | None = 1000
     max_chars: int | None = None
+
+    def harmless(self, line: bytes) -> bool:
+        """Whether a line cannot be over-long, by its bytes alone."""
+        # n words take at least n characters and n - 1 spaces
+        words = self.max_words is None or len(line) <= 2 * self.max_words
+        return words and (self.max_chars is None or len(line) <= self.max_chars)
 
     def excess(self, line: str) -> str:
         """'1203 words, limit 1000', or '' if the line is short enough."""
@@ -152,21 +162,16 @@ def find_in_side(lines: list[bytes], first: bool, limits: Limits) -> Iterator[Hi
         yield Hit(Kind.BOM, 0)
     if lines and not lines[-1].endswith(b"\n"):
         yield Hit(Kind.NO_NEWLINE, len(lines) - 1, len(lines[-1]))
-    for index, line in enumerate(lines):
-        for kind, pattern in _CONTROLS.items():
+    block = b"".join(lines)
+    for kind, controls in _CONTROLS.items():
+        if not any(control in block for control in controls):
+            continue
+        pattern = re.compile(b"|".join(controls))
+        for index, line in enumerate(lines):
             if match := pattern.search(line):
                 detail = f"U+{ord(match.group().decode()):04X}" if kind is Kind.SEPARATOR else ""
                 yield Hit(kind, index, match.start(), detail)
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield Hit(Kind.UTF8, index, error.start, f"byte 0x{line[error.start]:02X}")
-            text = line.decode("utf-8", "replace")
-        # str.strip() knows every kind of white space; bytes.strip() only ASCII's
-        if not text.strip():
-            yield Hit(Kind.EMPTY, index)
-        if excess := limits.excess(text.removesuffix("\n")):
-            yield Hit(Kind.LONG, index, 0, excess)
+    yield from _find_in_text(lines, block, limits)
 
 
 def find_in_pair(source: list[bytes], target: list[bytes]) -> Iterator[Hit]:
@@ -175,3 +180,28 @@ def find_in_pair(source: list[bytes], target: list[bytes]) -> Iterator[Hit]:
         one = one.strip()
         if one and one == other.strip():
             yield Hit(Kind.COPY, index)
+
+
+def _find_in_text(lines: list[bytes], block: bytes, limits: Limits) -> Iterator[Hit]:
+    """What only characters show: bad encoding, white space, length."""
+    try:
+        texts = block.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        yield from _find_bad_utf8(lines)
+        texts = [line.decode("utf-8", "replace").removesuffix("\n") for line in lines]
+    # str.split() knows every kind of white space; bytes.split() only ASCII's
+    for index, text in enumerate(texts[: len(lines)]):
+        if not text or text.isspace():
+            yield Hit(Kind.EMPTY, index)
+    if lines and not limits.harmless(max(lines, key=len)):
+        for index, text in enumerate(texts[: len(lines)]):
+            if excess := limits.excess(text):
+                yield Hit(Kind.LONG, index, 0, excess)
+
+
+def _find_bad_utf8(lines: list[bytes]) -> Iterator[Hit]:
+    for index, line in enumerate(lines):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield Hit(Kind.UTF8, index, error.start, f"byte 0x{line[error.start]:02X}")

@@ -62,7 +62,7 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
         raise UserError("no such file", source)
     if path.exists():
         if not _check_lock(path, path, str(source)):
-            _inspect(path, check)
+            _inspect(path, b"", check)
             _check_lock(path, path, str(path), record=True)
         return path
     # not .part: a download would go on writing there, into the file that this is a link to
@@ -72,13 +72,20 @@ def take_over(source: Path, path: Path, *, check: Callable[[Path], None] | None 
         os.link(source.resolve(), part)
     except OSError:  # another file system, or one without links
         shutil.copyfile(source, part)
-    return _accept(part, path, str(source), check)
+    return _accept(part, path, str(source), b"", check)
 
 
-def fetch(url: str, path: Path, *, check: Callable[[Path], None] | None = None) -> Path:
+def fetch(
+    url: str,
+    path: Path,
+    *,
+    magic: bytes = b"",
+    check: Callable[[Path], None] | None = None,
+) -> Path:
     """Downloads `url` to `path`, unless it is there; in both cases its hash must fit the lock.
 
     Args:
+        magic: the bytes that such a file starts with, such as files.GZIP
         check: raises UserError if the content of the file that it is given is wrong
 
     Raises UserError, and leaves nothing behind that could pass for the file. A download that
@@ -92,13 +99,15 @@ def fetch(url: str, path: Path, *, check: Callable[[Path], None] | None = None) 
         return path
     part = path.with_name(path.name + ".part")
     _download(url, part)
-    return _accept(part, path, url, check)
+    return _accept(part, path, url, magic, check)
 
 
-def _accept(part: Path, path: Path, url: str, check: Callable[[Path], None] | None) -> Path:
+def _accept(
+    part: Path, path: Path, url: str, magic: bytes, check: Callable[[Path], None] | None
+) -> Path:
     """Gives a whole file its name, or removes it if it is wrong: there is nothing to resume."""
     try:
-        _inspect(part, check)
+        _inspect(part, magic, check)
         _check_lock(path, part, url, record=True)
     except UserError as error:
         part.unlink()
@@ -106,13 +115,15 @@ def _accept(part: Path, path: Path, url: str, check: Callable[[Path], None] | No
     return part.replace(path)
 
 
-def _inspect(content: Path, check: Callable[[Path], None] | None) -> None:
+def _inspect(content: Path, magic: bytes, check: Callable[[Path], None] | None) -> None:
     with content.open("rb") as stream:
         start = stream.read(512)
     if is_page(start):
         raise UserError(
             "an HTML page came instead of the file", content, "open it in a browser to see"
         )
+    if not start.startswith(magic):
+        raise UserError(f"the file starts with {start[:4]!r} instead of {magic!r}", content)
     if check is not None:
         check(content)
 

@@ -29,6 +29,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import regex
@@ -37,9 +39,9 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from collab_common.errors import UserError
 from collab_common.folder import Json
-from data_prep.moses_tokeniser import Tokeniser
+from data_prep.moses_tokeniser import tokeniser
 from data_prep.parallel_text import Pair
-from data_prep.streams import parallel_lines
+from data_prep.streams import parallel_lines, words_to_remember
 
 
 def normalise_and_tokenise(
@@ -52,7 +54,8 @@ def normalise_and_tokenise(
     """
     if lang not in NonbreakingPrefixes().available_langs:
         print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
-    return dict(parallel_lines(source, target, Pipeline(lang, **steps), jobs))
+    pipeline = Pipeline(lang, **steps, remembered=words_to_remember(jobs))
+    return dict(parallel_lines(source, target, pipeline, jobs))
 
 
 def tokenise_pair(
@@ -89,35 +92,29 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
     return detokenise(lines, lang) if form["moses"] else lines
 
 
+@dataclass(frozen=True)
 class Pipeline:
-    """The scripts one after another, on a block of lines.
+    """The scripts one after another, on a block of lines."""
 
-    Args:
-        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
-        lower: lowercase.perl at the end
-        normalise: normalize-punctuation.perl and remove-non-printing-char.perl first
-        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
-    """
-
-    def __init__(
-        self,
-        lang: str,
-        *,
-        lower: bool = False,
-        normalise: bool = True,
-        aggressive_hyphens: bool = False,
-    ) -> None:
-        self._steps: list[Callable[[str], str]] = []
-        if normalise:
-            self._steps += [Normaliser(lang), remove_non_printing]
-        self._steps.append(Tokeniser(lang, aggressive_hyphens))
-        if lower:
-            self._steps.append(lowercase)
+    lang: str  # decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+    lower: bool = False  # lowercase.perl at the end
+    normalise: bool = True  # normalize-punctuation.perl and remove-non-printing-char.perl first
+    aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
+    remembered: int = 1 << 17  # words of which each process keeps the tokens
 
     def __call__(self, lines: list[str]) -> list[str]:
-        for step in self._steps:
+        for step in self._steps():
             lines = [step(line) for line in lines]
         return lines
+
+    def _steps(self) -> list[Callable[[str], str]]:
+        steps: list[Callable[[str], str]] = []
+        if self.normalise:
+            steps += [normaliser(self.lang), remove_non_printing]
+        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.remembered))
+        if self.lower:
+            steps.append(lowercase)
+        return steps
 
 
 _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
@@ -140,6 +137,12 @@ def remove_non_printing(line: str) -> str:
 class Normaliser:
     """normalize-punctuation.perl LANG."""
 
+    # no rule finds anything in a line without one of these
+    # (the code points: en and em dash, single and double quotes, ellipsis, «, », acute, no-break)
+    _SOMETHING = re.compile(
+        r"[\r()`\"\u2013\u2014\u2018-\u201A\u201C-\u201E\u2026\xAB\xBB\xB4\xA0]|''|  | [%:;]"
+    )
+
     def __init__(self, lang: str) -> None:
         theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
         rules = list(theirs.substitutions)
@@ -150,7 +153,13 @@ class Normaliser:
         self._rules = [(re.compile(old, re.ASCII), new) for old, new in rules]
 
     def __call__(self, line: str) -> str:
+        if not self._SOMETHING.search(line):
+            return line
         line += "\n"  # still on in the script, and seen by one rule
         for pattern, replacement in self._rules:
             line = pattern.sub(replacement, line)
         return line.removesuffix("\n")
+
+
+#: The normaliser of a language: one for all callers.
+normaliser = lru_cache(maxsize=8)(Normaliser)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from collab_common.command import run
-from collab_common.files import locked
+from collab_common.files import GZIP, locked
 from data_prep.fetch import fetch
 from data_prep.options import (
     add_languages,
@@ -53,7 +53,7 @@ def fetch_text(folder: Path, languages: tuple[str, str], mirror: str = MIRROR) -
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
         for archive in gzipped(SPLITS, languages, f"{mirror.rstrip('/')}/{FOLDER}", check_text):
-            fetch(archive.url, folder / archive.name, check=archive.check)
+            fetch(archive.url, folder / archive.name, magic=GZIP, check=archive.check)
 
 
 def check_folder(folder: Path, languages: tuple[str, str]) -> None:

@@ -28,6 +28,7 @@ from data_prep.child import die_with
 
 BLOCK_LINES = 2048  # some 200 KB: large beside the cost of handing them over
 LINE_BYTES = 1 << 20  # a longer "line" is not text; it would defeat reading in constant memory
+WORDS_REMEMBERED = 1 << 20  # by all workers together, which takes some 300 MB
 _BLOCKS_AHEAD = 2  # per worker, beside the block that it works on
 
 Lines = list[str]
@@ -122,6 +123,11 @@ def refuse_overwriting(sources: Sequence[Path], targets: Sequence[Path]) -> None
         if target.resolve() in seen:
             raise UserError("is read and written, or written twice", target, "name another file")
         seen.add(target.resolve())
+
+
+def words_to_remember(jobs: int) -> int:
+    """How many words each of so many workers may keep results for."""
+    return min(1 << 17, WORDS_REMEMBERED // max(1, jobs))
 
 
 def _convert(function: Callable[[Lines], Lines], block: Block) -> tuple[bytes, Counter[str]]:

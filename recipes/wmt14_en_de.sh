@@ -22,7 +22,7 @@ out=runs/wmt14_en_de text="clean, tokenise, segment"
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
-needs_disk=20 needs_memory=6   # GiB
+needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
 only_pair en-de
 choose_model fork_collab fork_concatenated vanilla

@@ -22,7 +22,7 @@ out=runs/wmt14_en_fr text="clean, tokenise, segment"
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
 method=vanilla
-needs_disk=100 needs_memory=18   # GiB; estimated from English-German's
+needs_disk=100 needs_memory=12   # GiB; estimated from English-German's
 parse_options "$@"
 only_pair en-fr
 choose_model fork_collab fork_concatenated vanilla

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from collab_common.command import not_negative, run
 from data_prep.embedded.files import Request, write
@@ -16,9 +17,16 @@ _HELP = {
 }  # fmt: skip
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """Errors in one line, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{PROGRAM}: error: {message}\n")
+
+
 def main(arguments: list[str] | None = None) -> int:
     default = Request()
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = _OneLineParser(prog=f"python -m {PROGRAM}", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     for name, help_text in _HELP.items():
         value = getattr(default, name)

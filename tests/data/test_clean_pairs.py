@@ -54,6 +54,8 @@ def test_long_words() -> None:
     assert rules.reason(["x" * LONGEST_WORD], ["y"]) == ""
     assert rules.reason(["x" * (LONGEST_WORD + 1)], ["y"]) == "long_word"
     assert rules.reason(["y"], ["é" * (LONGEST_WORD + 1)]) == "long_word"
+    factored = Rules(9, 1, 9, factors=True)
+    assert factored.reason(["x" * LONGEST_WORD + "|" + "x" * LONGEST_WORD], ["y"]) == ""
 
 
 def test_counts_and_texts(pair: Pair, tmp_path: Path) -> None:
@@ -74,6 +76,13 @@ def test_vertical_bars_go(pair: Pair, tmp_path: Path) -> None:
     assert outputs(tmp_path)[0].read_text() == "a b\na b\n"
 
 
+def test_unless_the_first_pair_has_one(pair: Pair, tmp_path: Path) -> None:
+    """Then the text has factors: surface|lemma."""
+    sources = pair(b"a b\nc|C d\n", b"x|X y\nz|Z w\n")
+    clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
+    assert outputs(tmp_path)[0].read_text() == "a b\nc|C d\n"
+
+
 def test_jobs_do_not_matter(pair: Pair, tmp_path: Path) -> None:
     rng = random.Random(3)
     sides = ["".join("w " * rng.randint(0, 12) + "\n" for _ in range(60_000)) for _ in range(2)]
@@ -87,13 +96,17 @@ def test_jobs_do_not_matter(pair: Pair, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in outputs(tmp_path)] == texts
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("longer", [0, 1])
-def test_unequal_lengths(longer: int, pair: Pair, tmp_path: Path) -> None:
+def test_unequal_lengths(longer: int, jobs: int, pair: Pair, tmp_path: Path) -> None:
     sides = [b"1 .\n2 ?\n", b"1 .\n2 ?\n"]
     sides[longer] += b"3 !\n"
     sources = pair(sides[0], sides[1])
-    with pytest.raises(UserError, match=r"unequal line counts: .*; nothing can be paired until"):
-        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
+    with pytest.raises(UserError) as refused:
+        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9, jobs=jobs)
+    what = str(refused.value)
+    assert what.startswith(f"{sources[longer]}:3: unequal line counts: {sources[0]} has ")
+    assert what.endswith("find the lines that one side lacks; nothing can be paired until then")
 
 
 def test_last_newline_missing(pair: Pair, tmp_path: Path) -> None:

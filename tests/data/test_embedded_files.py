@@ -92,4 +92,6 @@ def test_bad_arguments(
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -13,6 +13,7 @@ from loopback import Server
 from text_tools import error_line, names, run
 
 from collab_common.errors import UserError
+from collab_common.files import GZIP
 from data_prep.fetch import LOCK_FILE, fetch, take_over
 from data_prep.multi30k import FOLDER, SHA256, SPLITS, check_text
 
@@ -128,11 +129,11 @@ def test_end_that_nobody_tells(server: Server, tmp_path: Path) -> None:
     server.content_length = -1
     server.cut_after = [1000, 0, 0]
     with pytest.raises(UserError, match=r"the answer ended after 1,000 bytes, .*tried 3 times"):
-        get(server, tmp_path)
+        get(server, tmp_path, magic=GZIP)
     assert not (tmp_path / "f").exists()
     assert LOCK_FILE not in names(tmp_path)
     server.etag = '"2"'
-    assert get(server, tmp_path).read_bytes() == server.files["/f"]
+    assert get(server, tmp_path, magic=GZIP).read_bytes() == server.files["/f"]
     (tmp_path / "f").unlink()
     (tmp_path / LOCK_FILE).unlink()
     server.files["/f"] = CONTENT
@@ -148,10 +149,18 @@ def test_full_disk(server: Server, tmp_path: Path) -> None:
     assert not (tmp_path / "f").exists()
 
 
-def test_a_page_in_place_of_the_file(server: Server, tmp_path: Path) -> None:
-    server.files["/f"] = b"\n<!DOCTYPE html><title>Log in</title>"
-    with pytest.raises(UserError, match="an HTML page came instead of the file"):
-        get(server, tmp_path)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n<!DOCTYPE html><title>Log in</title>", "an HTML page came instead of the file"),
+        (CONTENT, "the file starts with"),
+    ],
+    ids=["page", "other"],
+)
+def test_other_format(content: bytes, message: str, server: Server, tmp_path: Path) -> None:
+    server.files["/f"] = content
+    with pytest.raises(UserError, match=message):
+        get(server, tmp_path, magic=GZIP)
     assert names(tmp_path) == set()
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (dashes, quotes and full-width characters are what this is about)
-"""Moses' scripts: what their rules say.
+"""Moses' scripts: what their rules say, and that nothing is lost by remembering words.
 
 The expected sides were worked out from the rules that the scripts and their help text state, not
 taken from a program's output. Every case says which rule it is about.
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from collab_common.errors import UserError
 from data_prep import moses
-from data_prep.moses import Normaliser, lowercase, remove_non_printing
-from data_prep.moses_tokeniser import ENTITIES, NEVER, Tokeniser
+from data_prep.moses import lowercase, normaliser, remove_non_printing
+from data_prep.moses_tokeniser import ENTITIES, NEVER, Tokeniser, tokeniser
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
@@ -127,6 +130,7 @@ TOKENS = [
 @pytest.mark.parametrize(("rule", "lang", "text", "tokens"), TOKENS)
 def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
     assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), rule
+    assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), f"{rule}, remembered"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ NORMAL = [
 
 @pytest.mark.parametrize(("rule", "lang", "text", "expected"), NORMAL)
 def test_normalise(rule: str, lang: str, text: str, expected: str) -> None:
-    assert Normaliser(lang)(text) == expected, rule
+    assert normaliser(lang)(text) == expected, rule
 
 
 def test_remove_non_printing() -> None:
@@ -233,6 +237,37 @@ def test_jobs_do_not_matter(tmp_path: Path) -> None:
     assert outputs[0] == outputs[1]
 
 
+TEXT = st.text(st.sampled_from("aéZs05½.,'`\"-–&([东 \u00a0’…«\x01"), max_size=24)
+
+
+@settings(deadline=None)  # times are no part of the claim
+@given(TEXT, st.sampled_from(["en", "de", "fr"]), st.booleans())
+@example("a.' '. b", "en", False)
+@example(",5 'a", "en", False)
+def test_remembered_words_are_as_by_rules(text: str, lang: str, hyphens: bool) -> None:
+    """Word by word and the whole line rule by rule: the same."""
+    cleaned = " ".join(text.replace("\x01", "").split())
+    expected = Tokeniser(lang, hyphens).by_rules(cleaned)
+    assert tokeniser(lang, hyphens)(text) == expected
+
+
+@settings(deadline=None)  # times are no part of the claim
+@given(TEXT, st.sampled_from(["en", "de", "fr", "it"]))
+def test_skipping_rules_changes_nothing(text: str, lang: str) -> None:
+    """A line that the normaliser does not look at is one that its rules would not change."""
+
+    class EveryLine(moses.Normaliser):
+        _SOMETHING = re.compile("")
+
+    assert normaliser(lang)(text) == EveryLine(lang)(text)
+
+
+def test_forgetting_words_changes_nothing() -> None:
+    forgetful = Tokeniser("en", remembered=2)
+    lines = ["Mr. Smith don't", "a b c d.", "No. 5 Mr. Smith"]
+    assert [forgetful(line) for line in lines] == [Tokeniser("en")(line) for line in lines]
+
+
 @pytest.mark.parametrize("lang", ["en", "de"])
 def test_equals_sacremoses_on_real_text(lang: str, shared_data: Path) -> None:
     """2,000 lines of five corpora: nothing differs but the last full stop of an abbreviation.
@@ -245,18 +280,18 @@ def test_equals_sacremoses_on_real_text(lang: str, shared_data: Path) -> None:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
             lines += [line.removesuffix("\n") for line, _ in zip(stream, range(400), strict=False)]
     assert len(lines) == 2000
-    ours, theirs = Tokeniser(lang, aggressive_hyphens=True), MosesTokenizer(lang)
+    theirs = MosesTokenizer(lang)
     for line in lines:
         expected = theirs.tokenize(line, aggressive_dash_splits=True, return_str=True)
         if expected.endswith(".") and not expected.endswith((" .", "..")):
             expected = expected[:-1] + " ."
-        assert ours(line) == expected
-    normaliser, normal = Normaliser(lang), MosesPunctNormalizer(lang, perl_parity=True)
+        assert tokeniser(lang, True)(line) == expected
+    normal = MosesPunctNormalizer(lang, perl_parity=True)
     for line in lines:
         expected = normal.normalize(line)
         if lang == "de" and expected.endswith('."'):
             continue  # the script sees the newline: see the cases above
-        assert normaliser(line).strip() == expected
+        assert normaliser(lang)(line).strip() == expected
 
 
 def test_detokenise() -> None:
