@@ -279,6 +279,8 @@ def ways(
     for name, kind in kinds.items():
         try:
             found[name] = kind(name, trained, batches, seed)
+            # Large models are in memory once, not once a way.
+            found[name].narrowed = found[NARROW].narrowed
         except UserError as error:
             refused[name] = error.what
     return found, refused

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from fairseq_collab.advice.candidates import FFN, HEADS, Heads, candidate
+from fairseq_collab.advice.candidates import FFN, HEADS, Heads, candidate, ways
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, best, chosen, combinations, nearest
 from fairseq_collab.advice.wishes import COUNTED, Wish, counts, parse, ratios
@@ -84,6 +84,12 @@ def test_heads_go_of_a_model_with_a_layer_that_has_none() -> None:
     left = way.make(candidate("heads", {"encoder": 2, "cross": 4})).heads
     assert left["encoder"] == [0, 2]
     assert sum(left["cross"]) == 4
+
+
+def test_ways_share_the_models_with_narrower_layers() -> None:
+    found, _ = ways(trained("transformer"), [], seed=1)
+    assert len(found) > 2
+    assert len({id(way.narrowed(12)) for way in found.values()}) == 1
 
 
 def test_what_is_expected_starts_from_the_base_of_a_way() -> None:
