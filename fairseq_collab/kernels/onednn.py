@@ -119,12 +119,26 @@ def matrix_library() -> str:
 def _check_int8(has_onednn: bool) -> None:
     """Raises ValueError where 8 bits would be slower than 32, or cannot be had."""
     why = None
-    if not has_onednn or INT8_LINEAR is None:
+    if not has_onednn or not _multiplies_int8():
         why = f"torch {torch.__version__} has no 8-bit linear map"
     elif not int8_instructions():
         why = "it would be slower on this processor, which has neither AVX512-VNNI nor AMX"
     if why:
         raise ValueError(f"{VARIABLE} is {INT8!r}, but {why}: unset it")
+
+
+def _multiplies_int8() -> bool:
+    """Whether torch has the product of signed numbers; 2.6 has that of unsigned ones alone."""
+    if INT8_LINEAR is None:
+        return False
+    rows, scales = torch.ones(2, 2, dtype=torch.int8), torch.ones(2)
+    zeros = torch.zeros(2, dtype=torch.int32)
+    weight = torch.ops.onednn.qlinear_prepack(rows, None)
+    try:
+        INT8_LINEAR(rows, 1.0, 0, weight, scales, zeros, None, 1.0, 0, scales.dtype, "none", [], "")
+    except RuntimeError:
+        return False
+    return True
 
 
 def in_float32_on_cpu(x: Tensor, weight: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -170,9 +171,16 @@ def test_a_slow_processor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.linear_maps().endswith("int8 would be slower here")
 
 
-def test_a_torch_without_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def of_torch_2_6(*_: object) -> None:
+    raise RuntimeError("qlinear with mkldnn tensor: data type of input should be uint8")
+
+
+@pytest.mark.parametrize("kernel", [None, of_torch_2_6])
+def test_a_torch_without_the_kernel_refuses(
+    kernel: Callable[..., None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "int8")
-    monkeypatch.setattr(onednn, "INT8_LINEAR", None)
+    monkeypatch.setattr(onednn, "INT8_LINEAR", kernel)
     with pytest.raises(UserError, match=r"torch \S+ has no 8-bit linear map: unset it"):
         toy.model("transformer_collab")
 
