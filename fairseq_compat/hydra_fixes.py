@@ -47,6 +47,7 @@ def make_hashable() -> None:
             cls.__hash__ = object.__hash__
         return cls
 
+    dataclass.__kwdefaults__ = plain.__kwdefaults__  # in which torch 2.6 looks up what it can give
     dataclasses.dataclass = dataclass
 
 

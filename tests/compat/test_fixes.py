@@ -108,6 +108,14 @@ def test_a_plugins_config_derived_from_fairseqs_is_hashable():
     assert defaults_to(PluginConfig)().inner == PluginConfig()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="dataclasses are Python's own there")
+def test_what_looks_at_the_parameters_of_dataclass_finds_them():
+    """torch 2.6 does, as fairseq-train imports torch.distributed."""
+    plain = dataclasses.dataclass.__wrapped__
+    assert "kw_only" in plain.__kwdefaults__
+    assert dataclasses.dataclass.__kwdefaults__ == plain.__kwdefaults__
+
+
 def test_explicit_hashes_are_kept():
     frozen = config_class("fairseq.dataclass.configs", frozen=True)
     assert hash(frozen()) == hash(frozen())
