@@ -47,7 +47,8 @@ def make_hashable() -> None:
             cls.__hash__ = object.__hash__
         return cls
 
-    dataclass.__kwdefaults__ = plain.__kwdefaults__  # in which torch 2.6 looks up what it can give
+    # torch 2.6 looks up in these what can be given.
+    dataclass.__kwdefaults__ = plain.__kwdefaults__  # type: ignore[attr-defined]
     dataclasses.dataclass = dataclass
 
 
