@@ -20,10 +20,18 @@ def run(prog: str, action: Callable[[], object]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may lack letters of a text
     try:
-        try:
-            status = action()
-        finally:
-            _flush()
+        status = _ended(prog, action)
+    except SystemExit as end:  # argparse has said why
+        flushed = _ended(prog, _flush)
+        end.code = end.code or flushed
+        raise
+    flushed = _ended(prog, _flush)
+    return status or flushed
+
+
+def _ended(prog: str, action: Callable[[], object]) -> int:
+    try:
+        status = action()
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 1

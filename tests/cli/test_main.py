@@ -38,6 +38,38 @@ def test_output_that_nobody_takes_is_an_error_in_one_line(unbuffered: str) -> No
     assert (done.returncode, done.stderr) == (1, "fairseq-collab: error: Broken pipe\n")
 
 
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        ("UserError('is wrong', 'it')", 1, "prog: error: it: is wrong\n"),
+        ("PermissionError(13, 'Denied', 'it')", 1, "prog: error: it: Denied\n"),
+        ("KeyboardInterrupt", 130, "prog: interrupted\n"),
+        ("SystemExit(2)", 2, ""),
+    ],
+)
+def test_output_that_nobody_takes_hides_no_other_error(raised: str, status: int, said: str) -> None:
+    """Of a command that was stopped through `| tee`, say."""
+    code = f"""import sys
+from collab_common.command import run
+from collab_common.errors import UserError
+def action():
+    print("printed")
+    raise {raised}
+sys.exit(run("prog", action))"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (status, f"{said}prog: error: Broken pipe\n")
+
+
 def test_without_standard_output() -> None:
     command = ["bash", "-c", 'exec "$@" >&-', "bash", *COMMAND, "--help"]
     done = subprocess.run(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
