@@ -263,6 +263,7 @@ def untrained(
     """
     source, target = map(placeholder, dictionary_sizes(weights, path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
+    task.dictionary = task.output_dictionary = target  # what tasks of language models call it
     try:
         return models.build_model(options, task, from_checkpoint=True)  # fairseq_compat wraps it
     except UserError as error:
@@ -283,7 +284,7 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
             sizes.append(sum(rows))
     if not sizes:
         what = "the size of its dictionary cannot be told: it has no embeddings of words"
-        todo = "characters are possible in this project's own models only"
+        todo = "give a transformer; characters are possible in this project's own models only"
         raise UserError(what, path, todo)
     return sizes[0], sizes[-1]
 
@@ -304,10 +305,10 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
 
 
 def check_transformer(model: Any, path: Path) -> None:
-    """It must be a translation model or a language model, with attention."""
+    """It must be a transformer: a translation model or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
     if not needed <= {one.site for one in attentions(model)}:
-        what = "neither an encoder-decoder transformer nor a language model"
+        what = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(what, path, todo)
 

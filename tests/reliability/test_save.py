@@ -287,6 +287,15 @@ def test_a_checkpoint_that_was_compressed_is_read_whole(tmp_path: Path) -> None:
     assert torch.equal(checkpoints.read(tmp_path / "b.pt")["model"]["weight"], weights)
 
 
+def test_an_old_checkpoint_that_ends_like_an_archive_is_none(tmp_path: Path) -> None:
+    """Weights are any bytes at all: zipfile looks for the end of an archive alone."""
+    weight = torch.frombuffer(bytearray(b"PK\5\6" + bytes(40)), dtype=torch.uint8)
+    state = {"model": {"weight": weight}, "cfg": {}, "optimizer_history": [], "extra_state": {}}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    assert zipfile.is_zipfile(tmp_path / "a.pt")
+    assert torch.equal(checkpoints.read(tmp_path / "a.pt")["model"]["weight"], weight)
+
+
 def test_meters_of_fairseq_0_9_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import old_checkpoints
 import pytest
 import torch
 import toy
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
 
@@ -117,3 +118,13 @@ def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
     assert opener.dictionary_sizes(weights, Path("x.pt")) == (8, 8)
     with refusing("x.pt: the size of its dictionary cannot be told"):
         opener.dictionary_sizes({"decoder.embed_tokens.convolutions.0.weight": None}, Path("x.pt"))
+
+
+def test_a_language_model_that_is_no_transformer() -> None:
+    """fairseq's LSTM asks its task for ``dictionary``, as transformers do not."""
+    options = Namespace(arch="lstm_lm", criterion="")
+    ARCH_CONFIG_REGISTRY["lstm_lm"](options)
+    cfg, weights = OmegaConf.create({"task": {}}), {"decoder.embed_tokens.weight": torch.ones(9, 2)}
+    model = opener.untrained(options, cfg, weights, Path("x.pt"))
+    with refusing("x.pt: neither an encoder-decoder transformer nor a transformer language model"):
+        opener.check_transformer(model, Path("x.pt"))
