@@ -19,7 +19,14 @@ from fairseq_collab.metrics.significance import paired
 from fairseq_collab.results.report import page
 from fairseq_collab.results.report.answer import answers
 from fairseq_collab.results.report.content import Content, collect
-from fairseq_collab.results.report.words import data_text, heads_text, row_texts, share, signed
+from fairseq_collab.results.report.words import (
+    data_text,
+    heads_text,
+    label_text,
+    row_texts,
+    share,
+    signed,
+)
 from fairseq_collab.results.tables import EN_DASH
 from fairseq_collab.runs.translations import read_system
 
@@ -251,6 +258,12 @@ def test_rows_of_one_name_are_told_apart_by_their_folders() -> None:
         2: "2: collaborative heads, key dimension 32, common.warmup 9",
         3: "3: pruned heads, penalty 0.1 (late)",
     }
+
+
+def test_a_model_with_all_heads_is_not_called_pruned() -> None:
+    """Those that gates leave at no penalty: what pruned ones are compared with."""
+    assert label_text("all-0") == "all heads, penalty 0"
+    assert label_text("encoder-0.03") == "pruned encoder heads, penalty 0.03"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def label_text(label: str) -> str:
     """A method, and the sweep's choices, as a reader says them: ``key_dim=128`` is a dimension."""
     method, *choices = label.split(", ")
     found = PENALTY.fullmatch(method)
-    name = f"{PRUNED[found[1]]}, penalty {found[2]}" if found else named(method)
+    name = named(method)
+    if found:  # no gate closes without a penalty
+        name = f"{'all heads' if found[2] == '0' else PRUNED[found[1]]}, penalty {found[2]}"
     return ", ".join([name, *map(choice_text, choices)])
 
 
