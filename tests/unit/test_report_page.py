@@ -279,7 +279,7 @@ def test_data_have_their_usual_names() -> None:
         data_text({"data": data, "subset": subset})
         for data, subset in (("multi30k", "test"), ("mine", "test1"))
     ]
-    assert named == ["Multi30k, test set", "mine, test set test1"]
+    assert named == ["Multi30k, test set", "mine, set test1"]
 
 
 def test_a_cost_that_one_row_lacks_is_not_compared(content: Content) -> None:

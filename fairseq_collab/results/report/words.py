@@ -49,7 +49,7 @@ def between(ends: Sequence[float]) -> str:
 def data_text(section: Content) -> str:
     """``Multi30k, test set``."""
     data, subset = section["data"], section["subset"]
-    return f"{DATA.get(data, data)}, {SUBSETS.get(subset, f'test set {subset}')}"
+    return f"{DATA.get(data, data)}, {SUBSETS.get(subset, f'set {subset}')}"
 
 
 def row_texts(rows: Sequence[Content]) -> dict[int, str]:
