@@ -11,6 +11,7 @@ by hand, so that rendering again changes nothing.  Templates are Jinja2 with a f
     {{ distinct(rows, "method", "heads") }}                          what rows have of these, once
     {{ gain(rows, others, "bleu").mean }}                            paired by seed: see `gain`
     {{ named("collab, key_dim=32") }}                                a method in words: `names.py`
+    {{ main_table(in_words(table)) }}                                all methods of a table so
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collab_common.files import read_json, write_content
 from fairseq_collab.metrics.seeds import holm, t_interval, t_test
 from fairseq_collab.results import table
 from fairseq_collab.results.html import STRICT
-from fairseq_collab.results.names import named
+from fairseq_collab.results.names import METHODS, named
 from fairseq_collab.results.table_content import table_of
 from fairseq_collab.results.tables import grid, mean, num
 
@@ -105,6 +106,13 @@ def table_rows(
     return found
 
 
+def in_words(content: Json, **names: str) -> Json:
+    """The same table with its methods in words: by ``names``, or as :func:`named` has them."""
+    words = functools.partial(named, names=METHODS | names)
+    runs = {name: run | {"method": words(run["method"])} for name, run in content["runs"].items()}
+    return content | {"runs": runs, "baseline": words(content["baseline"] or "") or None}
+
+
 def runs_table(*contents: Json) -> str:
     """A row a run, of several tables with the same columns."""
     first, *others = (table.run_table(table_of(content)).split("\n") for content in contents)
@@ -127,7 +135,7 @@ def environment(root: Path, results: Path) -> SandboxedEnvironment:
         **STRICT,
     )
     env.filters["num"] = num
-    tables = (table_rows, runs_table)
+    tables = (table_rows, runs_table, in_words)
     for function in (load, grid, mean, pick, where, distinct, gain, holm, named, *tables):
         env.globals[function.__name__] = function
     # Of a table of runs that is kept as JSON.

@@ -39,7 +39,7 @@ HEADINGS = {
     "cache_bytes_per_target_token": "self-attention's cache, bytes per target token",
     "cache_bytes_per_source_token": "cross-attention's cache, bytes per source token",
     "train_tokens_per_second": "training tokens/s",
-    "valid_loss": "valid. loss",
+    "valid_loss": "valid. loss (criterion, bits)",
     "valid_nats": "valid. nats/token",
     "train_updates": "updates",
     PAPER: published.COLUMN,
@@ -137,7 +137,7 @@ def main_table(table: Table) -> str:
 def run_table(table: Table) -> str:
     """One line a run."""
     heads = ["run", "method", *_x(table, table.noun), "seed", heading(table, table.score)]
-    heads += ["valid. loss", "updates", "epochs", "date", "commit"]
+    heads += [heading(table, "valid_loss"), "updates", "epochs", "date", "commit"]
     lines = []
     for row in table.rows:
         scores = row.values(table.score)

@@ -63,6 +63,18 @@ def test_rows_of_a_table_are_compared_seed_by_seed() -> None:
     assert found["mean"] == pytest.approx(0.17, abs=0.005)
 
 
+def test_methods_of_a_table_are_called_in_words() -> None:
+    """Of its baseline, too: else its tests would be against no row."""
+    content = json.loads((REPOSITORY / "results" / "equal_cache_multi30k.json").read_text())
+    short = content["tables"]["scratch"]
+    before, after = table_of(short), table_of(pages.in_words(short))
+    assert after.baseline == "fewer ordinary heads"
+    assert "collaborative heads, shared values" in {row.label for row in after.rows}
+    assert {found.seeds_p for found in after.differences} == {
+        found.seeds_p for found in before.differences
+    }
+
+
 def test_a_page_is_its_template_and_data(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = project / "results" / "one.md"
     assert command.main([str(project), "--check"]) == 1  # not there yet

@@ -305,7 +305,7 @@ def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
         write_run(tmp_path, "collab", 64, seed, valid_loss=loss, overrides=choices)
     table = read_table([tmp_path], columns=("valid_loss", "parameters", "fit", "averaged"))
     head, _, row = split(main_table(table).split("\n"))
-    assert head[3:] == ["valid. loss", "parameters", "fit", "averaged"]
+    assert head[3:] == ["valid. loss (criterion, bits)", "parameters", "fit", "averaged"]
     assert row[3:] == ["4.50 ± 0.71", "1,064", "root", "checkpoint15.pt, checkpoint16.pt"]
     assert csv_rows(table)[0]["valid_loss_mean"] == "4.5"
     assert "--columns valid_loss,parameters,fit,averaged`" in markdown(table)

@@ -65,7 +65,7 @@ def test_rows_without_x(tmp_path: Path) -> None:
     text = markdown(table)
     assert "# BLEU against parameters: toy, test (4 sentences)" in text
     lines = [line[:5] for line in split(text.splitlines())]
-    assert ["run", "method", "seed", "BLEU", "valid. loss"] in lines
+    assert ["run", "method", "seed", "BLEU", "valid. loss (criterion, bits)"] in lines
     assert ["grouped_64_2", "grouped, head_groups=16", "2", "39.30", "4.000"] in lines
     assert "--x none --against none`" in text
 
