@@ -19,7 +19,7 @@ from fairseq_collab.results.tables import deviation, mean
 
 #: Distance of two methods at the same x, in octaves or categories, and of seeds from their mean as
 #: a part of it, so that marks and error bars stay apart.
-DODGE, SEED_DODGE = 0.1, 0.4
+DODGE, SEED_DODGE = 0.05, 0.4
 #: What all methods together may take at one x, as a part of the way to the nearest other x.
 ROOM = 0.8
 #: Distance of two rows with as many parameters, as a part of the whole axis.
@@ -99,15 +99,20 @@ def _methods(
 ) -> None:
     labels = list(dict.fromkeys(row.label for row in rows))
     dodge = step(positions, len(labels))
+    there = {x: [row.label for row in rows if row.x == x and row.runs] for x in positions}
     for number, label in enumerate(labels):
-        shift = dodge * (number - (len(labels) - 1) / 2)
         # Rows that were not run stay as gaps in the line.
         chosen = sorted(
             (row for row in rows if row.label == label), key=lambda row: positions[row.x]
         )
-        at = [positions[row.x] + shift for row in chosen]
+        at = [positions[row.x] + dodge * _rank(label, there[row.x]) for row in chosen]
         scores = [numbers(row, score) for row in chosen]
         _marks(axes, at, scores, number, named(label, names), dodge * SEED_DODGE)
+
+
+def _rank(label: str, labels: Sequence[str]) -> float:
+    """How far to the right of their middle a label stands among those at the same x."""
+    return labels.index(label) - (len(labels) - 1) / 2 if label in labels else 0.0
 
 
 def numbers(row: Row, score: str) -> list[float]:

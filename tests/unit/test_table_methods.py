@@ -131,3 +131,14 @@ def test_every_point_is_nearest_to_its_own_x(methods: int) -> None:
     widest = figure.step(positions, methods) * (methods - 1) / 2
     assert widest < (positions[1536] - positions[1280]) / 2
     assert figure.step({8: 3.0}, methods) <= figure.DODGE
+
+
+def test_a_method_alone_at_its_x_stands_there(tmp_path: Path) -> None:
+    """Only those that share an x make room for each other."""
+    for method, key_dim in (("collab", 64), ("concatenated", 64), ("concatenated", 32)):
+        write_run(tmp_path, method, key_dim)
+    axes, rows = Figure().add_subplot(), read(tmp_path, "key_dim").rows
+    figure._methods(axes, rows, figure.place(rows), "bleu", {})
+    shared, alone = (container.lines[0].get_xdata() for container in axes.containers)
+    assert list(alone) == pytest.approx([5, 6 + figure.DODGE / 2])
+    assert list(shared)[-1] == pytest.approx(6 - figure.DODGE / 2)
