@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -63,3 +65,21 @@ def test_it_is_killed_with_its_client(number: int, tmp_path: Path) -> None:
     assert client.wait() == -number
     assert wait_for(lambda: not is_running(pid))
     client.stdout.close()
+
+
+def test_it_is_killed_with_a_client_that_waited_for_nothing(tmp_path: Path) -> None:
+    run_command("python", program(tmp_path, "pass"), cwd=tmp_path, HERE="")  # the server is there
+    output = tmp_path / "output"
+    request = {"command": [str(program(tmp_path, "time.sleep(600)"))], "folder": str(tmp_path)}
+    request |= {"environment": {**SETTINGS, "HERE": ""}, "deaf_to_ctrl_c": False}
+    with (
+        output.open("w") as file,
+        open(os.devnull) as nothing,
+        socket.socket(socket.AF_UNIX) as client,
+    ):
+        client.connect(str(warm() / "fairseq"))
+        files = [nothing.fileno(), file.fileno(), file.fileno()]
+        socket.send_fds(client, [json.dumps(request).encode() + b"\n"], files)
+    assert not wait_for(output.read_text, seconds=3) or wait_for(
+        lambda: not is_running(int(output.read_text().split()[0]))
+    )

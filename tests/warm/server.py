@@ -111,9 +111,12 @@ def answer(connection: socket.socket) -> NoReturn:
         become(json.loads(content), files)
     for file in files:
         os.close(file)
-    connection.sendall(f"{child}\n".encode())
+    with contextlib.suppress(BrokenPipeError):  # killed already: the child goes next
+        connection.sendall(f"{child}\n".encode())
     if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
-        os.killpg(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
+            os.killpg(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     with contextlib.suppress(BrokenPipeError):
         connection.sendall(f"{status}\n".encode())
