@@ -3,4 +3,4 @@
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-__path__ = [str(_HERE / room) for room in ("checkpoints/prune",)]
+__path__ = [str(_HERE / room) for room in ("prune",)]

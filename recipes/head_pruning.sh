@@ -144,7 +144,7 @@ shaped() {
     for seed in ${SEEDS//,/ }; do
         from=$pruned/$seed/$4
         compgen -G "$from/*.pt" > /dev/null || continue
-        names=$(python -m fairseq_collab.checkpoints.prune.shapes "$from")
+        names=$(python -m fairseq_collab.prune.shapes "$from")
         sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$from/$3']" \
             model="choice($names)" common.seed="choice($seed)" "${@:5}"
     done

@@ -290,7 +290,7 @@ take_out_heads() {
     fi
     [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/model-$run"   # perhaps of other heads
     is_made "$pruned" "$source" || call fairseq-collab prune "$average" "${which[@]}" --output "$pruned"
-    call python -m fairseq_collab.checkpoints.prune.shapes "$out/pruned"
+    call python -m fairseq_collab.prune.shapes "$out/pruned"
 }
 
 # fine_tune CORPUS: with the training's own settings, without constraint or penalty.

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.bench.work import batches
-from fairseq_collab.checkpoints.opener import load
+from fairseq_collab.trained.opener import load
 from fairseq_compat.search import SEARCHES, VARIABLE
 
 BEAMS, PENALTIES = (1, 4, 5, 10), (0.6, 1.0, 1.4)

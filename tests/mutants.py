@@ -52,7 +52,7 @@ CACHE, INIT = "fairseq_collab/attention/cache.py", "fairseq_collab/attention/ini
 LINEAR = "fairseq_collab/kernels/onednn.py"
 INT8, INT8_TESTS = "fairseq_collab/kernels/int8.py", "tests/parity/test_int8.py"
 DROPOUT, DROPOUT_TESTS = "fairseq_collab/kernels/dropout.py", "tests/parity/test_dropout.py"
-REPARAMETRIZE = "fairseq_collab/checkpoints/reparametrize"
+REPARAMETRIZE = "fairseq_collab/convert"
 SHARED_VALUES = "tests/parity/test_reparametrize_shared_values.py"
 HEADSIZE = "fairseq_collab/models/concatenated.py"
 SITE_OPTIONS = "fairseq_collab/models/site_options.py"
@@ -65,7 +65,7 @@ SEAM, ASK = "fairseq_collab/search/seam.py", "fairseq_compat/search.py"
 GATES, GATE_TESTS = "fairseq_collab/attention/gates.py", "tests/unit/test_gates.py"
 GATED_PARITY = "tests/parity/test_gated_parity.py"
 CHOICES, CHOICE_TESTS = (
-    "fairseq_collab/checkpoints/prune/choices.py",
+    "fairseq_collab/prune/choices.py",
     "tests/unit/test_gate_choices.py",
 )
 GROUPS, GROUP_TESTS = "fairseq_collab/attention/groups.py", "tests/unit/test_groups.py"
@@ -688,7 +688,7 @@ MUTANTS = [
     ),
     Mutant(
         "undecided gates are told",
-        "fairseq_collab/checkpoints/prune/choices.py",
+        "fairseq_collab/prune/choices.py",
         "if undecided and not rounding:",
         "if False:",
         (CHOICE_TESTS, "-k", "between"),
@@ -737,7 +737,7 @@ MUTANTS = [
     ),
     Mutant(
         "votes of a batch count for the trained groups",
-        "fairseq_collab/checkpoints/prune/votes.py",
+        "fairseq_collab/prune/votes.py",
         "membership = groups.match(membership, reference)",
         "pass",
         ("tests/unit/test_votes.py", "-k", "numbers_otherwise"),
@@ -975,21 +975,21 @@ MUTANTS = [
     ),
     Mutant(
         "exported gates are those of evaluation",
-        "fairseq_collab/checkpoints/export/attention.py",
+        "fairseq_collab/export/attention.py",
         "copy.deepcopy(attention).double().eval()",
         "copy.deepcopy(attention).double()",
         ("tests/parity/test_export_parity.py", "-k", "gates"),
     ),
     Mutant(
         "a content score that the keys hold needs no dimension of its own",
-        "fairseq_collab/checkpoints/export/attention.py",
+        "fairseq_collab/export/attention.py",
         "a, b = a[:, scored], b[:, scored]\n        a[-1] += bias",
         "a, b = a[:, scored], b[:, scored]",
         ("tests/parity/test_export_parity.py", "-k", "content_vector"),
     ),
     Mutant(
         "CTranslate2 is told of shared keys and values",
-        "fairseq_collab/checkpoints/export/ctranslate2_format.py",
+        "fairseq_collab/export/ctranslate2_format.py",
         "own, num_heads_kv=key_value_heads(one.module), head_dim=size",
         "own, head_dim=size",
         (EXPORTS, "-k", "same_scores and grouped_query"),

@@ -9,7 +9,7 @@ import torch
 import toy
 
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
-from fairseq_collab.checkpoints.export.attention import plain_weights, smallest_size
+from fairseq_collab.export.attention import plain_weights, smallest_size
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

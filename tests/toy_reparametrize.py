@@ -13,15 +13,15 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate, convert, source
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative, own_factors
-from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, factorise
-from fairseq_collab.checkpoints.reparametrize.heads import Heads
-from fairseq_collab.checkpoints.reparametrize.target import Target
-from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer
 from fairseq_collab.commands.reparametrize import build_parser
+from fairseq_collab.convert import calibrate, convert, source
+from fairseq_collab.convert.collaborative import Collaborative, own_factors
+from fairseq_collab.convert.factorise import Factors, Problem, factorise
+from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.target import Target
+from fairseq_collab.convert.work import Reparametrizer
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 HERE = Path("model.pt")
 #: Collaborative heads, as the command makes them without further options.

@@ -21,9 +21,9 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
-from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
-from fairseq_collab.checkpoints.reparametrize.heads import Heads
+from fairseq_collab.convert.convert import collaborative_weights
+from fairseq_collab.convert.factorise import MAX_STEPS, Problem, factorise
+from fairseq_collab.convert.heads import Heads
 
 #: Weight and bias of a linear map, if it has one.
 Projection = tuple[Tensor, Tensor | None]

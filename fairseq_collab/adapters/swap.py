@@ -11,7 +11,7 @@ from torch import nn
 from collab_common.errors import UserError
 from fairseq_collab.adapters import timm_attention
 from fairseq_collab.adapters.core import collaborative_core
-from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
+from fairseq_collab.convert.factorise import MAX_STEPS
 
 
 def swap_attention(
@@ -35,7 +35,7 @@ def swap_attention(
         model: any ``torch.nn.Module`` that holds such attentions.
         key_dim: ``K``, from 1 to the model's dimension.
         select: says by its name in ``model`` which attention to swap; all unless given.
-        max_steps: of the factorisation; see ``checkpoints.reparametrize.factorise``.
+        max_steps: of the factorisation; see ``convert.factorise``.
         seed: of the factorisation.
 
     Returns:

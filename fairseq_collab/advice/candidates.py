@@ -26,14 +26,14 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import surgery
-from fairseq_collab.checkpoints.prune.choices import all_heads, without_gates, without_least
-from fairseq_collab.checkpoints.reparametrize import source
-from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
-from fairseq_collab.checkpoints.reparametrize.work import TARGETS, Reparametrizer
+from fairseq_collab.convert import source
+from fairseq_collab.convert.factorise import MAX_STEPS
+from fairseq_collab.convert.work import TARGETS, Reparametrizer
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.prune import surgery
+from fairseq_collab.prune.choices import all_heads, without_gates, without_least
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 FFN = "ffn"
 PLACES = (*SITES, FFN)

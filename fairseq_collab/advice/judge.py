@@ -25,12 +25,12 @@ from fairseq_collab.analysis.heads.importance import cross_entropy, predicted
 from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.settings import Settings
 from fairseq_collab.bench.timing import in_turn
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained, spread, to_device
-from fairseq_collab.checkpoints.reparametrize.calibrate import batches, sentences
-from fairseq_collab.checkpoints.reparametrize.distil import distil
+from fairseq_collab.convert.calibrate import batches, sentences
+from fairseq_collab.convert.distil import distil
 from fairseq_collab.metrics.model_bleu import BEAM, corpus_bleu, translations
 from fairseq_collab.metrics.seeds import SAMPLES, drawn_gains
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.opener import Trained, spread, to_device
 
 #: Sentences that an update of tuning learns from.
 TUNED_SENTENCES = 128

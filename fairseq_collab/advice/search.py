@@ -40,10 +40,10 @@ from fairseq_collab.advice.wishes import (
     parse,
     ratios,
 )
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate
+from fairseq_collab.convert import calibrate
 from fairseq_collab.metrics.seeds import percentiles
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.opener import Trained
 
 #: Sentences that a loss is measured on at least and at most, at first.
 FEWEST, MOST = 64, 1024

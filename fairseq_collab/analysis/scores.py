@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.projections import split_heads
 from fairseq_collab.attention.scores import for_each_head, head_scores
-from fairseq_collab.checkpoints.attentions import Attention, attentions
+from fairseq_collab.trained.attentions import Attention, attentions
 
 Projection = Callable[[Tensor], Tensor]
 

@@ -40,11 +40,11 @@ from fairseq_collab.bench.models import (
 from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import random_task
-from fairseq_collab.checkpoints.export.translation import Vocabulary
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.export.translation import Vocabulary
 from fairseq_collab.kernels.onednn import INT8, LIBRARIES, matrix_library, restore_linear
 from fairseq_collab.metrics.bleu import score
 from fairseq_collab.metrics.model_bleu import joined, words_of
+from fairseq_collab.trained.opener import Trained
 
 #: Names of CTranslate2's two, and what it calls them.
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}
@@ -130,7 +130,7 @@ def engine_of(translator: Translator) -> Engine:
 def export(trained: Trained, task: Any, out: Path) -> None:
     """The folder of a model for CTranslate2; raises UserError where it cannot compute it."""
     # An optional package: the command has seen to it that it is there.
-    form = importlib.import_module("fairseq_collab.checkpoints.export.ctranslate2_format")
+    form = importlib.import_module("fairseq_collab.export.ctranslate2_format")
     form.check(trained, "CTranslate2", form.ACTIVATIONS)
     languages = (task.cfg.source_lang or "source", task.cfg.target_lang or "target")
     words = Vocabulary(*languages, task.source_dictionary, task.target_dictionary)

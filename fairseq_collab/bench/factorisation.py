@@ -23,10 +23,10 @@ from collab_common.errors import UserError
 from collab_common.progress import say
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.bench.memory import in_own_process, resident
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS, Problem, factorise
-from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.convert.factorise import MAX_STEPS, Problem, factorise
+from fairseq_collab.convert.tensorly_reference import tensorly_factors
 from fairseq_collab.metrics.cost import load_architecture
+from fairseq_collab.trained.attentions import attentions
 from fairseq_compat import checkpoints
 
 

@@ -25,8 +25,8 @@ from collab_common.provenance import circumstances
 from fairseq_collab.bench.models import STOCK, trained_pairs
 from fairseq_collab.bench.settings import BEAM, Record, Settings
 from fairseq_collab.bench.timing import compare
-from fairseq_collab.checkpoints.opener import GIVE_DATA, save
 from fairseq_collab.runs.fairseq_output import UTF_8, Translated, last_line, translated
+from fairseq_collab.trained.opener import GIVE_DATA, save
 
 #: How far two scores of one translation may be apart, as printed.
 SCORE_TOLERANCE = 1e-3

@@ -24,12 +24,12 @@ from fairseq_collab.bench.generate import Case, Translator
 from fairseq_collab.bench.models import HEADSIZE, STOCK, Pair, Variant, random_pair
 from fairseq_collab.bench.settings import BEAM, PRESETS, Record, Settings
 from fairseq_collab.bench.work import random_task
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import surgery
-from fairseq_collab.checkpoints.prune.choices import random_heads
-from fairseq_collab.checkpoints.prune.surgery import GROUPED, Kept, heads_by_attention
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune import surgery
+from fairseq_collab.prune.choices import random_heads
+from fairseq_collab.prune.surgery import GROUPED, Kept, heads_by_attention
+from fairseq_collab.trained.opener import Trained
 
 CRITERION = "label_smoothed_cross_entropy_with_head_groups"
 #: What tables and messages call the models that ours is compared with, beside fairseq's.

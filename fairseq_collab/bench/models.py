@@ -1,7 +1,7 @@
 """Pairs of models, fairseq's transformer and ours, whose weights make both compute one function.
 
 A pair of random models is ours and its twin of fairseq's own kind, as
-:mod:`fairseq_collab.checkpoints.export` makes it: the heads of ours need no more than the ``d/H``
+:mod:`fairseq_collab.export` makes it: the heads of ours need no more than the ``d/H``
 dimensions that an ordinary one scores by.  Where collaborative heads share ``K > d/H`` dimensions,
 the random mixing ``m (H, K)`` of the benchmark is zero but for ``d/H`` of them a head.
 """
@@ -25,13 +25,13 @@ from torch import nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.bench.settings import PRESETS, Settings
-from fairseq_collab.checkpoints.export.model import plain
-from fairseq_collab.checkpoints.opener import Trained, load
-from fairseq_collab.checkpoints.prune.choices import all_heads
-from fairseq_collab.checkpoints.prune.surgery import pruned
+from fairseq_collab.export.model import plain
 from fairseq_collab.kernels.onednn import VARIABLE, matrix_library
 from fairseq_collab.models.translation import TRANSLATION, HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
+from fairseq_collab.prune.choices import all_heads
+from fairseq_collab.prune.surgery import pruned
+from fairseq_collab.trained.opener import Trained, load
 
 STOCK, COLLAB, HEADSIZE = "transformer", "transformer_collab", "transformer_headsize_n"
 

@@ -16,7 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_collab.bench.settings import PRESETS, Settings
-from fairseq_collab.checkpoints.opener import placeholder
+from fairseq_collab.trained.opener import placeholder
 
 SHORTEST, LONGEST = 4, 100  # source lengths of random sentences, in subwords
 POSITIONS = (1024, 1024)

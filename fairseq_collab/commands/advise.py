@@ -16,11 +16,11 @@ from fairseq_collab.advice import page
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.search import Advisor
 from fairseq_collab.advice.wishes import SPEED, Advice, Wanted, Wish, parse
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import export, options
 from fairseq_collab.commands.export import FORMATS, check_packages
 from fairseq_collab.metrics.model_bleu import check_translation
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.opener import Trained
 
 MODEL = "advised.pt"
 

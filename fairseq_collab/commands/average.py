@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.commands import options
+from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -19,10 +19,10 @@ from collab_common.files import write_atomic, write_content, write_json
 from fairseq_collab.bench import fairseq_generate, report
 from fairseq_collab.bench.run import run
 from fairseq_collab.bench.settings import PARTS, PRESETS, USUAL, USUAL_PARTS, Settings
-from fairseq_collab.checkpoints.opener import check_data
 from fairseq_collab.commands import options
 from fairseq_collab.commands.export import check_packages
 from fairseq_collab.results.figure_style import saved
+from fairseq_collab.trained.opener import check_data
 
 #: What is done alone, by its option, and which others it reads or :func:`settings_of` refuses.
 ALONE = {

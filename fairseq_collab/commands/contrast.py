@@ -12,8 +12,6 @@ from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from data_prep.segment import segmenter
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.contrast import (
     BySentence,
@@ -25,6 +23,8 @@ from fairseq_collab.metrics.contrast import (
 )
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.runs.run import Run
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.opener import Trained
 
 
 def build_parser() -> ArgumentParser:

@@ -2,7 +2,7 @@
 
 ``fairseq`` makes it a model of fairseq's own architecture, which decodes without this project.
 That is exact wherever no head needs more than the d/H dimensions of an ordinary one: see
-:mod:`fairseq_collab.checkpoints.export.attention`.  ``hf`` goes on from there.  ``ct2`` has heads
+:mod:`fairseq_collab.export.attention`.  ``hf`` goes on from there.  ``ct2`` has heads
 of any size, and so takes every key dimension; ``safetensors`` keeps any model as it is.
 """
 
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from collab_common.command import check_folder_of
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.export.model import load
 from fairseq_collab.commands import options
+from fairseq_collab.export.model import load
 
 
 class Format(NamedTuple):
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     if args.out.exists() and not args.force:
         todo = "give another --out, or replace it with --force"
         raise UserError("exists already", args.out, todo)
-    module = importlib.import_module(f"fairseq_collab.checkpoints.export.{form.module}")
+    module = importlib.import_module(f"fairseq_collab.export.{form.module}")
     trained = load(args.checkpoint)
     try:
         module.export(trained, args)

@@ -10,15 +10,15 @@ from pathlib import Path
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import choices, votes
-from fairseq_collab.checkpoints.prune.choices import MEASURE, Gates
-from fairseq_collab.checkpoints.prune.shapes import own_options
-from fairseq_collab.checkpoints.prune.surgery import Kept, load, narrowed, pruned
 from fairseq_collab.commands import options
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.site_options import named_sites, per_site
+from fairseq_collab.prune import choices, votes
+from fairseq_collab.prune.choices import MEASURE, Gates
+from fairseq_collab.prune.shapes import own_options
+from fairseq_collab.prune.surgery import Kept, load, narrowed, pruned
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.opener import Trained
 
 OF_IMPORTANCE = ("remove_share", "as_many_as", "by", "sites")
 

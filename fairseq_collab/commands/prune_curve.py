@@ -15,10 +15,12 @@ from collab_common import files
 from collab_common.errors import UserError
 from collab_common.progress import say
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import choices
-from fairseq_collab.checkpoints.prune.choices import MEASURE, Heads, all_heads, without_least
-from fairseq_collab.checkpoints.prune.curve import (
+from fairseq_collab.commands import contrast, options
+from fairseq_collab.metrics.contrast import Pairs, signature
+from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
+from fairseq_collab.prune import choices
+from fairseq_collab.prune.choices import MEASURE, Heads, all_heads, without_least
+from fairseq_collab.prune.curve import (
     CURVES,
     FORMS,
     Curve,
@@ -27,11 +29,9 @@ from fairseq_collab.checkpoints.prune.curve import (
     measured,
     sites_of,
 )
-from fairseq_collab.checkpoints.prune.surgery import Kept, load, pruned
-from fairseq_collab.commands import contrast, options
-from fairseq_collab.metrics.contrast import Pairs, signature
-from fairseq_collab.metrics.model_bleu import BEAM, bleu, check_translation
+from fairseq_collab.prune.surgery import Kept, load, pruned
 from fairseq_collab.results.prune_curve import NAME, Point, Results, write_report
+from fairseq_collab.trained.opener import Trained
 
 
 def build_parser() -> argparse.ArgumentParser:

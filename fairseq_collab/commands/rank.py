@@ -14,9 +14,9 @@ from collab_common.command import positive
 from collab_common.files import make_folder
 from fairseq_collab.analysis.heads.source import load
 from fairseq_collab.analysis.rank.measure import measure
-from fairseq_collab.checkpoints.opener import singles
 from fairseq_collab.commands import options
 from fairseq_collab.results.rank import summary, write
+from fairseq_collab.trained.opener import singles
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -18,22 +18,22 @@ import torch
 from tabulate import tabulate
 
 from collab_common.command import check_folder_of, not_negative
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.reparametrize import source
-from fairseq_collab.checkpoints.reparametrize.calibrate import WEIGHTINGS
-from fairseq_collab.checkpoints.reparametrize.distil import distil
-from fairseq_collab.checkpoints.reparametrize.factorise import MAX_STEPS
-from fairseq_collab.checkpoints.reparametrize.grouped import POOLINGS
-from fairseq_collab.checkpoints.reparametrize.target import Target
-from fairseq_collab.checkpoints.reparametrize.work import (
+from fairseq_collab.commands import options
+from fairseq_collab.convert import source
+from fairseq_collab.convert.calibrate import WEIGHTINGS
+from fairseq_collab.convert.distil import distil
+from fairseq_collab.convert.factorise import MAX_STEPS
+from fairseq_collab.convert.grouped import POOLINGS
+from fairseq_collab.convert.target import Target
+from fairseq_collab.convert.work import (
     TARGETS,
     Reparametrizer,
     chosen_places,
     chosen_sizes,
 )
-from fairseq_collab.commands import options
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.trained import opener
 
 #: Our own factors, their start as it is, or TensorLy's for comparison.
 METHODS = ("shared", "block", "tensorly")

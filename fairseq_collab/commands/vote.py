@@ -10,12 +10,12 @@ from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from fairseq_collab.attention.groups import ELECTIONS
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
-from fairseq_collab.checkpoints.opener import epoch
-from fairseq_collab.checkpoints.prune import votes
-from fairseq_collab.checkpoints.prune.choices import without_gates
-from fairseq_collab.checkpoints.prune.surgery import load
 from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
+from fairseq_collab.prune import votes
+from fairseq_collab.prune.choices import without_gates
+from fairseq_collab.prune.surgery import load
+from fairseq_collab.trained.opener import epoch
 
 
 def build_parser() -> argparse.ArgumentParser:

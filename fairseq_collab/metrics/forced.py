@@ -16,7 +16,7 @@ from fairseq import utils
 from fairseq.data import LanguagePairDataset
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.opener import collated
+from fairseq_collab.trained.opener import collated
 
 
 class Scores(NamedTuple):

@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.opener import collated
 from fairseq_collab.metrics.text import tokenizer
+from fairseq_collab.trained.opener import collated
 
 BEAM = 5
 

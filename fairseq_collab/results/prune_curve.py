@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_content, write_contents
-from fairseq_collab.checkpoints.prune.choices import Heads, Measure
-from fairseq_collab.checkpoints.prune.curve import CURVES, Curve, free_heads
-from fairseq_collab.checkpoints.prune.surgery import Kept
+from fairseq_collab.prune.choices import Heads, Measure
+from fairseq_collab.prune.curve import CURVES, Curve, free_heads
+from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES, saved
 from fairseq_collab.results.html import render
 

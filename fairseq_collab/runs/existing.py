@@ -15,11 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.provenance import commit, today
-from fairseq_collab.checkpoints import opener
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.runs.record import Started
 from fairseq_collab.runs.run import Run, check_name, flat
 from fairseq_collab.runs.translations import subwords_of
+from fairseq_collab.trained import opener
 
 PLUGIN = Path(__file__).resolve().parents[1]
 

@@ -14,12 +14,12 @@ from fairseq import utils
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
 from fairseq_collab.runs.fairseq_output import entries, fairseq
 from fairseq_collab.runs.run import Run
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 
 #: Seconds in which rounding to whole ones matters.
 SHORT = 10

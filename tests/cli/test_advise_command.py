@@ -14,9 +14,9 @@ from collab_common.main import main
 from fairseq_collab.advice import candidates, judge, ledger
 from fairseq_collab.advice.candidates import candidate, ways
 from fairseq_collab.advice.search import FINALISTS
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.reparametrize import calibrate
 from fairseq_collab.commands import advise
+from fairseq_collab.convert import calibrate
+from fairseq_collab.trained import opener
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 FILES = {"advice.json", "advice.html", "advised.pt", "advised.ct2", "tuned"}

@@ -13,10 +13,10 @@ from refusals import refusing
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.head_groups import FEATURES
-from fairseq_collab.checkpoints import opener
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
+from fairseq_collab.trained import opener
 from fairseq_compat import checkpoints
 
 GROUPED = [

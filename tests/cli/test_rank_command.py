@@ -10,7 +10,7 @@ from commands import refuse
 from torch import nn
 
 from collab_common import main as cli
-from fairseq_collab.checkpoints import opener as loading
+from fairseq_collab.trained import opener as loading
 
 RESULTS = {"rank.csv", "rank.png", "rank.pdf"}
 

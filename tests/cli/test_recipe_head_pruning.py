@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from recipe_recorder import Recorded, jobs, options
 from toy_heads import write_pruned
 
-from fairseq_collab.checkpoints.prune import shapes
+from fairseq_collab.prune import shapes
 
 PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.

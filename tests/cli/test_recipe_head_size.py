@@ -14,11 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from recipe_recorder import record
 from warm.composing import compose_faster
 
-from fairseq_collab.checkpoints.opener import placeholder
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.sweep import plan
 from fairseq_collab.runs.worker import train_command
+from fairseq_collab.trained.opener import placeholder
 
 RECIPE = "head_size_table.sh"
 CONFIGS = REPOSITORY / "configs"

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from toy_language_models import language_model, roberta
 
 from fairseq_collab.attention import heads
-from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.base import Variant as Kind
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 from fairseq_collab.models.translation import TRANSLATION
 from fairseq_collab.models.variants import VARIANTS
+from fairseq_collab.trained.attentions import attentions
 
 from .core import Check, Place, expect
 

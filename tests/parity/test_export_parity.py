@@ -23,12 +23,12 @@ from toy_heads import ordinary
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights, smallest_size
-from fairseq_collab.checkpoints.export.model import plain
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
-from fairseq_collab.checkpoints.reparametrize.factorise import Problem, factorise
-from fairseq_collab.checkpoints.reparametrize.heads import Heads
+from fairseq_collab.convert.convert import collaborative_weights
+from fairseq_collab.convert.factorise import Problem, factorise
+from fairseq_collab.convert.heads import Heads
+from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
+from fairseq_collab.export.model import plain
+from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

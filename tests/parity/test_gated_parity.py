@@ -13,14 +13,14 @@ from toy import close
 
 from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.choices import (
+from fairseq_collab.prune.choices import (
     decided_gates,
     gates_of,
     open_heads,
     without_gates,
 )
-from fairseq_collab.checkpoints.prune.surgery import Kept, heads_by_attention, pruned
+from fairseq_collab.prune.surgery import Kept, heads_by_attention, pruned
+from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

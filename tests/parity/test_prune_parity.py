@@ -19,17 +19,17 @@ from refusals import refusing
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints import attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.choices import all_heads, named_heads
-from fairseq_collab.checkpoints.prune.surgery import (
+from fairseq_collab.metrics.cost import cost, multiply_adds
+from fairseq_collab.prune.choices import all_heads, named_heads
+from fairseq_collab.prune.surgery import (
     Kept,
     check_heads,
     heads_by_attention,
     narrowed,
     pruned,
 )
-from fairseq_collab.metrics.cost import cost, multiply_adds
+from fairseq_collab.trained import attentions
+from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,17 +12,17 @@ from refusals import refusing
 from toy_reparametrize import converted, full, inputs, shared, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.reparametrize.collaborative import own_factors
-from fairseq_collab.checkpoints.reparametrize.convert import collaborative_weights
-from fairseq_collab.checkpoints.reparametrize.factorise import (
+from fairseq_collab.convert.collaborative import own_factors
+from fairseq_collab.convert.convert import collaborative_weights
+from fairseq_collab.convert.factorise import (
     RIDGE,
     Problem,
     factorise,
     within_keys,
 )
-from fairseq_collab.checkpoints.reparametrize.heads import Heads
+from fairseq_collab.convert.heads import Heads
+from fairseq_collab.export.attention import NotExactError, plain_weights
+from fairseq_collab.trained.attentions import attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -15,14 +15,14 @@ from toy_reparametrize import inputs, shared, trained
 
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
-from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
-from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed
-from fairseq_collab.checkpoints.reparametrize.latent import Latent, latents
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.convert import calibrate
+from fairseq_collab.convert.collaborative import Collaborative
+from fairseq_collab.convert.grouped import GroupedQuery
+from fairseq_collab.convert.heads import Heads, Weighed
+from fairseq_collab.convert.latent import Latent, latents
+from fairseq_collab.convert.target import Target
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,7 +12,7 @@ import torch
 from commands import run_command as run
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.average import average_checkpoints, last_checkpoints
+from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_compat import checkpoints
 
 

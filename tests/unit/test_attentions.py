@@ -11,8 +11,8 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.attentions import attentions, by_site
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.trained.attentions import attentions, by_site
+from fairseq_collab.trained.opener import Trained
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
 

@@ -43,9 +43,9 @@ from fairseq_collab.bench.models import (
 from fairseq_collab.bench.settings import BEAM, Settings
 from fairseq_collab.bench.timing import compare, in_turn
 from fairseq_collab.bench.work import batches, random_task
-from fairseq_collab.checkpoints.export.model import plain
 from fairseq_collab.commands import bench as command
 from fairseq_collab.commands import export
+from fairseq_collab.export.model import plain
 from fairseq_collab.kernels import onednn
 from fairseq_collab.metrics import model_bleu
 from fairseq_collab.metrics.cost import LENGTH

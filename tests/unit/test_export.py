@@ -25,9 +25,9 @@ from transformers import GenerationConfig, MarianMTModel, MarianTokenizer
 from unit.test_opener import STORED, edited
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.export import ctranslate2_format, hugging_face, translation
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.commands import export
+from fairseq_collab.export import ctranslate2_format, hugging_face, translation
+from fairseq_collab.trained.opener import Trained
 from fairseq_compat import checkpoints
 
 CHECKPOINT = STORED / "checkpoint.pt"

@@ -15,7 +15,9 @@ from refusals import refusing, wrong_usage
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.gates import gated_attentions
-from fairseq_collab.checkpoints.prune.choices import (
+from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune.choices import (
     decided_gates,
     gates_of,
     importance_kept,
@@ -23,8 +25,6 @@ from fairseq_collab.checkpoints.prune.choices import (
     open_heads,
     without_gates,
 )
-from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.models.layers import SITES
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 #: Of length 1 in each layer: .1 .3 .5 .8 and .27 .53 .80; .5 .5 .5 .5; .6 .8

@@ -10,8 +10,8 @@ import pytest
 from toy_heads import write_pruned
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.prune import shapes
 from fairseq_collab.commands import heads_kept
+from fairseq_collab.prune import shapes
 from fairseq_collab.results.heads import kept
 
 POSITIONAL, SYNTACTIC, RARE = "positional -1", "syntactic nsubj dependent->head", "rare tokens"

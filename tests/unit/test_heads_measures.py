@@ -35,9 +35,9 @@ from fairseq_collab.analysis.heads.measures import (
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention.scores import mask_scores, over_keys
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 PAD, EOS = 1, 2
 #: Sources of three and two words, padded left; references of two and one, padded right.

@@ -22,8 +22,8 @@ from fairseq_collab.analysis.heads.importance import (
     rank_correlations,
 )
 from fairseq_collab.analysis.heads.weights import head_outputs
-from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.trained.attentions import Attention, attentions
 
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
 STEPS = {"stock": 1e-2}

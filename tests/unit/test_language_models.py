@@ -14,10 +14,10 @@ from refusals import refusing
 from toy_language_models import language_model, roberta, task
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.models.base import register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.variants import COLLABORATIVE
+from fairseq_collab.trained.attentions import attentions
 
 LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
 

@@ -25,12 +25,12 @@ ROOMS = (
     "search",
     "models",
     "criterions",
-    "checkpoints",
+    "trained",
     "metrics",
     "analysis",
-    "checkpoints.prune",
-    "checkpoints.reparametrize",
-    "checkpoints.export",
+    "prune",
+    "convert",
+    "export",
     "adapters",
     "runs",
     "results",
@@ -156,11 +156,11 @@ def test_packages_know_only_what_they_stand_on(
     ("source", "name"),
     [
         (
-            "import fairseq_collab.checkpoints.prune.votes as v",
-            "fairseq_collab.checkpoints.prune.votes",
+            "import fairseq_collab.prune.votes as v",
+            "fairseq_collab.prune.votes",
         ),
-        ("from fairseq_collab.checkpoints import prune", "fairseq_collab.checkpoints.prune"),
-        ("from fairseq_collab.checkpoints.prune import votes", "fairseq_collab.checkpoints.prune"),
+        ("from fairseq_collab import prune", "fairseq_collab.prune"),
+        ("from fairseq_collab.prune import votes", "fairseq_collab.prune"),
         ("from ..runs import run", "fairseq_collab.runs"),
         ("from .. import runs", "fairseq_collab.runs"),
         ("def f():\n    from fairseq_collab import runs", "fairseq_collab.runs"),
@@ -171,6 +171,6 @@ def test_every_form_of_import_is_seen(source: str, name: str) -> None:
 
 
 def test_an_import_against_the_order_is_seen() -> None:
-    one, other = "fairseq_collab.models.base", "fairseq_collab.checkpoints.prune.votes"
-    assert against_the_order({one: {other}}) == {("models", "checkpoints.prune")}
+    one, other = "fairseq_collab.models.base", "fairseq_collab.prune.votes"
+    assert against_the_order({one: {other}}) == {("models", "prune")}
     assert not against_the_order({other: {one}})

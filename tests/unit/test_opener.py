@@ -17,7 +17,7 @@ from refusals import refusing
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.checkpoints import opener
+from fairseq_collab.trained import opener
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.

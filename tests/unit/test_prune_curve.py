@@ -14,13 +14,13 @@ from toy_heads import sample
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import source
-from fairseq_collab.checkpoints.prune import curve
-from fairseq_collab.checkpoints.prune.choices import without_least
-from fairseq_collab.checkpoints.prune.curve import CURVES, counts, free_heads, heads_in, sites_of
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
 from fairseq_collab.commands.prune_curve import check_some_go
 from fairseq_collab.metrics.model_bleu import check_translation
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune import curve
+from fairseq_collab.prune.choices import without_least
+from fairseq_collab.prune.curve import CURVES, counts, free_heads, heads_in, sites_of
+from fairseq_collab.prune.surgery import Kept, pruned
 from fairseq_collab.results.prune_curve import NAME, Point, Results, table, write_report
 
 WHOLE: Kept = {"encoder": [[0, 1], [0, 1]], "decoder": [[0, 1]], "cross": [[0, 1]]}

@@ -15,8 +15,8 @@ from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.rank.measure import Row, logit_rows, weight_rows
 from fairseq_collab.analysis.scores import factors, logits, watched
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.checkpoints.attentions import attentions
 from fairseq_collab.results.rank import rank_figure
+from fairseq_collab.trained.attentions import attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,11 +8,11 @@ import pytest
 from refusals import refusing
 from toy_reparametrize import inputs, trained
 
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import work
-from fairseq_collab.checkpoints.reparametrize.work import Reparametrizer, chosen_places
 from fairseq_collab.commands.reparametrize import build_parser
+from fairseq_collab.convert import work
+from fairseq_collab.convert.work import Reparametrizer, chosen_places
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 
 def reparametrizer(

@@ -9,10 +9,10 @@ import torch
 import toy
 from toy_reparametrize import converted, inputs, shared, trained
 
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments, Sums, moments
-from fairseq_collab.checkpoints.reparametrize.distil import changed_parameters, distil, divergence
-from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
+from fairseq_collab.convert.calibrate import Moments, Sums, moments
+from fairseq_collab.convert.distil import changed_parameters, distil, divergence
+from fairseq_collab.convert.grouped import GroupedQuery
+from fairseq_collab.trained.attentions import attentions
 
 
 def test_sums_give_the_covariance() -> None:

@@ -9,24 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize import levenberg
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
-from fairseq_collab.checkpoints.reparametrize.convert import normalised
-from fairseq_collab.checkpoints.reparametrize.factorise import (
+from fairseq_collab.commands.reparametrize import build_parser
+from fairseq_collab.convert import levenberg
+from fairseq_collab.convert.collaborative import Collaborative
+from fairseq_collab.convert.convert import normalised
+from fairseq_collab.convert.factorise import (
     Factors,
     Problem,
     factorise,
     mean_correction,
     relative_error_of,
 )
-from fairseq_collab.checkpoints.reparametrize.levenberg import (
+from fairseq_collab.convert.levenberg import (
     Slices,
     Terms,
     minimise,
     relative_error,
 )
-from fairseq_collab.checkpoints.reparametrize.work import smallest
-from fairseq_collab.commands.reparametrize import build_parser
+from fairseq_collab.convert.work import smallest
 
 HEADS, SIZE, DIM, KEYS = 3, 4, 10, 9  # H, h, d, d_y
 

@@ -11,15 +11,15 @@ from refusals import refusing
 from toy_reparametrize import HERE, TARGET, converted, shared, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import source, work
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
-from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
-from fairseq_collab.checkpoints.reparametrize.latent import Latent
-from fairseq_collab.checkpoints.reparametrize.target import Target
-from fairseq_collab.checkpoints.reparametrize.work import TARGETS
 from fairseq_collab.commands.reparametrize import build_parser
+from fairseq_collab.convert import source, work
+from fairseq_collab.convert.collaborative import Collaborative
+from fairseq_collab.convert.grouped import GroupedQuery
+from fairseq_collab.convert.latent import Latent
+from fairseq_collab.convert.target import Target
+from fairseq_collab.convert.work import TARGETS
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 
 @pytest.mark.parametrize(

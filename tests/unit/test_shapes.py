@@ -19,9 +19,9 @@ from refusals import refusing
 from toy_heads import write_pruned
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.prune import shapes, surgery
 from fairseq_collab.commands.prune import options_for_training
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune import shapes, surgery
 
 SIZES = {"qk_head_size": 16, "v_head_size": 16, "encoder_embed_dim": 128}
 SIZES |= {"encoder_ffn_embed_dim": 256, "decoder_ffn_embed_dim": 256}
@@ -109,8 +109,8 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_shapes_as_a_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fairseq_collab.checkpoints.prune.shapes", str(tmp_path)]
+    command = [sys.executable, "-m", "fairseq_collab.prune.shapes", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("python -m fairseq_collab.checkpoints.prune.shapes: error: ")
+    assert last.startswith("python -m fairseq_collab.prune.shapes: error: ")

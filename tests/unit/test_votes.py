@@ -14,19 +14,19 @@ from refusals import refusing
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import votes as votes_file
-from fairseq_collab.checkpoints.prune.choices import named_heads, random_heads
-from fairseq_collab.checkpoints.prune.surgery import pruned
-from fairseq_collab.checkpoints.prune.votes import (
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune import votes as votes_file
+from fairseq_collab.prune.choices import named_heads, random_heads
+from fairseq_collab.prune.surgery import pruned
+from fairseq_collab.prune.votes import (
     Count,
     cast,
     count_votes,
     elected,
     grouped_model,
 )
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 

@@ -27,7 +27,7 @@ from fairseq_collab.analysis.heads.relevance import RULES, Relevance
 from fairseq_collab.analysis.heads.subwords import Segmenter, align
 from fairseq_collab.analysis.heads.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.heads.weights import attend
-from fairseq_collab.checkpoints.opener import MAX_TOKENS, Trained, epoch, singles, to_device
+from fairseq_collab.trained.opener import MAX_TOKENS, Trained, epoch, singles, to_device
 
 #: The longest sentence that is short, in tokens of either side: its map can still be read.
 LONGEST = 20

@@ -42,8 +42,8 @@ from fairseq_collab.analysis.heads.weights import (
     read_by_decoder,
 )
 from fairseq_collab.analysis.scores import hooked
-from fairseq_collab.checkpoints.attentions import Attention, attentions
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.trained.attentions import Attention, attentions
 
 
 class Importance:

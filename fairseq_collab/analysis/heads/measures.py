@@ -35,8 +35,8 @@ from torch.nn import functional
 
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means
 from fairseq_collab.analysis.scores import factors
-from fairseq_collab.checkpoints.attentions import by_site
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.trained.attentions import by_site
 
 #: Relative positions of keys that are looked at.
 REACH = 3

@@ -35,8 +35,8 @@ from fairseq_collab.analysis.heads import ratio, released
 from fairseq_collab.analysis.heads.parts import parts
 from fairseq_collab.analysis.heads.weights import Means, head_outputs, per_head
 from fairseq_collab.analysis.scores import hooked, inputs_of
-from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.models.layers import Site
+from fairseq_collab.trained.attentions import Attention
 
 #: Names of rules; the first is the paper's.
 RULES = ("paper", "ours", "released")

@@ -9,9 +9,9 @@ from fairseq.modules import MultiheadAttention
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained
 
 
 def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Trained:

@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.analysis.scores import hooked
-from fairseq_collab.checkpoints.attentions import Attention
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.trained.attentions import Attention
 
 #: How many heads each layer has, by site.
 Heads = Mapping[Site, Sequence[int]]

@@ -32,9 +32,9 @@ from fairseq_collab.analysis.rank import spectra
 from fairseq_collab.analysis.scores import factors, watched
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 #: In place of the number of a head.
 ALL_HEADS = "all"

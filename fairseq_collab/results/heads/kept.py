@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 from collab_common.errors import UserError
 from collab_common.files import as_json, write_contents
 from fairseq_collab.analysis.heads import content
-from fairseq_collab.checkpoints.prune import shapes
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.prune import shapes
 from fairseq_collab.results.figure_style import COLOURS, SHAPES, SITE_NAMES, saved
 from fairseq_collab.results.heads.figures import ROLES
 from fairseq_collab.results.heads.shown import KINDS, kind_of

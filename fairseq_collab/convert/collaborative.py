@@ -15,10 +15,9 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.reparametrize import convert
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
-from fairseq_collab.checkpoints.reparametrize.factorise import (
+from fairseq_collab.convert import convert
+from fairseq_collab.convert.calibrate import Moments
+from fairseq_collab.convert.factorise import (
     Factors,
     Problem,
     factorise,
@@ -26,12 +25,13 @@ from fairseq_collab.checkpoints.reparametrize.factorise import (
     whiten,
     within_keys,
 )
-from fairseq_collab.checkpoints.reparametrize.grouped import grouped_values, uneven
-from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed, mixing_of
-from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
-from fairseq_collab.checkpoints.reparametrize.tensorly_reference import tensorly_factors
+from fairseq_collab.convert.grouped import grouped_values, uneven
+from fairseq_collab.convert.heads import Heads, Weighed, mixing_of
+from fairseq_collab.convert.target import Converted, Target
+from fairseq_collab.convert.tensorly_reference import tensorly_factors
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE
+from fairseq_collab.trained.attentions import Attention
 
 #: Options of single sites end like this.
 IN_SITES = tuple(f"_in_{site}" for site in SITES)

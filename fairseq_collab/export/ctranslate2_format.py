@@ -31,22 +31,22 @@ from torch import nn
 
 from collab_common.folder import whole_folder
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.export.attention import (
+from fairseq_collab.export.attention import (
     NotExactError,
     key_value_heads,
     plain_weights,
     shares,
     smallest_size,
 )
-from fairseq_collab.checkpoints.export.model import common_heads, refused
-from fairseq_collab.checkpoints.export.translation import (
+from fairseq_collab.export.model import common_heads, refused
+from fairseq_collab.export.translation import (
     Vocabulary,
     check,
     position_table,
     vocabulary,
 )
-from fairseq_collab.checkpoints.opener import Trained
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.levenberg import (
+from fairseq_collab.convert.levenberg import (
     Slices,
     Terms,
     minimise,

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
-from fairseq_collab.checkpoints.reparametrize.low_rank import Projections
+from fairseq_collab.convert.calibrate import Moments
+from fairseq_collab.convert.low_rank import Projections
 
 
 class Heads(NamedTuple):

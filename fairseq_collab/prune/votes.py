@@ -36,11 +36,6 @@ from collab_common.files import read_versioned, write_content
 from fairseq_collab.analysis.heads import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import head_group_attentions
-from fairseq_collab.checkpoints.attentions import by_site
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune import surgery
-from fairseq_collab.checkpoints.prune.choices import Heads, check_enough, largest
-from fairseq_collab.checkpoints.prune.surgery import Kept
 from fairseq_collab.criterions.head_groups import (
     Padding,
     alike,
@@ -49,6 +44,11 @@ from fairseq_collab.criterions.head_groups import (
     watched,
 )
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.prune import surgery
+from fairseq_collab.prune.choices import Heads, check_enough, largest
+from fairseq_collab.prune.surgery import Kept
+from fairseq_collab.trained.attentions import by_site
+from fairseq_collab.trained.opener import Trained
 
 VERSION = 1
 #: Steps of k-means in a batch, more than in training: here there is no next update.

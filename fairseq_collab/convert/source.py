@@ -14,11 +14,11 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained, opened, read_checkpoint
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.convert.target import Target
 from fairseq_collab.models.translation import HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained, opened, read_checkpoint
 
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.analysis.scores import inputs_of
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.opener import Trained, collated, spread
-from fairseq_collab.checkpoints.reparametrize.factorise import root
+from fairseq_collab.convert.factorise import root
+from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.opener import Trained, collated, spread
 
 #: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
 #: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.

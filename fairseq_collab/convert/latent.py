@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.heads import Weighed
-from fairseq_collab.checkpoints.reparametrize.low_rank import (
+from fairseq_collab.convert.heads import Weighed
+from fairseq_collab.convert.low_rank import (
     Projections,
     balance,
     down_and_up,
     shared_directions,
 )
-from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
+from fairseq_collab.convert.target import Converted, Target
 from fairseq_collab.models.variants import LATENT
 
 #: Parts of an attention that stay as they are.

@@ -25,14 +25,14 @@ from torch import Tensor
 
 from fairseq_collab.attention.init import init_projection
 from fairseq_collab.attention.projections import linear
-from fairseq_collab.checkpoints.reparametrize.heads import Heads, Weighed
-from fairseq_collab.checkpoints.reparametrize.low_rank import (
+from fairseq_collab.convert.heads import Heads, Weighed
+from fairseq_collab.convert.low_rank import (
     Projections,
     balance,
     down_and_up,
     shared_directions,
 )
-from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
+from fairseq_collab.convert.target import Converted, Target
 from fairseq_collab.models.variants import GROUPED_QUERY
 
 POOLINGS = ("mean", "first", "random", "fit")

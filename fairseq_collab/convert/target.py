@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.reparametrize.calibrate import Moments
-from fairseq_collab.checkpoints.reparametrize.heads import Weighed
+from fairseq_collab.convert.calibrate import Moments
+from fairseq_collab.convert.heads import Weighed
 from fairseq_collab.models.base import Variant
+from fairseq_collab.trained.attentions import Attention
 
 #: The state dict of a new attention but for its signature, and how well it fits.
 Converted = tuple[dict[str, Tensor], dict[str, Any]]

@@ -30,11 +30,11 @@ from torch import Tensor
 
 from collab_common.errors import UserError, first_line
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.checkpoints import opener
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import SITES, Site, is_copy
 from fairseq_collab.models.variants import family_of
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 HEADSIZE, GROUPED = "transformer_headsize_n", "transformer_grouped_heads"
 #: The architectures of language models with the same heads.

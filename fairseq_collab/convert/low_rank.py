@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairseq_collab.checkpoints.reparametrize.factorise import RIDGE, root, unwhiten, whiten
+from fairseq_collab.convert.factorise import RIDGE, root, unwhiten, whiten
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from collab_common import atomic
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.config import plain_options
+from fairseq_collab.trained.opener import Trained
 from fairseq_compat.checkpoints import first_names
 from fairseq_compat.fairseq_fixes import UNDEFINED
 

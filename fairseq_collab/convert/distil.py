@@ -21,7 +21,7 @@ from collab_common.progress import bar
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.checkpoints.opener import to_device
+from fairseq_collab.trained.opener import to_device
 
 #: Parts of a collaborative attention that score.
 _SCORING = ("q_proj.weight", "k_proj.weight", "mixing", "content_bias")

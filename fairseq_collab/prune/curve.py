@@ -17,10 +17,10 @@ from typing import Literal
 import torch
 
 from fairseq_collab.analysis.heads.importance import Importance
-from fairseq_collab.checkpoints.opener import Trained, epoch
-from fairseq_collab.checkpoints.prune.choices import Heads
-from fairseq_collab.checkpoints.prune.surgery import Kept, pruned
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.prune.choices import Heads
+from fairseq_collab.prune.surgery import Kept, pruned
+from fairseq_collab.trained.opener import Trained, epoch
 
 #: Which heads compete: those of one site, or all.
 Curve = Literal["encoder", "decoder", "cross", "all"]

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.checkpoints.attentions import attentions
-from fairseq_collab.checkpoints.export.attention import NotExactError, plain_weights
-from fairseq_collab.checkpoints.opener import Trained, check_finite, save, untrained
+from fairseq_collab.export.attention import NotExactError, plain_weights
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 from fairseq_collab.models.variants import family_of
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import Trained, check_finite, save, untrained
 
 _ELSE = "--format safetensors takes every model, --format ct2 heads of every size"
 

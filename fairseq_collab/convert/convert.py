@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.attention.scores import scaling
-from fairseq_collab.checkpoints.attentions import Attention
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.surgery import options_for, rebuilt, weights_of
-from fairseq_collab.checkpoints.reparametrize.factorise import Factors, Problem, mean_correction
-from fairseq_collab.checkpoints.reparametrize.heads import Heads
-from fairseq_collab.checkpoints.reparametrize.source import target_arch
-from fairseq_collab.checkpoints.reparametrize.target import Target
+from fairseq_collab.convert.factorise import Factors, Problem, mean_correction
+from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.source import target_arch
+from fairseq_collab.convert.target import Target
+from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
+from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.opener import Trained
 
 #: Parts of an attention that stay as they are.
 _KEPT = ("v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias")

@@ -7,7 +7,7 @@
 Each pruned model has a shape of its own.  With one of the folders in Hydra's search path, all of
 them are choices of one sweep:
 
-    python -m fairseq_collab.checkpoints.prune.shapes PRUNED
+    python -m fairseq_collab.prune.shapes PRUNED
     fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://PRUNED/tuned] \\
         model="choice(NAME,NAME)"
 """
@@ -28,9 +28,9 @@ from omegaconf import OmegaConf
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
-from fairseq_collab.checkpoints.prune.surgery import HEADSIZE
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import one_a_layer
+from fairseq_collab.prune.surgery import HEADSIZE
 from fairseq_compat import checkpoints
 
 #: What of a pruned model's options is its shape, and so is said even if it is the default.
@@ -135,7 +135,7 @@ def write(folder: Path) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_collab.checkpoints.prune.shapes",
+        prog="python -m fairseq_collab.prune.shapes",
         description="Hydra configurations to fine-tune pruned models, and to train models of their "
         "shapes from scratch. Prints the names of the models, joined by commas.",
     )

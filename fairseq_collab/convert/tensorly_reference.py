@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.reparametrize.factorise import (
+from fairseq_collab.convert.factorise import (
     Factors,
     Problem,
     copied,

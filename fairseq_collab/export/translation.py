@@ -14,9 +14,9 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.checkpoints.export.model import refused
-from fairseq_collab.checkpoints.opener import Trained, check_data
+from fairseq_collab.export.model import refused
 from fairseq_collab.models.signature import register_dictionary_signature
+from fairseq_collab.trained.opener import Trained, check_data
 
 
 def check(

@@ -14,16 +14,16 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from fairseq_collab.checkpoints.attentions import Attention, attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.reparametrize import calibrate, convert
-from fairseq_collab.checkpoints.reparametrize.collaborative import Collaborative
-from fairseq_collab.checkpoints.reparametrize.grouped import GroupedQuery
-from fairseq_collab.checkpoints.reparametrize.latent import Latent
-from fairseq_collab.checkpoints.reparametrize.target import Converted, Target
+from fairseq_collab.convert import calibrate, convert
+from fairseq_collab.convert.collaborative import Collaborative
+from fairseq_collab.convert.grouped import GroupedQuery
+from fairseq_collab.convert.latent import Latent
+from fairseq_collab.convert.target import Converted, Target
 from fairseq_collab.metrics.model_bleu import bleu
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained
 
 #: What heads can become, by the values of ``--to``.
 TARGETS: dict[str, type[Target]] = {

@@ -20,15 +20,15 @@ from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
 from collab_common.folder import whole_folder
-from fairseq_collab.checkpoints.export.model import plain
-from fairseq_collab.checkpoints.export.translation import (
+from fairseq_collab.export.model import plain
+from fairseq_collab.export.translation import (
     Vocabulary,
     check,
     position_table,
     vocabulary,
 )
-from fairseq_collab.checkpoints.opener import Trained
 from fairseq_collab.models.layers import is_copy
+from fairseq_collab.trained.opener import Trained
 
 #: fairseq's names of activations, and transformers'.
 ACTIVATIONS = {

@@ -16,9 +16,9 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, deterministic, gated_attentions
-from fairseq_collab.checkpoints.opener import Trained
-from fairseq_collab.checkpoints.prune.surgery import Kept
 from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.prune.surgery import Kept
+from fairseq_collab.trained.opener import Trained
 
 Heads = Mapping[Site, Sequence[int]]  # how many each layer has, by site
 #: A number for each head of each layer, by site: the larger, the sooner a head stays.

@@ -1,1 +1,0 @@
-"""Checkpoint to checkpoint: open, average, prune, re-parametrise, export."""

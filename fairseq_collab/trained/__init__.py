@@ -1,0 +1,1 @@
+"""Trained checkpoints: open, average, list their attentions."""
