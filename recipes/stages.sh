@@ -300,10 +300,6 @@ fine_tune() {
 
 # train CORPUS: the run, in OUT/runs. Given again, it goes on.
 train() {
-    if [ -e "$out/train" ] || [ -e "$out/.train.unfinished" ]; then
-        former_training "configs/data/$1.yaml"
-        return
-    fi
     local stale=("$out/runs/$run")
     case $method in   # what is pruned and fine-tuned is of the run that goes
         grouped_pruned | gated) stale+=("$out/runs/model-$run" "$out/pruned/$run".{pt,votes.json}) ;;
@@ -318,19 +314,4 @@ run_of() {
     call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
         ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${own_overrides[@]}" "${extra[@]}"
-}
-
-# former_training FILE: of version 0.1.0, in OUT/train and OUT/average: it is not done again but becomes a
-# run, translated as FILE says.
-former_training() {
-    local average=$out/average/average.pt
-    [ -e "$average" ] || fail "$out/train: a training of version 0.1.0 that is not averaged; finish" \
-        "it with that version, or give another --out"
-    local name chosen=()
-    for name in beam lenpen; do
-        # shellcheck disable=SC2207  # an option and its value
-        chosen+=($(sed -n "s/^  $name: \([0-9.]*\).*/--set generation.$name=\1/p" "$1"))
-    done
-    call fairseq-collab score "$average" --run "$out/runs/former" --data "$out/data" "${chosen[@]}" \
-        "${cpu[@]}"
 }

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 from documents import Command
-from interface import command_options
 
 CONFIGS = REPOSITORY / "configs"
 Words = list[str]
@@ -131,7 +130,14 @@ def check_ours(words: Words) -> None:
 
 def options_of(name: str) -> set[str]:
     """All options of ``fairseq-collab NAME``."""
-    return {option for spelt in command_options(name) for option in spelt.split(", ")}
+    parsers: list[argparse.ArgumentParser] = []
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setattr(argparse.ArgumentParser, "print_help", lambda self: parsers.append(self))
+        main_of(name)(["--help"])
+    (parser,) = parsers
+    return {
+        option for action in parser._actions for option in action.option_strings or [action.dest]
+    }
 
 
 def check_python(words: Words) -> None:

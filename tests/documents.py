@@ -14,7 +14,7 @@ from commands import REPOSITORY
 README = REPOSITORY / "README.md"
 RESULTS = sorted((REPOSITORY / "results").glob("*.md"))
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
-PAGES = [README, REPOSITORY / "CHANGELOG.md", *DOCS, *RESULTS]
+PAGES = [README, *DOCS, *RESULTS]  # the change log names commands that are gone
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.sh"))
 
 #: Every command of a script is not found, and only noted: the names of its environment, how many

@@ -12,7 +12,9 @@ from fairseq_collab.runs.record import Record
 MODEL_DIM = 128
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 FACTS: dict[str, Any] = {
-    "version": 1,
+    "version": 2,
+    "task": "translation",
+    "run": "run",
     "arch": "transformer",
     "heads": 8,
     "data": "toy",
@@ -50,12 +52,12 @@ def write_run(
     """A finished run, without translations."""
     folder = start_run(parent, f"{method}_{key_dim}_{seed}")
     content = facts_of(method, key_dim, seed, bleu=bleu, **facts)
-    (folder / "score.json").write_text(json.dumps({"run": folder.name, **content}))
+    (folder / "score.json").write_text(json.dumps({**content, "run": folder.name}))
     return folder
 
 
 def facts_of(method: str, key_dim: int, seed: int = 1, **facts: Any) -> dict[str, Any]:
-    """What ``score.json`` of version 1 says."""
+    """What ``score.json`` says."""
     return {
         **FACTS,
         "method": method,

@@ -142,10 +142,8 @@ def read_table(
 
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table that :func:`content_of` has kept; only its p values are taken over."""
-    finished = [  # earlier files do not say that they are of version 1
-        Finished(
-            Path(name), Record.of({"version": 1, **facts}, Path(name)), content.get("gen_subset")
-        )
+    finished = [
+        Finished(Path(name), Record.of(facts, Path(name)), content.get("gen_subset"))
         for name, facts in content["runs"].items()
     ]
     baseline, p = content["baseline"] or against.NO_TEST, content["p"]

@@ -1,7 +1,7 @@
 """What a run's files say, typed: ``score.json``, ``started.json`` and ``failed.json``.
 
 A record is flat JSON with the names of its fields.  A file is checked when it is read: what is
-missing or of another type is named.  Records of version 1 are read, too (:meth:`Record.of`).
+missing or of another type is named.
 """
 
 from __future__ import annotations
@@ -181,10 +181,7 @@ class Record:
     def of(cls, content: Any, where: Path) -> Record:
         """The record that JSON in the file ``where`` describes."""
         version = content.get("version") if isinstance(content, dict) else None
-        if version == 1:  # all were of translations; the fields have kept their names
-            content = {"run": where.parent.name, **content, "task": "translation"}
-            content["version"] = SCORE_VERSION
-        elif version != SCORE_VERSION:
+        if version != SCORE_VERSION:
             raise UserError(f"version {version}, not {SCORE_VERSION}", where, AGAIN)
         return parse(cls, content, where, AGAIN)
 

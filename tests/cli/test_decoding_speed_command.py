@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_collab.bench import report
-from fairseq_collab.commands import bench, decoding_speed
+from fairseq_collab.commands import bench
 
 
 @pytest.mark.slow
@@ -22,11 +22,11 @@ def test_a_model_is_timed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By the former spelling, which becomes ``fairseq-collab bench --decoding``."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(ending, "model.pt")
-    options = "--models model.pt --names one --rounds 1 --threads 1 --cpu --out results/speed.json"
-    assert decoding_speed.main([str(data), *options.split()]) == 0
+    Path("results").mkdir()
+    options = "--names one --rounds 1 --threads 1 --device cpu --out results/speed.json"
+    assert bench.main(["--decoding", "model.pt", "--data", str(data), *options.split()]) == 0
     content = json.loads((tmp_path / "results" / "speed.json").read_text())
     assert report.markdown("decoding.md.j2", content=content) in capsys.readouterr().out
     (model,) = content["models"]
@@ -35,7 +35,7 @@ def test_a_model_is_timed(
     assert only["sentences"] == 50
     assert only["sentences_per_second"] > 0
     assert content["command"].startswith(
-        shlex.join(["fairseq-collab", "bench", "--decoding", "model.pt", "--names", "one"])
+        shlex.join(["fairseq-collab", "bench", "--decoding", "model.pt", "--data"])
     )
     assert (content["threads"], content["beam"], content["batch"]) == (1, 5, 64)
     assert {"commit", "versions", "hardware", "date", "load_average_before"} <= content.keys()

@@ -64,19 +64,6 @@ def test_from_download_to_scores(finished: Path) -> None:
     assert "| vanilla " in command(*table)
 
 
-def test_a_training_of_an_earlier_version_becomes_a_run(finished: Path, tmp_path: Path) -> None:
-    """What its stages 5 and 6 have left is not trained again; half of that is refused."""
-    (tmp_path / "data").symlink_to(finished / "data")
-    (tmp_path / "train").mkdir()
-    error = refuse("iwslt14", tmp_path, "--stage", 5, status=2)
-    assert "a training of version 0.1.0 that is not averaged; finish it with that version" in error
-    (tmp_path / "average").mkdir()
-    shutil.copy(trained(finished).average, tmp_path / "average")
-    succeed("iwslt14", tmp_path, "--stage", 5)
-    assert trained(tmp_path).name == "former"
-    assert scores(tmp_path).bleu == scores(finished).bleu
-
-
 @pytest.mark.parametrize(
     ("method", "options", "run"),
     [

@@ -1,7 +1,4 @@
-"""``fairseq-collab sweep`` and ``score RUN`` on a tiny corpus: killed, failing.
-
-What is done is not done again: tests/compat/test_stored_runs.py.
-"""
+"""``fairseq-collab sweep`` and ``score RUN`` on a tiny corpus: killed, failing."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ ROOMS = (
     "bench",
     "advice",
     "commands",
-    "former",
 )
 
 
@@ -113,9 +112,8 @@ def test_rooms_import_only_those_before_them(imported: dict[str, set[str]]) -> N
 
 
 def test_every_module_is_in_a_room(imported: dict[str, set[str]]) -> None:
-    former = {"evaluation", "pruning", "reparametrize"}  # names for `python -m` only
     outside = {m for m in within(imported, "fairseq_collab") if room(m) is None}
-    assert outside - {f"fairseq_collab.{name}" for name in former} == {"fairseq_collab"}
+    assert outside == {"fairseq_collab"}
 
 
 def test_modules_do_not_import_each_other_in_circles(imported: dict[str, set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""The typed record of a run: written, read, read from version 1, refused where it is faulty."""
+"""The typed record of a run: written, read, refused where it is faulty."""
 
 from __future__ import annotations
 
@@ -32,16 +32,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (content["version"], content["rouge"]["R1"]["mean"]) == (2, 30.0)
 
 
-def test_version_1_is_read(tmp_path: Path) -> None:
-    """Its names are kept, what it lacks has its default, and what nobody knows is left out."""
-    facts = facts_of("collab", 64, seed=3, bleu=41, unknown="field")
-    path = tmp_path / "key_dim-64" / "score.json"
-    record = Record.of(facts, path)
-    assert (record.version, record.task, record.run) == (2, "translation", "key_dim-64")
-    assert (record.bleu, record.seed, record.rouge, record.command) == (41.0, 3, None, None)
-    assert {
-        name: getattr(record, name) for name in facts if name not in ("version", "unknown")
-    } == {name: fact for name, fact in facts.items() if name not in ("version", "unknown")}
+def test_unknown_fields_are_left_out_and_missing_ones_have_their_default() -> None:
+    facts = facts_of("collab", 64, seed=3, bleu=41)
+    record = Record.of({**facts, "unknown": "field"}, Path("score.json"))
+    assert (record.bleu, record.seed, record.comet, record.command) == (41.0, 3, None, None)
+    assert {name: getattr(record, name) for name in facts} == facts
 
 
 @pytest.mark.parametrize(

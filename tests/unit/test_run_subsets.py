@@ -154,8 +154,8 @@ def test_runs_that_are_not_scored_on_it_are_named(tmp_path: Path) -> None:
 
 def test_a_broken_score_of_a_subset_is_named(tmp_path: Path) -> None:
     folder = two_runs(tmp_path)[0]
-    (folder / "score.test1.json").write_text('{"version": 1}')
-    with pytest.raises(UserError, match=r"score\.test1\.json: lacks method, "):
+    (folder / "score.test1.json").write_text('{"version": 2}')
+    with pytest.raises(UserError, match=r"score\.test1\.json: lacks task, run, method, "):
         read_table([tmp_path], subset="test1")
     (folder / "score.test1.json").write_text('{"version": 0}')
     with pytest.raises(UserError, match=r"score\.test1\.json: version 0, not 2"):
@@ -265,6 +265,6 @@ def test_half_a_training_is_not_scored(run: Run, subset: str | None) -> None:
 def test_of_several_runs_an_old_score_is_named(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Run(run.folder).score_file.write_text('{"version": 1, "bleu": 1.0}')
+    Run(run.folder).score_file.write_text('{"version": 2, "bleu": 1.0}')
     assert score.main([str(run.folder.parent)]) == 1
-    assert "score.json: lacks method, arch, " in capsys.readouterr().err
+    assert "score.json: lacks task, run, method, arch, " in capsys.readouterr().err

@@ -329,7 +329,7 @@ def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
 def test_each_task_has_its_columns(
     tmp_path: Path, task: str, facts: dict[str, object], score: list[str]
 ) -> None:
-    others = facts_of("collab", 64, **facts, version=2, task=task, run="one")
+    others = facts_of("collab", 64, **{**facts, "task": task, "run": "one"})
     (start_run(tmp_path, "one") / "score.json").write_text(json.dumps(others))
     assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 0
     table = read(tmp_path)

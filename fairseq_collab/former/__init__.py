@@ -1,1 +1,0 @@
-"""Former names of commands, for ``python -m`` and one release longer."""
