@@ -47,8 +47,6 @@ COMMANDS = {
     "data": Command("text to a data folder: prepare, validate, a corpus, ...", False),
     "doctor": Command("what is installed, what is patched and why, and what is wrong", False),
     "export": Command("a model for other engines, exactly"),
-    "glue": Command("heads of BERT swapped, on a GLUE task"),
-    "glue-table": Command("runs of glue beside the paper"),
     "heads": Command("what a model's heads do"),
     "heads-kept": Command("roles and layers of the heads kept along pruning"),
     "pages": Command("README, docs and results from data", False),

@@ -1,4 +1,4 @@
-"""Collaborative heads in trained models of other libraries: see :func:`swap_attention`."""
+"""Collaborative heads in trained models of Hugging Face; needs the extra ``hf``."""
 
 from fairseq_collab.adapters.swap import swap_attention
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters import timm_attention
+from fairseq_collab.adapters import hugging_face
 from fairseq_collab.adapters.core import collaborative_core
 from fairseq_collab.convert.factorise import MAX_STEPS
 
@@ -25,8 +24,8 @@ def swap_attention(
     """Swap attentions for collaborative heads that compute the same, or nearly so; in place.
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
-    ALBERT, Marian (all three), ViT and DeiT, and those with the interface of timm's.  At the
-    model's own dimension the result is exact; below it the heads' weights are factorised.
+    ALBERT, Marian (all three), ViT and DeiT.  At the model's own dimension the result is exact;
+    below it the heads' weights are factorised.
 
     The model can be used, trained and saved as before.  To load what was saved, make the model from
     its configuration, swap (``max_steps=0`` is fast), then load the state dict.
@@ -54,8 +53,7 @@ def swap_attention(
     if not swapped:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
-            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT, "
-            "and attention like timm's",
+            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT",
         )
     if "" in swapped:
         what = f"the {type(model).__name__} is an attention itself"
@@ -70,11 +68,7 @@ def swap_attention(
 
 def _adapter(name: str, module: Any, **search: Any) -> nn.Module | None:
     """What to put in place of ``module``; None if it is no attention that is known."""
-    found = timm_attention.parts(name, module)
-    if found is None and importlib.util.find_spec("transformers") is not None:
-        from fairseq_collab.adapters import hugging_face
-
-        found = hugging_face.parts(module)
+    found = hugging_face.parts(module)
     if found is None:
         return None
     adapter, parts = found

@@ -14,8 +14,6 @@ papers    what all four papers gain or lose against baselines of their own.  A p
 pruned    the fourth's table of pruned models (Voita et al. 2019, arXiv 1905.09418, table 2, WMT
           English-Russian): heads of encoder, decoder and cross-attention, BLEU of the model pruned
           with gates, and of one of its shape trained from scratch.
-glue      the first's table of GLUE: a ``model``, its ``key_dim`` (null before the swap),
-          ``scores`` of each task in the order of its metrics, and their ``average`` as printed.
 
 Corpora and models are others than ours, so that only differences may stand side by side.
 
@@ -49,7 +47,6 @@ PRINTED = ("where", "system", "baseline", "metric", "score", "baseline_score")
 Row = Mapping[str, Any]
 _CONTENT: dict[str, Any] = read_json(Path(__file__).with_suffix(".json"))
 PAPERS: list[dict[str, Any]] = _CONTENT["papers"]
-GLUE: dict[str, Any] = _CONTENT["glue"]
 
 
 def counterpart(method: str, reduction: float) -> float | None:

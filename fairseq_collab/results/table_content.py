@@ -124,9 +124,6 @@ def read_table(
         columns, drawn: as of :class:`Table`
     """
     finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
-    for run in finished:
-        if run.record.task not in MEASURED:
-            raise UserError("is a run on GLUE", run.folder, "give it to fairseq-collab glue-table")
     options = {
         "--x": x,
         "--against": baseline,

@@ -22,7 +22,7 @@ from fairseq_collab.metrics.rouge import Interval
 SCORE_VERSION = 2
 AGAIN = "score the run again"
 
-Task = Literal["translation", "summarization", "language_modeling", "classification"]
+Task = Literal["translation", "summarization", "language_modeling"]
 Verdict = Literal["failed", "diverged"]
 T = TypeVar("T")
 
@@ -40,7 +40,6 @@ NEEDED: Mapping[Task, tuple[str, ...]] = {
     "translation": _OF_TRANSLATIONS,
     "summarization": (*_OF_TRANSLATIONS, "rouge"),
     "language_modeling": ("perplexity",),
-    "classification": ("glue", "glue_signature"),
 }
 
 
@@ -65,17 +64,13 @@ class Record:
         comet: mean over sentences, as the model of its signature gives it; where it was asked for.
         contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
         perplexity: a token of the data (a word or a subword), ends of lines counted; by subset.
-        glue: a GLUE task's metrics by name, up to 100; ``sentences`` is the number of examples.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
         model_dim: d; None in records of before it was kept, and where attentions differ.
         heads: of each attention; None where attentions differ.
         heads_by_site: heads of each layer, by attention site.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
         train_tokens_per_second: None of a model that was not trained in this run.
-        key_bytes_per_target_token, value_bytes_per_target_token: 0 of a classifier, which caches
-            nothing.
-        valid_loss: as fairseq logs it, in bits; label smoothing and penalties included.  Of a
-            classifier in bits an example, of one that predicts numbers their squared error.
+        valid_loss: as fairseq logs it, in bits; label smoothing and penalties included.
         valid_nats: negative log-likelihood of a token of the validation set, in nats.
         averaged: the checkpoints that the model is the mean of.
     """
@@ -118,8 +113,6 @@ class Record:
     contrast: dict[str, Contrast] | None = None
     contrast_signature: str | None = None
     perplexity: dict[str, float] | None = None
-    glue: dict[str, float] | None = None
-    glue_signature: str | None = None
     sentences_per_second: float | None = None
     beam: int | None = None
     lenpen: float | None = None

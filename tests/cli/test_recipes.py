@@ -101,10 +101,6 @@ def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
             "equal_cache multi30k SIZE=small BUDGETS=256",
             "BUDGETS has '256'; it must be some of 192 160 128 64 32",
         ),
-        (
-            "glue MODEL=bert-base-cased",
-            "MODEL is 'bert-base-cased', which is no folder; nothing is",
-        ),
         ("grouped_heads multi30k CORE=1", "CORE is '1'; it must be yes or no"),
         *(
             (

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 import toy
 from torch import Tensor, nn
 from toy import close
@@ -178,42 +177,6 @@ def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
     close(last, expected[:, 4:])
 
 
-class TimmAttention(nn.Module):
-    """The interface of timm 1.0's ``Attention``, written from its documentation."""
-
-    def __init__(self, dim: int, num_heads: int, qkv_bias: bool = True):
-        super().__init__()
-        self.num_heads, self.head_dim = num_heads, dim // num_heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.q_norm, self.k_norm, self.norm, self.gate = *(nn.Identity() for _ in range(3)), None
-        self.attn_drop, self.proj, self.proj_drop = nn.Dropout(), nn.Linear(dim, dim), nn.Dropout()
-
-    def forward(
-        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
-        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        heads = F.scaled_dot_product_attention(*qkv, attn_mask=attn_mask, is_causal=is_causal)
-        return self.proj_drop(self.proj(heads.transpose(1, 2).flatten(2)))
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_attention_like_timms(bias: bool) -> None:
-    model = randomised(nn.Sequential(TimmAttention(D, H, bias), TimmAttention(D, H, bias)))
-    x = torch.randn(2, 5, D)
-    masks: list[dict[str, Any]] = [
-        {},
-        {"is_causal": True},
-        {"attn_mask": torch.randn(2, 1, 5, 5)},
-        {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu()},
-    ]
-    expected = [model[0](x, **mask) for mask in masks]
-    assert swap_attention(model, key_dim=D) == ["0", "1"]
-    for mask, wanted in zip(masks, expected, strict=True):
-        close(model[0](x, **mask), wanted)
-    with pytest.raises(ValueError, match="give attn_mask or is_causal, not both"):
-        model[0](x, attn_mask=torch.zeros(5, 5), is_causal=True)
-
-
 # ---- choices and refusals -----------------------------------------------------------------------
 
 
@@ -286,28 +249,10 @@ def test_pruned_heads() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("part", "own"),
-    [
-        ("q_norm", nn.Linear(4, 4)),
-        ("gate", nn.Linear(4, 4)),
-        ("proj_l", nn.Linear(H, H)),  # heads of CaiT talk to each other
-        ("temperature", nn.Parameter(torch.ones(H, 1, 1))),
-        ("relative_position_index", nn.Buffer(torch.zeros(4, 4))),
-    ],
-)
-def test_timm_attention_with_more_parts(part: str, own: Any) -> None:
-    attention = TimmAttention(D, H)
-    setattr(attention, part, own)
-    assert refused(nn.Sequential(attention)) == (
-        f"0: it has a {part}, which collaborative heads have not"
-    )
-
-
 def test_an_attention_itself_is_refused() -> None:
     """There is nothing to put other heads into."""
-    assert refused(TimmAttention(D, H)) == (
-        "the TimmAttention is an attention itself; give a model that holds it"
+    assert refused(MODELS["bert"]().encoder.layer[0].attention.self) == (
+        "the BertSelfAttention is an attention itself; give a model that holds it"
     )
 
 
