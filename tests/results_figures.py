@@ -96,17 +96,6 @@ FIGURES = {
             "size-32, encoder_attention_heads=16": "16 heads of size 32",
         },
     ),
-    "heads_kept_multi30k": Drawn(
-        "heads_kept_multi30k",
-        {
-            "tuned": "gates, fine-tuned",
-            "important": "importance, fine-tuned",
-            "early": "importance, early",
-            "scratch": "gates' shape, from scratch",
-            "uniform": "uniform shape, from scratch",
-        },
-        f"{SMALL}: heads that are left of 48",
-    ),
 }
 
 

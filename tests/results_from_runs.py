@@ -4,7 +4,6 @@
         --x key_dim main=runs/key_dim_multi30k
     python tests/results_from_runs.py gains results/key_dim_multi30k.json --add \\
         plain=runs/key_dim/RUN,runs/key_dim/OTHER
-    python tests/results_from_runs.py rank results/rank_multi30k.json transformer=DIR/rank.csv
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
     python tests/results_from_runs.py promises results/advise_multi30k.json --sets test,test1 \\
@@ -14,7 +13,7 @@
 baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
 ``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them (of BLEU,
 or --metrics).
-``rank``: the means that ``fairseq-collab rank`` prints.  ``scores``: BLEU and chrF of
+``scores``: BLEU and chrF of
 DIR/SET.EPOCH.out.  ``promises``: what ``fairseq-collab advise`` said in a folder, and what its
 model has more than the given one on test sets (two runs of ``fairseq-collab score``).
 """
@@ -22,18 +21,13 @@ model has more than the given one on test sets (two runs of ``fairseq-collab sco
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fairseq_collab.results.table_content import content_of, read_table
-
-#: Of ``rank.csv``.
-RANKS = ("bound", "rank", "dims90", "dims95", "dims99")
 
 
 def tables(
@@ -72,25 +66,6 @@ def gains(
     for one, corrected in zip(every, holm([one["p"] for one in every]), strict=True):
         one["p_holm"] = corrected
     return {"gains": found}
-
-
-def rank(named: dict[str, str]) -> dict[str, Any]:
-    """What the command prints, unrounded: means by site, kind of matrix and weights."""
-    from fairseq_collab.results.rank import mean_of
-
-    found: dict[str, Any] = {}
-    for name, file in named.items():
-        by_kind: dict[tuple[str, ...], list[Any]] = {}
-        with Path(file).open() as lines:
-            for row in csv.DictReader(lines):
-                numbers = {key: float(row[key]) for key in RANKS}
-                sentences = int(row["sentences"] or 0)
-                place = (row["site"], row["kind"], row["weights"])
-                by_kind.setdefault(place, []).append(Namespace(**numbers, sentences=sentences))
-        for (site, kind, weights), rows_ in by_kind.items():
-            means = {key: mean_of(rows_, key) for key in RANKS}
-            found.setdefault(name, {}).setdefault(site, {}).setdefault(kind, {})[weights] = means
-    return {"models": found}
 
 
 def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
@@ -137,7 +112,7 @@ def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("tables", "gains", "rank", "scores", "promises"))
+    parser.add_argument("what", choices=("tables", "gains", "scores", "promises"))
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
@@ -156,7 +131,7 @@ def main() -> None:
     elif args.what == "promises":
         content = promises(named, args.sets.split(","))
     else:
-        content = rank(named) if args.what == "rank" else scores(named, args.reference)
+        content = scores(named, args.reference)
     if args.add:
         old = json.loads(args.out.read_text())
         parts = {

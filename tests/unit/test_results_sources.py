@@ -28,7 +28,6 @@ SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 #: Pages without what is named there, and why.
 EXCUSED = {
     "speed_notes.md": dict.fromkeys(NAMED, "words, no numbers"),
-    "data_prep.md": {"seed": "nothing in it is random"},
 }
 
 
