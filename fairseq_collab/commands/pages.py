@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
     """Run the command; its exit status: with --check 1 if a page would change."""
     parser = argparse.ArgumentParser(
         prog="fairseq-collab pages",
-        description="Renders every NAME.md.j2 of a folder, its docs/ and its results/ to NAME.md.",
+        description="Renders every results/NAME.md.j2 of a folder to results/NAME.md.",
     )
     parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
     parser.add_argument("--check", action="store_true", help="write nothing: name what is stale")

@@ -156,11 +156,10 @@ def render(template: Path, root: Path, results: Path) -> str:
 
 
 def pages(root: Path) -> list[tuple[Path, str]]:
-    """Every page below ``root`` with what its template makes of the data, sorted."""
-    folders = (root, root / "docs", root / "results")
-    found = sorted(path for folder in folders for path in folder.glob(f"*{TEMPLATE}"))
+    """Every page in ``root/results`` with what its template makes of the data, sorted."""
+    found = sorted((root / "results").glob(f"*{TEMPLATE}"))
     if not found:
-        raise UserError(f"no {TEMPLATE} in it, in docs/ or in results/", root)
+        raise UserError(f"no *{TEMPLATE} there", root / "results", "give a project's folder")
     return [
         (path.with_name(path.name.removesuffix(".j2")), render(path, root, root / "results"))
         for path in found

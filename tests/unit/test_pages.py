@@ -1,4 +1,4 @@
-"""README, docs and results are what their templates and data make."""
+"""Pages of results are what their templates and data make."""
 
 from __future__ import annotations
 
@@ -132,5 +132,5 @@ def test_what_is_wrong_takes_one_line(project: Path, template: str, message: str
 
 
 def test_a_folder_without_templates(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no \.md\.j2 in it"):
+    with pytest.raises(UserError, match=r"results: no \*\.md\.j2 there"):
         pages.write(tmp_path)
