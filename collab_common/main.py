@@ -65,14 +65,11 @@ COMMANDS = {
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
     "demo-data": Command("the corpus of recipes/demo.sh", False, "data_prep.demo_data"),
-    "dialogsum": Command("DialogSum, from a folder", False, "data_prep.dialogsum"),
     "embedded": Command("generated pairs with trees", False, "data_prep.embedded.__main__"),
     "iwslt14": Command("a stage of recipes/iwslt14.sh", False, "data_prep.iwslt14"),
     "multi30k": Command("Multi30k, from download to data folder", False, "data_prep.multi30k"),
     "prepare": Command("text to a data folder", False, "data_prep.prepare"),
-    "tatoeba": Command("a stage of recipes/tatoeba.sh", False, "data_prep.tatoeba"),
     "validate": Command("what fairseq would silently shift or drop", False, "data_prep.validate"),
-    "wikitext2": Command("WikiText-2, from download to data folder", False, "data_prep.wikitext2"),
     "wmt14": Command("a stage of recipes/wmt14_en_de.sh", False, "data_prep.wmt14"),
 }
 

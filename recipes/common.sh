@@ -89,9 +89,8 @@ count_updates() {
 MIXED=(multi30k/train tatoeba_en_de/train mix_en_de/newstest0812 mix_en_de/manpages
     mix_en_de/bcontrast mix_en_de/mlqe_pe mix_en_de/opennmt10k)
 
-# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), multi30k or wikitext2
-# (downloaded, or in the folder FROM), mixed or dialogsum (in FROM), as the experiments have it, or as
-# OPTIONS say.
+# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), multi30k (downloaded, or
+# in the folder FROM), mixed or wikitext2 (in FROM), as the experiments have it, or as OPTIONS say.
 prepare() {
     local to=(${FROM:+--from "$FROM"} --out "${@:2}")
     case $1 in
@@ -103,7 +102,12 @@ prepare() {
                 --split test1=newstest/newstest2013 \
                 --source-lang en --target-lang de --vocab-size 4000 --out "${@:2}"
             ;;
-        *) python -m "data_prep.$1" "${to[@]}" ;;
+        wikitext2)   # words already, with <unk> for rare ones: train.txt, valid.txt, test.txt
+            [ -n "${FROM:-}" ] || refuse "where is the text of WikiText-2? Give FROM=DIR"
+            fairseq-preprocess --only-source --trainpref "$FROM/train.txt" --validpref "$FROM/valid.txt" \
+                --testpref "$FROM/test.txt" --destdir "$2.part"
+            mv "$2.part" "$2"
+            ;;
     esac
 }
 

@@ -3,7 +3,7 @@
 # model with adaptive inputs and outputs.
 #
 #   bash recipes/grouped_lm.sh
-#   FROM=DIR      where the text of WikiText-2 is (downloaded without it)
+#   FROM=DIR      has train.txt, valid.txt and test.txt of WikiText-2 (wiki.train.tokens, ...)
 #   DATA=DIR      the binarised folder (default: data/wikitext2; made if it is not there)
 #   OUT=DIR       where everything goes (default: runs/grouped_lm_wikitext2)
 #   SEED=N        of all trainings, and of heads by chance (default: 1)
@@ -32,7 +32,7 @@ size=16      # of a head
 
 enter
 
-[ -e "$data/manifest.json" ] || prepare wikitext2 "$data"
+[ -d "$data" ] || prepare wikitext2 "$data"
 
 train=grouped_lm_wikitext2 tune=grouped_lm_finetune_wikitext2   # experiments of configs/
 counts=$(IFS=,; echo "${kept[*]}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -204,18 +203,6 @@ def multi30k(shared: Path, size: int = 3000) -> dict[str, bytes]:
             lines = read(shared / "multi30k", stem, lang, 0, number)
             found[f"{stem}.{lang}.gz"] = gzip.compress(text(lines), mtime=0)
     return found
-
-
-def opus_tatoeba(shared: Path, size: int = 4000) -> dict[str, bytes]:
-    """OPUS' archive of Tatoeba's English-German pairs, with some duplicates."""
-    pairs = Sentences(shared / "tatoeba_en_de", "train").take(size)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for lang, lines in pairs.items():
-            content = text([*lines, *lines[:10]])
-            archive.writestr(zipfile.ZipInfo(f"Tatoeba.de-en.{lang}"), content)
-        archive.writestr(zipfile.ZipInfo("README"), "Tatoeba")
-    return {"de-en.txt.zip": packed.getvalue()}
 
 
 def served(archives: Mapping[str, bytes]) -> dict[str, bytes]:
