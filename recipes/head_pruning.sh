@@ -22,7 +22,6 @@
 #   OUT=DIR       where everything goes (default: runs/head_pruning_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
 #   SEEDS=1,2     of all trainings (default: 1)
-#   CONLLU=FILE   trees of sentences in the source language; without them no role is syntactic
 #   UPDATES=N, TUNE=N    of training, and each of gates and of fine-tuning, of multi30k and --data
 #                 (default: 3400; half of UPDATES)
 #   SWEEP='...'   further overrides of all trainings
@@ -33,8 +32,7 @@
 # gates and fine-tuning (OUT/important). 5 the gates' shapes from scratch, for as long as all of that
 # (OUT/scratch). 6 as many heads go early, by importance after a tenth of that (OUT/begun), and the rest
 # is trained on (OUT/early). 7 heads kept against BLEU: a table of each of these folders (OUT/tables).
-# 8 what the heads kept do: roles of the fine-tuned models' heads, and heads by site and layer
-# (OUT/heads/SEED). By importance every attention keeps a head: fewer heads than that are refused.
+# By importance every attention keeps a head: fewer heads than that are refused.
 #
 # Interrupt it whenever you like: given again, it goes on; what is done is not done again.
 set -euo pipefail
@@ -180,22 +178,4 @@ for folder in "${folders[@]}" "$OUT"/{tuned,important,scratch,early}; do
         --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
 done
 
-echo "== 8 roles of the heads kept"
-for seed in ${SEEDS//,/ }; do
-    heads=$OUT/heads/$seed
-    mkdir -p "$heads"
-    for file in "$pruned/$seed"/*.pt; do
-        name=$(basename "$file" .pt)
-        run=$OUT/tuned/model-${name}_seed-$seed
-        [ -e "$run/score.json" ] && [ ! -e "$heads/$name/heads.json" ] || continue
-        # A model with a layer that has lost all heads is refused, and stands as not analysed.
-        fairseq-collab heads "$run/average.pt" "$data" --out "$heads/$name" --no-relevance \
-            --examples 0 "${cpu[@]}" ${CONLLU:+--conllu "$CONLLU"} || [ $? -le 1 ] || exit 130
-    done
-    for sites in ${SITES//,/ }; do
-        models=("$pruned/$seed/$sites"-*.pt)
-        [ ! -e "${models[0]}" ] || fairseq-collab heads-kept "${models[@]}" --heads "$heads" \
-            --out "$heads/$sites" || note $?
-    done
-done
 exit "$failed"

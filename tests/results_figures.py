@@ -2,7 +2,7 @@
 
     python tests/results_figures.py
 
-Figures of other commands are theirs: ``heads``, ``prune-curve``, ``rank``, ``bench --report``.
+Figures of other commands are theirs: ``heads``, ``bench --report``.
 """
 
 from __future__ import annotations

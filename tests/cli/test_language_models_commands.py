@@ -76,13 +76,6 @@ def test_heads_of_a_language_model(
             cli.main([*heads, option])
 
 
-def test_rank_of_a_language_model(language_model: Path, monolingual: Path, tmp_path: Path) -> None:
-    rank = ["rank", language_model, monolingual, "--sentences", 3, "--out", tmp_path]
-    assert cli.main([str(word) for word in rank]) == 0
-    lines = (tmp_path / "rank.csv").read_text().splitlines()
-    assert {line.split(",")[0] for line in lines[1:]} == {"decoder"}
-
-
 def test_a_masked_language_model_trains_and_resumes(monolingual: Path, tmp_path: Path) -> None:
     train = [
         "fairseq-train", monolingual, *USER_DIR, *MASKED, "--arch=roberta_collab", "--key-dim=6",

@@ -19,8 +19,6 @@ FAILED = "all-0.1"
 FEWER = "all-0.01"
 #: Options of a pruned model.
 PRUNED = {"encoder": "4,1", "decoder": "8,2", "cross": "7,8", "qk_head_size": 16, "v_head_size": 16}
-#: What comes after the tables.
-LAST = ("heads", "heads-kept")
 
 
 def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
@@ -192,27 +190,8 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
 
 def test_it_ends_with_tables(recorded: Pruning) -> None:
     tables = [command for command in recorded.commands if command[0] == "table"]
-    assert tables == [c for c in recorded.commands if c[0] not in LAST][-9:]
+    assert tables == recorded.commands[-9:]
     gated = ["gated/all", "gated/all-mean", "gated/encoder", "gated/encoder-mean"]
     folders = ["trained", *gated, "tuned", "important", "scratch", "early"]
     assert [table[1] for table in tables] == [f"{recorded.out}/{folder}" for folder in folders]
     assert all("heads_by_site" in options(table)["--columns"] for table in tables)
-
-
-def test_roles_of_the_heads_kept(recorded: Pruning) -> None:
-    """Of every fine-tuned model; a figure for each choice of gates, of what was pruned."""
-    analysed, shown = ([c for c in recorded.commands if c[0] == name] for name in LAST)
-    analysed = [c for c in analysed if "--no-relevance" in c]  # others are for the importance
-    there = [shape for shape in SHAPES if shape != FAILED]
-    out = recorded.out
-    assert {(c[1], options(c)["--out"]) for c in analysed} == {
-        (f"{out}/tuned/model-{shape}_seed-7/average.pt", f"{out}/heads/7/{shape}")
-        for shape in there
-    }
-    for command, sites in zip(shown, ("all", "encoder"), strict=True):
-        _, *checkpoints = command[: command.index("--heads")]
-        assert {Path(path).stem for path in checkpoints} == {
-            shape for shape in there if shape.startswith(sites)
-        }
-        told = options(command)
-        assert (told["--heads"], told["--out"]) == (f"{out}/heads/7", f"{out}/heads/7/{sites}")

@@ -29,19 +29,6 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--example-lines=0", "argument --example-lines: must be a"),
     ],
     "prune c.pt --output=o": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
-    "prune-curve c.pt data --out=out": [
-        ("--steps=0", "--steps: must be above 0"),
-        ("--sites=encoder,middle", "must be some of encoder, decoder, cross, all"),
-        ("--importance=x --iterative", "--iterative has no effect with --importance, which is"),
-        ("--importance=x --importance-subset=valid", "--importance-subset has no effect with --i"),
-        ("--by=entropy", "without --importance one of importance_token_normalised"),
-        ("--pairs-number=5", "--pairs-number needs --pairs"),
-    ],
-    "rank c.pt data": [
-        ("--sentences=0", "argument --sentences: must be a"),
-        ("--bin-width=x", "argument --bin-width: must be a"),
-        ("--tolerance=1", "argument --tolerance: must be a"),
-    ],
     "report runs": [("--out=out.json", "argument --out: give a name that ends in .html")],
     "vote c.pt data": [
         ("--groups=a", "argument --groups: --groups is 'a'"),

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import REPOSITORY
 from refusals import refusing, wrong_usage
 from toy import close
 
@@ -21,7 +20,6 @@ from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.bench import (
     core,
     engines,
-    factorisation,
     fairseq_generate,
     generate,
     memory,
@@ -360,15 +358,6 @@ def test_words_of_other_engines_are_joined(task: Namespace) -> None:
 def test_usage(options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with wrong_usage(capsys, message):
         command.main(options)
-
-
-def test_spectra_are_those_of_whole_heads() -> None:
-    """Its heads have 4 dimensions: halves and pairs of them are no heads."""
-    stored = REPOSITORY / "tests" / "stored" / "checkpoints" / "transformer_headsize_n.pt"
-    assert factorisation.mean_spectrum(stored, 4).shape == (4,)
-    for size in (2, 8):
-        with pytest.raises(UserError, match=f"has no heads of size {size}; give another model"):
-            factorisation.mean_spectrum(stored, size)
 
 
 @pytest.mark.parametrize(

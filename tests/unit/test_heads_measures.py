@@ -34,6 +34,7 @@ from fairseq_collab.analysis.heads.measures import (
 )
 from fairseq_collab.analysis.heads.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.analysis.scores import factors, watched
+from fairseq_collab.analysis.scores import logits as scored
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained.attentions import attentions
@@ -446,3 +447,16 @@ def test_the_architectures_name() -> None:
     for options, arch in ((Namespace(arch="old"), "old"), (Namespace(_name="new"), "new")):
         state = {"cfg": Namespace(model=options)}
         assert Trained(Path("x"), state, None, None).arch == arch
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("kind", MODELS)
+def test_factors_reproduce_the_logits(kind: str) -> None:
+    """``[x 1] A_i B_i^T [y 1]^T``, with the same biases and scale."""
+    for site, _, module, _ in attentions(build(kind)):
+        x = torch.randn(5, 1, 16)
+        y = torch.randn(7, 1, 16) if site == "cross" else x
+        a, b = factors(module)
+        x1, y1 = (torch.cat([inputs[:, 0], torch.ones(len(inputs), 1)], -1) for inputs in (x, y))
+        found = (x1 @ a) @ (y1 @ b).transpose(1, 2)
+        torch.testing.assert_close(found, scored(module, x, y)[0], rtol=0, atol=1e-10)

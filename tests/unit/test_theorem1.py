@@ -12,13 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.analysis.rank.spectra import centre_rows
 from fairseq_collab.attention import ConcatenatedAttention
 
 TOKENS = 6
 WIDTH = 8
 
 pytestmark = pytest.mark.usefixtures("float64")
+
+
+def centre_rows(scores: Tensor) -> Tensor:
+    """Rows less their means, which the softmax ignores: ``P C`` with ``C = I - 1 1^T / n``."""
+    return scores - scores.mean(-1, keepdim=True)
 
 
 def one_head(size: int, width: int = WIDTH) -> ConcatenatedAttention:
