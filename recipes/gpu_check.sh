@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks a GPU in under ten minutes: attention in float32, float16 and bfloat16, beam search, trainings
-# in each number format, two processes, the fused kernel, the benchmark. A line each: ok, or FAILED
-# with what was found; the exit status says whether all is well.
+# Checks a GPU in some minutes: attention in float32, float16 and bfloat16, the fused kernel, beam
+# search, training in each number format, and one benchmark. Prints a line per check, ok or FAILED
+# with the finding; the exit status is 1 if a check fails.
 #
 #   bash recipes/gpu_check.sh               on the GPU
-#   DEVICE=cpu bash recipes/gpu_check.sh    what a CPU can do of it
+#   DEVICE=cpu bash recipes/gpu_check.sh    the checks that a CPU can run
 #   QUICK=1 bash recipes/gpu_check.sh       at the smallest sizes
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# An environment that has torch and fairseq already will do, whoever made it.
+# Any environment with torch and fairseq will do.
 python=$(command -v python || command -v python3 || true)
 has='import sys; from importlib.util import find_spec; sys.exit(not (find_spec("torch") and find_spec("fairseq")))'
 if [ -z "$python" ] || ! "$python" -c "$has"; then
@@ -19,7 +19,7 @@ if [ -z "$python" ] || ! "$python" -c "$has"; then
 fi
 if [ "${DEVICE:-cuda}" = cuda ] &&
     ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    echo "gpu_check: torch finds no GPU here; DEVICE=cpu runs what a CPU can" >&2
+    echo "gpu_check: torch finds no GPU; DEVICE=cpu runs the checks on the CPU" >&2
     exit 1
 fi
 export PYTHONPATH=$PWD:$PWD/tests${PYTHONPATH:+:$PYTHONPATH}

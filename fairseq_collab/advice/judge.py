@@ -22,12 +22,11 @@ from fairseq_collab.advice.candidates import SUBSET, Candidate, Way
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.wishes import counts
 from fairseq_collab.analysis.heads.importance import cross_entropy, predicted
-from fairseq_collab.bench.generate import Case, Translator
-from fairseq_collab.bench.settings import Settings
 from fairseq_collab.bench.timing import in_turn
+from fairseq_collab.bench.translate import Translator
 from fairseq_collab.convert.calibrate import batches, sentences
 from fairseq_collab.convert.distil import distil
-from fairseq_collab.metrics.model_bleu import BEAM, corpus_bleu, translations
+from fairseq_collab.metrics.model_bleu import corpus_bleu, translations
 from fairseq_collab.metrics.seeds import SAMPLES, drawn_gains
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained, spread, to_device
@@ -206,16 +205,14 @@ def speeds(models: Sequence[Trained], subset: str) -> list[float]:
 
     The models are prepared for inference, which changes them: give copies.
     """
-    settings = Settings(device=str(models[0].device))
-    case = Case(BEAM, TIMED_BATCH, TIMED_SENTENCES, None, (0.0, TURNS))
     task = models[0].task
     dataset, chosen = spread(models[0], subset, TIMED_SENTENCES)
     chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
     parts = [chosen[i : i + TIMED_BATCH] for i in range(0, len(chosen), TIMED_BATCH)]
     batches = (dataset.collater([dataset[i] for i in part]) for part in parts)
     items = [to_device(batch, models[0].device) for batch in batches]
-    programs = {str(i): Translator(one.model, task, case, settings) for i, one in enumerate(models)}
+    programs = {str(i): Translator(one.model, task) for i, one in enumerate(models)}
     for program in programs.values():
         program(items[0])  # warm-up
-    times = np.array([*in_turn(programs, items, case.budget).values()])  # (models, turns)
+    times = np.array([*in_turn(programs, items, TURNS, pause=0).values()])  # (models, turns)
     return [float(ratio) for ratio in np.median(times[0] / times, axis=1)]

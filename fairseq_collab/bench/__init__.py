@@ -1,1 +1,1 @@
-"""``fairseq-collab bench``: our models beside fairseq's, in one process, in turn."""
+"""How much faster than stock fairseq: train and translate the same random models in turn."""

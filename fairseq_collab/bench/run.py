@@ -1,103 +1,67 @@
-"""A whole benchmark: all parts in turn, each timed one with both matrix libraries.
-
-The library is chosen by an environment variable, see :mod:`fairseq_collab.kernels.onednn`:
-*default* is what our linear maps choose on this processor, *same* torch's own, which fairseq's
-model uses always.
-"""
+"""The whole benchmark: each preset, architecture and task, as JSON and as a table."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from collab_common.progress import bar
-from collab_common.provenance import circumstances, versions
-from fairseq_collab.bench import core, engines, fairseq_generate, generate, grouped, memory, train
-from fairseq_collab.bench.models import using
-from fairseq_collab.bench.settings import Record, Settings
-from fairseq_collab.kernels.onednn import LIBRARIES, matrix_library
+from collab_common.progress import say
+from fairseq_collab.bench import train, translate
+from fairseq_collab.bench.models import TIMED
+from fairseq_collab.bench.timing import Record
+from fairseq_collab.kernels.onednn import matrix_library
+from fairseq_collab.results.tables import grid
 
-VERSION = 1  # of the JSON file
-DEFAULT, SAME = "default", "same"
-CASES = {
-    "generate": (generate.run, fairseq_generate.run),
-    "alone": (generate.run_alone,),
-    "train": (train.run,),
-    "grouped": (grouped.run,),
-    "paper3": (grouped.run_paper_3,),
-    "core": (core.run,),
-    "memory": (memory.run,),
-    "counters": (memory.run_counters,),
-    "engines": (engines.run,),
-}
-#: Parts that are timed with each library.  Head groups are measured mainly against our own models,
-#: which multiply with the same one.
-TIMED = ("generate", "train", "core")
-_ALLOCATOR = "MALLOC_"  # environment variables of glibc's allocator begin so
+ENGINES = ("fairseq", "ours", *translate.CTRANSLATE2)
 
 
-def run(settings: Settings, parts: Sequence[str], command: str) -> dict[str, Any]:
-    """Run all parts; the content of the JSON file."""
-    start, load = time.time(), os.getloadavg()
-    torch.set_num_threads(settings.threads)
+def run(presets: Sequence[str], quick: bool, device: torch.device, threads: int) -> dict[str, Any]:
+    """Time everything; the content of the JSON file."""
+    start = time.time()
+    torch.set_num_threads(threads)
     records: list[Record] = []
-    libraries: dict[str, str] = {}
     with quiet():
-        for part in bar("parts", parts):
-            for column, options in columns(part, settings):
-                with chosen(column):
-                    libraries[column] = library_of(settings)
-                    found = itertools.chain.from_iterable(case(options) for case in CASES[part])
-                    records += [{**record, "column": column} for record in found]
-    made = circumstances(cpu=settings.device == "cpu")
-    if "engines" in parts:
-        made["versions"] |= versions("ctranslate2")
+        for preset in presets:
+            for heads, arch in TIMED.items():
+                say(f"{preset}, {heads}")
+                labels = {"preset": preset, "heads": heads}
+                found = [
+                    *translate.run(arch, preset, quick, device, threads),
+                    *train.run(arch, preset, quick, device),
+                ]
+                records += [{**labels, **record} for record in found]
     return {
-        "version": VERSION,
-        "command": command,
-        **made,
-        "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)),
         "seconds": round(time.time() - start, 1),
-        "load_before": load[0],
-        "allocator": {k: v for k, v in os.environ.items() if k.startswith(_ALLOCATOR)},
-        "libraries": libraries,
-        "settings": asdict(settings),
+        "matrix_library": matrix_library(),
+        "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
         "records": records,
     }
 
 
-def columns(part: str, settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """With which libraries a part is measured; with torch's own once only."""
-    yield DEFAULT, settings
-    with chosen(DEFAULT):
-        library = library_of(settings)
-    if library != LIBRARIES[0] and part in TIMED:
-        yield SAME, replace(settings, main_only=True)
-
-
-def library_of(settings: Settings) -> str:
-    """What multiplies now; other libraries than torch's own are used in the usual case only."""
-    usual = (settings.device, settings.dtype) == ("cpu", "float32")
-    return matrix_library() if usual else LIBRARIES[0]
-
-
-def chosen(column: str) -> contextlib.AbstractContextManager[None]:
-    """Multiply with the library of a column, whatever the environment says."""
-    return using(LIBRARIES[0] if column == SAME else None)
+def table(records: Sequence[Record]) -> str:
+    """One row per preset, architecture and task; one column per engine."""
+    cases: dict[tuple[str, ...], dict[str, str]] = {}
+    for record in records:
+        case = tuple(record[name] for name in ("preset", "heads", "task", "case"))
+        spread = f"{record['ratio']:.2f} ({record['low']:.2f} to {record['high']:.2f})"
+        cases.setdefault(case, {})[record["engine"]] = spread
+    rows = [
+        [*case, *(cells.get(name, "-") for name in ENGINES[1:])] for case, cells in cases.items()
+    ]
+    return grid(["preset", "heads", "task", "case", *ENGINES[1:]], rows, left=range(4))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without fairseq's word on every step."""
+    """Without fairseq's log."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

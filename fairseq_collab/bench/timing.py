@@ -1,13 +1,13 @@
-"""Times in turn, and what can be said of their ratios.
+"""Time programs in turn on the same work, and compare their times turn by turn.
 
-Programs A and B are timed as A B, then B A, and so on, on the same work.  Each turn gives one ratio
-of times, so that what slows the machine for longer than a turn slows both.  torch's own ``Timer``
-repeats one program and cannot take turns (and its module needs setuptools to be installed).
+    ratio_t = (seconds of the first program in turn t) / (seconds of this program in turn t)
+
+Programs A, B, C run in the order A B C, then C B A, and so on.  Each turn gives one ratio, so that
+a disturbance longer than a turn slows all programs alike.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,75 +16,54 @@ from typing import Any
 import numpy as np
 import torch
 
-from collab_common.errors import UserError
-from fairseq_collab.bench.settings import Budget, Record
-
-#: By name, as in tables: what is to be timed on an item.
+Record = dict[str, Any]
+#: By name: what is timed on an item of work.
 Programs = Mapping[str, Callable[[Any], Any]]
-#: What is to be compared: the names of *against* and *model*.
-NamePairs = Sequence[tuple[str, str]]
-
-
-def timed(
-    labels: Record, programs: Programs, items: Sequence[Any], budget: Budget, pairs: NamePairs
-) -> Iterator[Record]:
-    """Time the programs that are named in turn: a record for each pair, *against* and *model*."""
-    names = dict.fromkeys(itertools.chain.from_iterable(pairs))
-    times = in_turn({name: programs[name] for name in names}, items, budget)
-    for against, model in pairs:
-        found = compare(times[against], times[model])
-        yield {**labels, "model": model, "against": against, **found}
+#: Pause before each program.  OpenMP threads of the program before it spin for 0.2 s.
+PAUSE = 0.25
 
 
 def in_turn(
-    programs: Programs, items: Sequence[Any], budget: Budget, pause: float = 0
+    programs: Programs, items: Sequence[Any], turns: int, seconds: float = 0, pause: float = PAUSE
 ) -> dict[str, list[float]]:
-    """Time all ``programs`` on one item after the other: the seconds of each in every turn.
-
-    Goes over the items again if need be, until the budget is spent; the order of the programs is
-    reversed every other time.  The caller has warmed them up.
+    """Seconds of each program in each turn; the caller warms the programs up.
 
     Args:
-        pause: seconds before each program, in which the threads of the one before it fall asleep.
+        items: work; a turn takes one item, in shuffled order, again from the start if need be.
+        turns: the least number of turns.
+        seconds: turns go on for at least this long.
     """
-    # Batches are sorted by length; a run that ends within a pass has then seen all lengths.
+    # Batches come sorted by length: shuffled, a few turns see short and long ones.
     order = random.Random(1).sample(items, len(items))
-    seconds, least = budget
     times: dict[str, list[float]] = {name: [] for name in programs}
-    start = clock()
-    for turn in itertools.count():
+    start, turn = clock(), 0
+    while turn < turns or clock() - start < seconds:
         passes, place = divmod(turn, len(order))
         for name in [*programs][:: -1 if (place + passes) % 2 else 1]:
             time.sleep(pause)
             begin = clock()
             programs[name](order[place])
             times[name].append(clock() - begin)
-        if turn + 1 >= least and clock() - start >= seconds:
-            break
+        turn += 1
     return times
 
 
 def clock() -> float:
-    """Seconds; the GPU's work so far is over."""
+    """Seconds, after the GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def compare(first: Sequence[float], second: Sequence[float]) -> Record:
-    """What pairs of times say.
+def compared(times: Mapping[str, Sequence[float]]) -> Iterator[Record]:
+    """One record per program: the ratios of the first program's times to its own.
 
-    Returns:
-        ``ratio``: median of (seconds of the first)/(seconds of the second): above 1, the second is
-        faster; ``low``, ``high``: 5th and 95th percentile of the ratios, with few pairs nearly the
-        extremes; ``pairs``: how many; the median times.
+    Yields:
+        ``engine``: name of the program; ``ratio``: median, above 1 where it is faster than the
+        first; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
     """
-    low, ratio, high = np.quantile(np.divide(first, second), (0.05, 0.5, 0.95)).tolist()
-    seconds = {"first_seconds": float(np.median(first)), "second_seconds": float(np.median(second))}
-    return {"ratio": ratio, "low": low, "high": high, "pairs": len(first), **seconds}
-
-
-def unequal(what: str) -> UserError:
-    """The refusal to time what does not compute the same."""
-    todo = "nothing was timed: these two models do not compute the same function"
-    return UserError(what, "the benchmark's check", todo)
+    first = next(iter(times.values()))
+    for name, own in times.items():
+        low, ratio, high = np.quantile(np.divide(first, own), (0.05, 0.5, 0.95)).tolist()
+        ratios = {"ratio": ratio, "low": low, "high": high}
+        yield {"engine": name, **ratios, "turns": len(own), "seconds": float(np.median(own))}

@@ -1,4 +1,4 @@
-"""What models are given to work on: tasks, sentences and batches, real or random.
+"""Random sentences as a translation task, and batches of any task.
 
 Batches come from the task's own iterator, as in ``fairseq-generate`` and ``fairseq-train``.
 """
@@ -9,21 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq import utils
 from fairseq.data import LanguagePairDataset
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
-from fairseq_collab.bench.settings import PRESETS, Settings
-from fairseq_collab.trained.opener import placeholder
+from fairseq_collab.bench.models import PRESETS
+from fairseq_collab.trained.opener import placeholder, to_device
 
-SHORTEST, LONGEST = 4, 100  # source lengths of random sentences, in subwords
-POSITIONS = (1024, 1024)
-_FIRST_WORD = 4  # behind fairseq's special symbols
+SHORTEST, LONGEST = 4, 100  # source lengths, in subwords
+_FIRST_WORD = 4  # after fairseq's special symbols
 
 
-def random_task(preset: str, sentences: int, seed: int) -> TranslationTask:
+def random_task(preset: str, sentences: int) -> TranslationTask:
     """A translation task with ``sentences`` random pairs as ``test`` and ``train``.
 
     Lengths are normally distributed, cut at :data:`SHORTEST` and :data:`LONGEST`; a target is as
@@ -32,7 +29,7 @@ def random_task(preset: str, sentences: int, seed: int) -> TranslationTask:
     symbols = placeholder(PRESETS[preset].vocabulary)
     cfg = OmegaConf.structured(TranslationConfig(source_lang="en", target_lang="de"))
     task = TranslationTask(cfg, symbols, symbols)
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(1)
     lengths = chance.normal(*PRESETS[preset].length, sentences).round()
     lengths = lengths.clip(SHORTEST, LONGEST).astype(int)
 
@@ -46,15 +43,8 @@ def random_task(preset: str, sentences: int, seed: int) -> TranslationTask:
     return task
 
 
-def real_task(data: str) -> TranslationTask:
-    """The translation task of a data folder."""
-    cfg = OmegaConf.structured(FairseqConfig)  # some of the task's options refer to others
-    cfg.task = OmegaConf.structured(TranslationConfig(data=data))
-    return TranslationTask.setup_task(cfg.task)
-
-
 def batches(
-    task: Any, subset: str, settings: Settings, number: int, **limits: int | None
+    task: Any, subset: str, number: int, device: torch.device | str = "cpu", **limits: int | None
 ) -> list[Any]:
     """At most ``number`` batches, evenly spread over a subset, on the device.
 
@@ -65,12 +55,12 @@ def batches(
         task.load_dataset(subset)
     iterator = task.get_batch_iterator(
         task.dataset(subset),
-        max_positions=POSITIONS,
+        max_positions=(1024, 1024),
         ignore_invalid_inputs=True,
-        disable_iterator_cache=True,  # it would give batches of the size asked for first
+        disable_iterator_cache=True,  # a cached iterator has batches of the first size asked for
         **limits,
     )
     found = list(iterator.next_epoch_itr(shuffle=False))
     number = max(1, min(number, len(found)))
     chosen = [found[i * len(found) // number] for i in range(number)]
-    return utils.move_to_cuda(chosen) if settings.device == "cuda" else chosen
+    return [to_device(batch, torch.device(device)) for batch in chosen]

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import old_checkpoints
 import pytest
 import torch
-from commands import USER_DIR
-from device_checks import attention, decoding, training
-from device_checks.core import Check, Place
+from commands import USER_DIR, sizes
+from device_checks import attention, models
+from device_checks.core import Place
 from fairseq_cli import generate, train
 from pretended_gpu import pretended_gpu
 from torch import nn
 
 from collab_common.main import main
 from fairseq_collab.advice import candidates, judge, search
-from fairseq_collab.bench.models import architectures
+from fairseq_collab.metrics.model_bleu import BEAM
 
 GPU = Place("cuda", quick=True)
+#: With one number format of each kind of check.
 CHECKS = {
     check.name: check
-    for check in (
-        *(each for each in attention.checks(GPU) if each.name.endswith("bfloat16")),
-        *(each for each in decoding.checks(GPU) if "bfloat16" not in each.name),
-        *(
-            Check(f"training {arch} --fp16", partial(training.trained, arch, "--fp16", GPU))
-            for arch in architectures()
-        ),
-    )
+    for check in (*attention.checks(GPU), *models.checks(GPU))
+    if check.name.endswith((" bfloat16", f"float32, beam {BEAM}", " --fp16"))
+    and not (check.name.startswith("decoding") and check.name.endswith(" bfloat16"))
 }
 
 
@@ -71,18 +66,21 @@ def test_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Train, translate and look at the heads, in this process."""
-    data, save = tmp_path / "bin", tmp_path / "model"
-    training.prepare(tmp_path, data)
-    command = training.training(data, save, 40, GPU)
-    monkeypatch.setattr(sys, "argv", [str(each) for each in command])
+    save, data = tmp_path / "model", old_checkpoints.COPY
+    model = ["--arch=transformer_collab", "--key-dim=8", *sizes(32, 64), f"--save-dir={save}"]
+    training = [
+        "--optimizer=adam", "--lr=0.005", "--num-workers=0", "--disable-validation",
+        "--criterion=label_smoothed_cross_entropy", "--max-tokens=400", "--max-update=5",
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", list(map(str, ["train", data, *USER_DIR, *model, *training])))
     train.cli_main()
-    model = save / "checkpoint_last.pt"
-    command = ["generate", data, *USER_DIR, "--path", model, "--beam=3", "--max-len-b=20"]
-    monkeypatch.setattr(sys, "argv", [str(each) for each in command])
+    checkpoint = save / "checkpoint_last.pt"
+    command = ["generate", data, *USER_DIR, "--path", checkpoint, "--beam=3", "--max-len-b=9"]
+    monkeypatch.setattr(sys, "argv", list(map(str, command)))
     generate.cli_main()
     assert "Generate test with beam=3" in capsys.readouterr().out
-    of_heads = ["heads", model, data, "--out", tmp_path / "heads", "--leave-out"]
-    assert main([str(each) for each in of_heads]) == 0
+    of_heads = ["heads", checkpoint, data, "--out", tmp_path / "heads", "--leave-out"]
+    assert main(list(map(str, of_heads))) == 0
 
 
 @pytest.mark.usefixtures("gpu")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import toy
-from compare_searches import differences
 from fairseq import search as fairseq_search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from hypothesis import given, settings
@@ -350,14 +349,3 @@ def test_softmax_in_place(shape: tuple[int, int]) -> None:
     logits[0, 3], logits[-1, 5] = INFINITY, -INFINITY
     expected = logits.log_softmax(-1)
     torch.testing.assert_close(log_softmax_(logits), expected, rtol=0, atol=0, equal_nan=True)
-
-
-def test_differences_are_counted(model: nn.Module, symbols: Any) -> None:
-    """The comparison on real sentences sees what is wrong."""
-    generator = generator_of(model, symbols, beam_size=2)
-    found = generator.generate([model], sample(symbols))
-    assert differences(found, found)[1:] == (0, 0, 0.0, 0.0)
-    other = [[{**h} for h in hypotheses] for hypotheses in found]
-    other[1][0]["tokens"] = other[1][0]["tokens"] + 1
-    other[2][1]["score"] = other[2][1]["score"] + 0.5
-    assert differences(found, other)[1:4] == (1, 1, pytest.approx(0.5))

@@ -1,0 +1,110 @@
+"""Models on the device: beam search and short trainings, checked; one benchmark, timed.
+
+The reference of beam search is fairseq's transformer with the same weights in float32 on the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from fairseq_collab.bench import train, translate
+from fairseq_collab.bench.models import TIMED, architectures, random_pair
+from fairseq_collab.bench.translate import Translator, count_ties
+from fairseq_collab.bench.work import batches, random_task
+from fairseq_collab.metrics.model_bleu import BEAM
+
+from .core import Check, Place, expect
+
+#: Largest error of a score, in nats a word: half precision may find other words.
+SCORES = {"float16": 0.05, "bfloat16": 0.3}
+#: The loss per token must fall by so much, in nats.
+LESS = 0.3
+#: Losses that train the heads of an architecture.
+CRITERIONS = {
+    "transformer_grouped_heads": "label_smoothed_cross_entropy_with_head_groups",
+    "transformer_gated_heads": "label_smoothed_cross_entropy_with_head_gates",
+}
+SOURCE = ("src_tokens", "src_lengths")
+FAST = ("--lr=0.005", "--warmup-updates=8", "--clip-norm=1")
+
+
+def checks(place: Place) -> Iterator[Check]:
+    """Beam search by each architecture, training in each number format, and one benchmark."""
+    for arch in architectures():
+        for beam in (BEAM,) if place.quick else (1, BEAM):
+            yield Check(f"decoding {arch} float32, beam {beam}", partial(same, arch, beam, place))
+        for dtype in SCORES if place.name == "cuda" else ():
+            yield Check(f"decoding {arch} {dtype}", partial(true_scores, arch, dtype, place))
+    for arch in architectures():
+        for form in place.formats:
+            yield Check(f"training {arch} {form or 'float32'}", partial(trained, arch, form, place))
+    for task in ("translation", "training"):
+        yield Check(f"speed of {task}", partial(speed, task, place))
+
+
+def same(arch: str, beam: int, place: Place) -> str:
+    """The best translations equal fairseq's; equally good ones are counted."""
+    preset, size = ("tiny", 4) if place.quick else ("multi30k", 16)
+    task = random_task(preset, size)
+    pair = random_pair(arch, preset, task)
+    (batch,) = batches(task, "test", 1, max_sentences=size)
+    (here,) = batches(task, "test", 1, place.device, max_sentences=size)
+    stock = Translator(pair.stock, task, beam, length=20)
+    ours = Translator(pair.ours.model.to(place.device), task, beam, length=20)
+    ties = count_ties(stock(batch), ours(here))
+    return f"{size} translations equal to fairseq's on the CPU, {ties} of them ties"
+
+
+@torch.no_grad()
+def true_scores(arch: str, dtype: str, place: Place) -> str:
+    """The score of a translation found in half precision is its score in float32."""
+    task = random_task("multi30k", 16)
+    pair = random_pair(arch, "multi30k", task)
+    (batch,) = batches(task, "test", 1, max_sentences=16)
+    (here,) = batches(task, "test", 1, place.device, max_sentences=16)
+    ours = Translator(pair.ours.model.to(place.device, getattr(torch, dtype)), task, length=20)
+    apart, eos = 0.0, task.target_dictionary.eos()
+    for number, (best, *_) in enumerate(ours(here)):
+        tokens = best["tokens"].cpu()  # (T), closed by the end of the sentence
+        previous = torch.cat([torch.tensor([eos]), tokens[:-1]]).unsqueeze(0)
+        source = {name: batch["net_input"][name][[number]] for name in SOURCE}
+        logits, _ = pair.stock(**source, prev_output_tokens=previous)
+        words = logits[0].log_softmax(dim=-1).gather(1, tokens.unsqueeze(1))  # (T, 1)
+        apart = max(apart, abs(float(words.mean()) - float(best["score"])))
+    bound = SCORES[dtype]
+    expect(apart <= bound, f"a score is {apart:.2g} a word from float32's, at most {bound}")
+    return f"scores at most {apart:.1g} a word from float32's, of at most {bound}"
+
+
+def trained(arch: str, form: str, place: Place) -> str:
+    """Updates on one batch of random sentences by fairseq's ``Trainer`` reduce the loss."""
+    task = random_task("tiny", 16)
+    (batch,) = batches(task, "train", 1, place.device, max_sentences=16)
+    criterion = CRITERIONS.get(arch, "label_smoothed_cross_entropy")
+    options = [*FAST, f"--criterion={criterion}", *([form] if form else [])]
+    model = random_pair(arch, "tiny", task).ours.model
+    one = train.trainer(model, task, place.device, *options)
+    first = train.loss(one, batch)
+    for _ in range(10 if place.quick else 40):
+        one.train_step([batch])
+    last = train.loss(one, batch)
+    told = f"loss {first:.2f} to {last:.2f}"
+    expect(math.isfinite(last) and first - last >= LESS, f"{told}: not by {LESS}")
+    return told
+
+
+def speed(task: str, place: Place) -> str:
+    """How many times as fast as fairseq's model: an estimate from a few turns."""
+    preset, found = "tiny" if place.quick else "multi30k", []
+    for heads, arch in TIMED.items():
+        if task == "training":
+            records = train.run(arch, preset, True, place.device)
+        else:
+            records = translate.run(arch, preset, True, place.device, torch.get_num_threads())
+        (ours,) = (record for record in records if record["engine"] == "ours")
+        found.append(f"{heads} {ours['ratio']:.2f} times as fast as fairseq's")
+    return "; ".join(found)
