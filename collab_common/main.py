@@ -39,7 +39,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "advise": Command("the smaller model that has what is wished for"),
     "average": Command("average checkpoints of one training"),
-    "bench": Command("speed beside stock fairseq"),
+    "bench": Command("speed next to stock fairseq and CTranslate2"),
     "compare": Command("significance tests of two runs", False),
     "contrast": Command("how often a model prefers the correct translation"),
     "configs": Command("print the folder of Hydra configurations, for --config-dir", False),

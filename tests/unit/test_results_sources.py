@@ -14,7 +14,7 @@ from fairseq_collab.results.names import METHODS, named
 
 FOLDER = REPOSITORY / "results"
 #: Pages without results of their own.
-INDEXES = ("README.md", "speed_notes.md")
+INDEXES = ("README.md",)
 
 #: What each page with results must name.
 NAMED = {
@@ -25,17 +25,13 @@ NAMED = {
     "date": r"\b20\d\d-\d\d-\d\d\b",
 }
 SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
-#: Pages without what is named there, and why.
-EXCUSED = {
-    "speed_notes.md": dict.fromkeys(NAMED, "words, no numbers"),
-}
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=name_of)
 def test_pages_say_where_they_come_from(page: Path) -> None:
     text = page.read_text()
     missing = {name for name, pattern in NAMED.items() if not re.search(pattern, text)}
-    assert missing == EXCUSED.get(page.name, {}).keys()
+    assert not missing
     assert page.name in INDEXES or "BLEU" not in text or re.search(SIGNATURE, text)
 
 
@@ -53,7 +49,7 @@ def test_pages_name_their_data(page: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    index = set(links(FOLDER / "README.md")) | {"speed_notes.md"}
+    index = set(links(FOLDER / "README.md"))
     assert {page.name for page in RESULTS} - {"README.md"} <= index
 
 
