@@ -174,14 +174,13 @@ convert_heads() {
 # take_out FILE MODEL OPTIONS...: what `prune` leaves of a model, as FILE.pt in the folder `pruned`.
 take_out() {
     [ -e "$pruned/$1.pt" ] ||
-        fairseq-collab prune "$2" "${@:3}" --output "$pruned/$1.pt" || note $?
+        fairseq-collab prune "$2" "${@:3}" --out "$pruned/$1.pt" || note $?
 }
 
-# elect FILE VOTES MODEL [OPTIONS...]: the heads that the groups of a model elect, by VOTES.json.
+# elect FILE VOTES MODEL: the heads that the groups of a model elect, by VOTES.json.
 elect() {
     local votes=$pruned/$2.json
-    [ -e "$votes" ] || fairseq-collab vote "$3" "$data" "${cpu[@]}" "${@:4}" \
-        --election "${ELECTION:-cosine}" --output "$votes" || note $?
+    [ -e "$votes" ] || fairseq-collab vote "$3" "$data" "${cpu[@]}" --out "$votes" || note $?
     take_out "$1" "$3" --votes "$votes"
 }
 

@@ -9,7 +9,7 @@
 #   SEED=N        of all trainings, and of heads by chance (default: 1)
 #   UPDATES=N, TUNE=N    of the trainings and the fine-tunings (default: those of configs/experiment/)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
-#   NORMALISATION=paper ELECTION=released    the much stronger constraint of the paper's equation, and
+#   NORMALISATION=paper    the much stronger constraint of the paper's equation, and
 #                 election by distance: so the pages of results were made (default: the weight of the
 #                 paper's released code, and election by cosine)
 #   SWEEP='...'   further overrides of all trainings

@@ -100,11 +100,11 @@ done
 echo "== 3 prune"
 pruned=$(real "$OUT/pruned")
 prune() {   # SITES PENALTY SEED: what is left of a finished run
-    local run=$OUT/gated/$1/gate_penalty-$2_seed-$3 file=$pruned/$3/$1-$2.pt
-    mkdir -p "$pruned/$3"
+    local run=$OUT/gated/$1/gate_penalty-$2_seed-$3 file=$pruned/$3/model/$1-$2.pt
+    mkdir -p "$pruned/$3/model"
     [ ! -e "$file" ] || return 0
     if [ -e "$run/score.json" ]; then
-        fairseq-collab prune "$run/average.pt" --gates --round --output "$file" || note $?
+        fairseq-collab prune "$run/average.pt" --gates --out "$file" || note $?
     else
         echo "head_pruning: $run is not finished (write penalties as in its name): not pruned" >&2
         note 1
@@ -112,18 +112,18 @@ prune() {   # SITES PENALTY SEED: what is left of a finished run
 }
 # important SEED RUN FOLDER: of a model with all heads, as many as the gates leave, by importance.
 important() {
-    local file to=$pruned/$1/$3
+    local file to=$pruned/$1/$3/model
     if [ ! -e "$2/score.json" ]; then
         echo "head_pruning: $2 is not finished: no heads by importance" >&2
         note 1
         return
     fi
-    for file in "$pruned/$1"/all-*.pt; do
+    for file in "$pruned/$1/model"/all-*.pt; do
         [[ $file != */all-0.pt && -e $file && ! -e $to/$(basename "$file") ]] || continue
         mkdir -p "$to"
         importance "$2/average.pt" "$to/heads" || { note $?; return; }
         fairseq-collab prune "$2/average.pt" --importance "$to/heads/heads.json" \
-            --as-many-as "$file" --output "$to/$(basename "$file")" || note $?
+            --as-many-as "$file" --out "$to/$(basename "$file")" || note $?
     done
 }
 for seed in ${SEEDS//,/ }; do
@@ -135,25 +135,25 @@ for seed in ${SEEDS//,/ }; do
     [[ ,$SITES, != *,all,* ]] || important "$seed" "$baseline/model-concatenated_seed-$seed" important
 done
 
-# shaped EXPERIMENT FOLDER KIND WAY OVERRIDES...: trains every model that is left of a seed's after
-# the gates (WAY empty), or in another way; KIND: goes on (tuned) or anew (scratch), see shapes.py.
+# shaped EXPERIMENT FOLDER WAY OVERRIDES...: fine-tunes every pruned model of each seed: pruned by gates
+# (WAY empty) or in another way. `prune` has written a configuration next to each of them.
 shaped() {
     local seed from names
     for seed in ${SEEDS//,/ }; do
-        from=$pruned/$seed/$4
-        compgen -G "$from/*.pt" > /dev/null || continue
-        names=$(python -m fairseq_collab.prune.shapes "$from")
-        sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$from/$3']" \
-            model="choice($names)" common.seed="choice($seed)" "${@:5}"
+        from=$pruned/$seed/$3
+        compgen -G "$from/model/*.yaml" > /dev/null || continue
+        names=$(basename -s .yaml "$from"/model/*.yaml | paste -sd ,)
+        sweep "$1_$experiments" "$2" "hydra.searchpath=['file://$from']" \
+            model="choice($names)" common.seed="choice($seed)" "${@:4}"
     done
 }
 
 echo "== 4 fine-tune"
-shaped grouped_finetune tuned tuned "" "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}"
-shaped grouped_finetune important tuned important "${tuning[@]}" "${third[@]}" "$length=$after"
+shaped grouped_finetune tuned "" "${tuning[@]}" "${third[@]}" "${tuned_updates[@]}"
+shaped grouped_finetune important important "${tuning[@]}" "${third[@]}" "$length=$after"
 
 echo "== 5 from scratch"
-shaped grouped_heads scratch scratch "" "$length=$whole"
+shaped grouped_heads scratch "" "$length=$whole" checkpoint.finetune_from_model=null
 
 echo "== 6 heads go early"
 falling=()   # by the rate of the whole training, which falls to 0
@@ -164,7 +164,7 @@ if [[ ,$SITES, = *,all,* ]]; then
     for seed in ${SEEDS//,/ }; do
         important "$seed" "$OUT/begun/model-concatenated_seed-$seed" early
     done
-    shaped grouped_heads early tuned early "$length=$((whole - early))"
+    shaped grouped_heads early early "$length=$((whole - early))"
 fi
 
 echo "== 7 heads kept against BLEU"

@@ -67,7 +67,7 @@ tune() {   # METHOD MODEL OVERRIDES...
 tune root "root$name" model.key_dim="choice(${TUNE// /,})"
 tune tensorly "tensorly$name" model.key_dim="choice(${TUNE// /,})"
 # What the fine-tuning does to the model itself, all of whose heads are kept.
-[ -e "$whole" ] || fairseq-collab prune "$FROM" --random 1 --keep "$heads" --output "$whole"
+[ -e "$whole" ] || fairseq-collab prune "$FROM" --random 1 --keep "$heads" --out "$whole"
 tune trained trained.pt model=concatenated model.key_dim=null
 
 echo "== 3 table"

@@ -16,7 +16,7 @@ from warm.composing import compose_faster
 from fairseq_collab.runs import sweep
 
 #: Takes the place of the commands of a recipe: keeps its name and arguments, one a line, fails
-#: where it is told to, and makes the files that it is to make, copies of MADE.
+#: where it is told to; of `prune` and `vote` the output is a copy of MADE, and of MADE.yaml.
 RECORDER = """\
 #!/usr/bin/env bash
 name=${0##*/}
@@ -27,9 +27,12 @@ esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"
 [ "$1" != "$FAILS" ] || exit "$STATUS"
 [ "$1" != reparametrize ] || cat "$LOG"
+case $1 in prune | vote) ;; *) exit 0 ;; esac
 while [ $# -gt 1 ]; do
     case $1 in
-        --output) cp "$MADE" "$2" ;;
+        --out)
+            cp "$MADE" "$2"
+            [ ! -e "$MADE.yaml" ] || cp "$MADE.yaml" "${2%.pt}.yaml" ;;
     esac
     shift
 done

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 import toy
+from omegaconf import OmegaConf
 
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
 from fairseq_collab.export.attention import plain_weights, smallest_size
+from fairseq_collab.prune import configuration
+from fairseq_collab.trained.opener import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -74,16 +77,14 @@ def sample(sentence: int | None = None) -> dict[str, Any]:
     }
 
 
-def write_pruned(
-    path: Path, encoder: str, decoder: str = "8,8", cross: str = "8,8", **options: Any
-) -> Path:
-    """A checkpoint with nothing but the options of a pruned model."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_configuration(path: Path, encoder: str, decoder: str, cross: str, **options: Any) -> Path:
+    """An empty checkpoint with the configuration of a pruned model as PATH.yaml."""
     heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
     model = {"_name": "transformer_headsize_n", **heads, **options}
-    torch.save(
-        {"cfg": {"model": model}, "model": {}, "optimizer_history": [], "extra_state": {}}, path
-    )
+    path.touch()
+    cfg = OmegaConf.create({"model": model})
+    configuration.write(Trained(path, {"cfg": cfg}, None, None), path)
+    path.with_suffix(".yaml").rename(f"{path}.yaml")
     return path
 
 

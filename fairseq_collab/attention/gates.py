@@ -1,25 +1,26 @@
-"""Concatenated heads with gates, to be closed by a penalty (Voita et al. 2019, arXiv 1905.09418).
+"""Separate keys with a gate per head, closed by a penalty (Voita et al. 2019, arXiv 1905.09418).
 
     output = [g_1 head_1, ..., g_H head_H] Wo^T + bo
 
-In training each gate is drawn from the hard-concrete distribution (section 6.1 of the paper),
+In training each gate is drawn from the hard-concrete distribution (section 6.1 of the paper), once
+per head and forward pass, for all sentences of the batch:
 
     u ~ U(0, 1),    s = sigmoid((log u - log(1 - u) + log_alpha) / temperature)
     g = clip(s (right - left) + left, 0, 1)
 
-once a head and forward pass, for all sentences of the batch.  It is continuous, and yet 0 and 1
-have probabilities above zero.  With ``z(x) = log((x - left) / (right - x))``,
+It is continuous, but 0 and 1 have probabilities above zero.  With
+``z(x) = log((x - left) / (right - x))``,
 
     P(g <= x) = sigmoid(temperature z(x) - log_alpha)    for 0 <= x < 1
     P(g = 0)  = sigmoid(temperature z(0) - log_alpha)
     P(g = 1)  = sigmoid(log_alpha - temperature z(1))
 
-The penalty, the expected L0 norm, is the sum of ``P(g != 0)`` over heads.  The mean of ``g`` has no
-closed form.  In evaluation there is neither chance nor temperature:
+The penalty, the expected L0 norm, is the sum of ``P(g != 0)`` over heads.  In evaluation there is
+neither a sample nor a temperature:
 
     mean       clip(sigmoid(log_alpha) (right - left) + left, 0, 1), as in the paper's released code
-    rounded    the likelier end, as in the paper (section 6.1): 1 where log_alpha >= 0, and else 0.
-               P(g = 1) >= P(g = 0) says the same, since left and right lie as far from 1/2
+    rounded    the likelier end, as in the paper (section 6.1): 1 where log_alpha >= 0, else 0
+               (P(g = 1) >= P(g = 0) is equivalent: left and right have the same distance from 1/2)
 
 Shapes: ``log_alpha``, gates and probabilities ``(H,)``; values ``(B, H, S, h_v)``.
 """
@@ -40,9 +41,8 @@ from fairseq_collab.attention.signature import labelled
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
 TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
-#: How gates begin: all but surely open, or by chance around one half as in the released code.
-GATE_INITS = ("open", "random")
-#: ``log_alpha`` of an open gate: 1 in evaluation; in training ``P(g = 1)`` 0.96, ``P(g = 0)`` 0.01.
+#: ``log_alpha`` at the start, an open gate: 1 in evaluation; in training ``P(g = 1)`` is 0.96 and
+#: ``P(g = 0)`` 0.01.  (The released code starts near 0, which damages a converged model.)
 OPEN = 4.0
 #: Gates in evaluation.
 EVALUATIONS = ("rounded", "mean")
@@ -83,19 +83,17 @@ class GatedSignature(ConcatenatedSignature):
 
 
 class GatedAttention(ConcatenatedAttention):
-    """Concatenated heads, each behind a gate.
+    """:class:`ConcatenatedAttention` with a gate per head.
 
-    The gate multiplies the head's values.  For the output that is the same,
-    ``A_i (g_i V_i) = g_i (A_i V_i)``, and it holds for every way in which a head is computed: by a
-    fused kernel, step by step, or with its weights shown.
+    The gate multiplies the head's values: ``A_i (g_i V_i) = g_i (A_i V_i)``.  So it applies to the
+    fused kernel, to decoding step by step and to returned attention weights alike.
 
     Args:
-        gate_init: one of :data:`GATE_INITS`.
-        gate_speed: ``log_alpha`` is so many times the parameter ``theta (H,)``.  An optimiser such
-            as Adam, whose steps are as long as the learning rate whatever the gradient, then moves
-            ``log_alpha`` so many times as fast.  The paper has 1.
-        gate_evaluation: one of :data:`EVALUATIONS`.  No weight depends on it, and no signature.
-        site: where the attention stands in its model; only its users need it.
+        gate_speed: ``log_alpha`` is ``gate_speed`` times the parameter ``theta (H,)``.  Adam, whose
+            steps do not depend on the gradient's scale, then moves ``log_alpha`` that much faster.
+            The paper has 1.
+        gate_evaluation: one of :data:`EVALUATIONS`; not part of the signature.
+        site: the attention type, for criterions.
 
     Raises:
         ValueError: see :class:`ConcatenatedAttention`; or an unknown choice, or a speed below 1.
@@ -106,31 +104,25 @@ class GatedAttention(ConcatenatedAttention):
         embed_dim: int,
         num_heads: int,
         *,
-        gate_init: str = "open",
         gate_speed: int = 1,
         gate_evaluation: str = "rounded",
         site: str = "",
         **options: Any,
     ):
-        check_choice("gate init", gate_init, GATE_INITS)
         check_choice("gate evaluation", gate_evaluation, EVALUATIONS)
         check_positive(gate_speed=gate_speed)
         self.gate_speed, self.gate_evaluation, self.site = gate_speed, gate_evaluation, site
         super().__init__(embed_dim, num_heads, **options)
-        log_alpha = torch.full((num_heads,), OPEN)
-        if gate_init == "random":
-            # Xavier for the shape (1, H, 1, 1) of the released code: both fans are H.
-            nn.init.uniform_(log_alpha, -math.sqrt(3 / num_heads), math.sqrt(3 / num_heads))
-        self.theta = nn.Parameter(log_alpha / gate_speed)
+        self.theta = nn.Parameter(torch.full((num_heads,), OPEN) / gate_speed)
 
     @property
     def log_alpha(self) -> Tensor:
-        """``(H,)``, in single precision at least: in half, ``log u`` would be far off."""
+        """``(H,)``, at least in single precision: ``log u`` is inaccurate in half precision."""
         precision = torch.promote_types(self.theta.dtype, torch.float32)
         return self.gate_speed * self.theta.to(precision)
 
     def gates(self) -> Tensor:
-        """``(H,)``: drawn for every forward pass in training, constant in evaluation."""
+        """``(H,)``: a new sample in every forward pass of training, constant in evaluation."""
         if self.training:
             return sample(self.log_alpha)
         return deterministic(self.log_alpha, self.gate_evaluation)
@@ -148,9 +140,9 @@ class GatedAttention(ConcatenatedAttention):
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
     def ungated(self, gates: Tensor) -> ConcatenatedAttention:
-        """The same heads without gates: ``gates (H,)`` are multiplied into columns of ``out_proj``.
+        """The heads without gates: ``gates (H,)`` are multiplied into the columns of ``out_proj``.
 
-        With the gates of evaluation it computes, in evaluation, what this one does.
+        With the gates of evaluation the function in evaluation does not change.
         """
         plain = ConcatenatedAttention(
             self.embed_dim,

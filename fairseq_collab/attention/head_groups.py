@@ -1,6 +1,4 @@
-"""Concatenated heads in groups, as a module: they compute the same, and can be watched.
-
-The mathematics of groups is in :mod:`fairseq_collab.attention.groups`.
+"""Separate keys with groups of heads: the same function, and features for :mod:`.groups`.
 
 Shapes: ``B`` sentences, ``T`` queries, ``S`` keys, ``H`` heads, ``C`` groups, ``h_v`` size of a
 head's value.
@@ -18,9 +16,9 @@ from torch.utils.hooks import RemovableHandle
 from fairseq_collab.attention.checks import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.projections import split_heads
-from fairseq_collab.attention.signature import chosen, labelled, later
+from fairseq_collab.attention.signature import chosen, labelled
 
-#: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
+#: The feature of a head: its values, attention weights, or outputs before ``out_proj``.
 FEATURES = ("value", "attention", "output")
 
 
@@ -30,21 +28,18 @@ class HeadGroupSignature(ConcatenatedSignature):
 
     groups: int = labelled("groups")
     feature: str = chosen("group feature", FEATURES)
-    centred: int = later("centred group features", before=0)
 
 
 class HeadGroupAttention(ConcatenatedAttention):
-    """Concatenated heads that know their groups, and show their features when watched.
+    """:class:`ConcatenatedAttention` with groups of heads; it keeps features while watched.
 
-    They compute what concatenated heads compute.  The groups are part of the state, as
-    ``membership (H, C)``: zero before the first update, and a mean of unit vectors in an average of
-    checkpoints.
+    The buffer ``membership (H, C)`` holds the groups: zeros before the first update, a mean of unit
+    vectors in an average of checkpoints.
 
     Args:
         groups: ``C``, at most ``H``.
         feature: one of :data:`FEATURES`.
-        centred: compare features without their mean over positions.
-        site: where the attention stands in its model; only its users need it.
+        site: the attention type, for criterions.
 
     Raises:
         ValueError: see :class:`ConcatenatedAttention`; or there are more groups than heads.
@@ -59,34 +54,26 @@ class HeadGroupAttention(ConcatenatedAttention):
         *,
         groups: int,
         feature: str = "value",
-        centred: bool = False,
         site: str = "",
         **options: Any,
     ):
         check_positive(head_groups=groups)
         if groups > num_heads:
             raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
-        self.groups, self.centred, self.site = groups, centred, site
-        self.compare(feature)
+        check_choice("group feature", feature, FEATURES)
+        self.groups, self.feature, self.site = groups, feature, site
+        self.may_fuse = feature != "attention"
         super().__init__(embed_dim, num_heads, **options)
         self.register_buffer("membership", torch.zeros(num_heads, groups))
-        #: ``(B, H, N, e)`` of the last forward that was watched.
+        #: ``(B, H, N, e)`` of the last watched forward pass.
         self.features: Tensor | None = None
 
     def describe(self) -> HeadGroupSignature:
         heads = asdict(super().describe())
-        return HeadGroupSignature(
-            **heads, groups=self.groups, feature=self.feature, centred=int(self.centred)
-        )
-
-    def compare(self, feature: str) -> None:
-        """Compare the heads by one of :data:`FEATURES` from now on."""
-        check_choice("group feature", feature, FEATURES)
-        self.feature = feature
-        self.may_fuse = feature != "attention"
+        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
 
     def watch(self) -> RemovableHandle:
-        """Keep ``features`` of every forward, until the handle is removed."""
+        """Keep ``features`` of every forward pass until the handle is removed."""
         if self.feature == "value":  # (S, B, H * h_v)
             return self.v_proj.register_forward_hook(
                 lambda module, inputs, output: self._keep(split_heads(output, self.num_heads))
@@ -103,7 +90,7 @@ class HeadGroupAttention(ConcatenatedAttention):
         self.features = features
 
     def positions_are_keys(self) -> bool:
-        """Whether the positions ``N`` of the features are the keys', and not the queries'."""
+        """Whether the positions ``N`` of the features are those of the keys."""
         return self.feature == "value"
 
 

@@ -1,20 +1,20 @@
-"""The group constraint of grouped head attention as a part of a training loss (arXiv 2305.14380).
+"""The group constraint as a training loss (Ni et al. 2023, arXiv 2305.14380).
 
     L = Lt + Lz,    Lz = - alpha mean cos(head, its centre) + beta mean cos(centre, other centre)
 
-``Lt`` is any loss.  What ``Lz`` is, and how it is computed from Gram matrices of ``H x H`` numbers,
-says :mod:`fairseq_collab.attention.groups`; here are the model, the batch and the log.
+``Lt`` is any loss.  :mod:`fairseq_collab.attention.groups` computes ``Lz`` from Gram matrices; this
+module collects them from a model.
 
 fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens)
-afterwards, so ``Lz`` is multiplied by
+afterwards.  ``Lz`` is therefore multiplied by
 
-    released    the number of attentions: their sum beside a sum over tokens, as in the paper's
-                released code, where alpha and beta mean less the larger a batch is (what one
-                device computes at once: --update-freq and several devices add to both sums)
-    paper       the sample size: a mean over attentions beside a mean over tokens, as in the paper
+    released    the number of attentions: a sum over attentions beside a sum over tokens, as in the
+                paper's released code; alpha and beta mean less the larger a batch on one device is
+                (--update-freq and further devices add to both sums)
+    paper       the sample size: a mean over attentions beside a mean over tokens
 
-The paper's results were made with the released code.  For 18 attentions and batches of 30,080
-tokens, its setting of IWSLT14, ``released`` is 18/30,080 = 1/1,671 of ``paper``.
+The paper's results were made with the released code.  For its setting of IWSLT14, 18 attentions and
+batches of 30,080 tokens, ``released`` is 18/30,080 = 1/1,671 of ``paper``.
 """
 
 from __future__ import annotations
@@ -31,46 +31,42 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 
+#: Measures of one batch by their names in the log: scalars, means over attentions.
+MEASURES = (
+    "group_within",  # cosine of a head and its centre
+    "group_between",  # cosine of two centres
+    "groups_changed",  # share of heads that changed their group
+    "centre_shift",  # movement of the centres relative to their length: the paper's rho bounds it
+)
+
 
 class Padding(NamedTuple):
-    """Where a batch is padded, ``(B, S)`` and ``(B, T)``."""
+    """The padding of a batch, ``(B, S)`` and ``(B, T)``."""
 
     source: Tensor
     target: Tensor
 
     def of(self, attention: HeadGroupAttention) -> Tensor:
         """The padding along the positions of an attention's features."""
-        if attention.site == "encoder":
-            return self.source
-        if attention.site == "cross" and attention.positions_are_keys():
-            return self.source
-        return self.target
-
-
-#: What one batch says of the groups, by its name in the log; scalars, means over attentions.
-MEASURES = (
-    "group_within",  # cosine of a head and its centre
-    "group_between",  # cosine of two centres
-    "groups_changed",  # share of heads that have changed their group
-    "centre_shift",  # way of the centres relative to their length: the paper's rho bounds it
-    "group_silhouette",  # of heads in their groups, from -1 to 1
-    "group_dunn",  # least distance of two groups / largest within one
-)
+        of_source = attention.site == "encoder" or (
+            attention.site == "cross" and attention.positions_are_keys()
+        )
+        return self.source if of_source else self.target
 
 
 def padding_of(net_input: dict[str, Any], symbol: int) -> Padding:
-    """Where the inputs of a translation model, or of a language model, are ``symbol``."""
+    """The positions of the padding ``symbol`` in the inputs of a translation or language model."""
     source = net_input["src_tokens"]
     return Padding(source.eq(symbol), net_input.get("prev_output_tokens", source).eq(symbol))
 
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
-    """While it lasts, the attentions of ``model`` keep the features of their heads."""
+    """Within the context, the attentions of ``model`` keep the features of their heads."""
     attentions = head_group_attentions(model)
     if not attentions:
         raise UserError(
-            "the criterion needs a model whose heads have groups",
+            "the criterion needs a model with groups of heads",
             todo="give --arch transformer_grouped_heads, or a criterion without head groups",
         )
     handles = [attention.watch() for attention in attentions]
@@ -82,22 +78,21 @@ def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
 
 
 def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) -> list[Tensor]:
-    """The Gram matrix ``(H, H)`` of each attention, which forgets its features."""
+    """The Gram matrix ``(H, H)`` of each attention; its features are released."""
     found = []
     for attention in attentions:
         if attention.features is None:
             raise UserError(
-                "a layer was left out, and its heads have no features to be grouped by",
+                "a layer was skipped, and its heads have no features",
                 todo="train head groups without --encoder-layerdrop and --decoder-layerdrop",
             )
-        padded = padding.of(attention)
-        found.append(groups.gram_matrix(attention.features, padded, attention.centred))
+        found.append(groups.gram_matrix(attention.features, padding.of(attention)))
         attention.features = None
     return found
 
 
 def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dict[str, Tensor]:
-    """Update the groups of heads from the features of a training batch: their :data:`MEASURES`."""
+    """Update the groups from the features of a training batch; returns :data:`MEASURES`."""
     grams = gram_matrices(attentions, padding)
     if not all(gram.requires_grad for gram in grams):
         raise UserError(
@@ -107,10 +102,8 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
     sums: list[Tensor] = []
     for places in alike(attentions):
         gram = torch.stack([grams[i] for i in places])
-        chosen = [attentions[i] for i in places]
-        membership, moved = regroup(chosen, gram.detach())
-        clear = groups.quality(gram.detach(), membership)
-        parts = (*groups.similarity(gram, membership), *moved, *clear)
+        membership, moved = regroup([attentions[i] for i in places], gram.detach())
+        parts = (*groups.similarity(gram, membership), *moved)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
     return dict(zip(MEASURES, means.unbind(), strict=True))
@@ -119,9 +112,9 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
 def regroup(
     attentions: Sequence[HeadGroupAttention], gram: Tensor
 ) -> tuple[Tensor, groups.Movement]:
-    """Move on with k-means from the attentions' groups, and keep the result in them.
+    """Continue k-means from the attentions' groups, and store the result in them.
 
-    All processes of a training take the mean of their Gram matrices, and so have the same groups.
+    All processes of a training average their Gram matrices, and so have the same groups.
 
     Args:
         gram: ``(L, H, H)``, without gradient.
@@ -139,7 +132,7 @@ def regroup(
 
 
 def alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
-    """Places of attentions with as many heads and groups, which are computed at once."""
+    """Places of attentions with the same numbers of heads and groups, to be computed at once."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, attention in enumerate(attentions):
         found.setdefault((attention.num_heads, attention.groups), []).append(place)

@@ -1,4 +1,4 @@
-"""What losses beside a model's own have in common: the checks of their options, and their log."""
+"""Shared by losses beside the model's own: the check of a weight, means in the log."""
 
 from __future__ import annotations
 
@@ -10,32 +10,21 @@ from fairseq.criterions import FairseqCriterion
 
 from collab_common.errors import UserError
 
-#: What a loss is normalised like: the paper, or its released code.
-NORMALISATIONS = ("paper", "released")
-
 
 def check_weight(option: str, value: float) -> None:
-    """Refuse a weight of a loss below 0, or NaN; raises UserError."""
+    """Raise UserError for a weight of a loss below 0, or NaN."""
     if not value >= 0:
         raise UserError(f"is {value}; it must be 0 or more", where=option)
 
 
-def check_normalisation(option: str, value: str) -> None:
-    """Refuse what is none of :data:`NORMALISATIONS`; raises UserError."""
-    if value not in NORMALISATIONS:
-        raise UserError(
-            f"is {value!r}; it must be one of {', '.join(NORMALISATIONS)}", where=option
-        )
-
-
 class LogsMeans(FairseqCriterion):
-    """Adds means over training batches to the log of the criterion next in the order of classes."""
+    """Adds means over training batches to the log of the next criterion class."""
 
-    #: What is logged, as far as it is there: outputs have sums over batches.
+    #: Names in the log; outputs hold sums over batches.
     logged: ClassVar[tuple[str, ...]]
-    #: Under which outputs have their number of batches of training.
+    #: The name under which outputs hold their number of training batches.
     count: ClassVar[str]
-    #: After the point.
+    #: Digits after the point.
     digits: ClassVar[int]
 
     @classmethod

@@ -1,9 +1,8 @@
-"""fairseq's losses with the group constraint beside them (Ni et al. 2023, arXiv 2305.14380).
+"""fairseq's losses with the group constraint (Ni et al. 2023, arXiv 2305.14380).
 
 ``label_smoothed_cross_entropy_with_head_groups`` for translation,
 ``adaptive_loss_with_head_groups`` for language models with adaptive softmax.  The constraint is
-part of the gradient in training only: validation, its loss and decoding know nothing of it, and
-``loss`` in the log is fairseq's own everywhere.
+part of the gradient in training only.  ``loss`` in the log is fairseq's own.
 """
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
@@ -19,32 +18,32 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
+from collab_common.errors import UserError
 from fairseq_collab.criterions.head_groups import MEASURES, constrain, padding_of, watched
-from fairseq_collab.criterions.shared import LogsMeans, check_normalisation, check_weight
+from fairseq_collab.criterions.shared import LogsMeans, check_weight
 from fairseq_collab.models.config import option
 
 LOGGED = (*MEASURES[:2], "group_loss", *MEASURES[2:])
+#: The scale of the constraint: see :mod:`.head_groups`.
+NORMALISATIONS = ("paper", "released")
 
 
 @dataclass
 class HeadGroupsOptions(FairseqDataclass):
     """Options of the group constraint."""
 
-    group_alpha: float = option(
-        0.5, "weight of the likeness of heads and the centre of their group"
-    )
-    group_beta: float = option(0.5, "weight of the unlikeness of the groups' centres")
+    group_alpha: float = option(0.5, "weight of the similarity of heads and their group's centre")
+    group_beta: float = option(0.5, "weight of the dissimilarity of the groups' centres")
     group_normalisation: str = option(
         "released",
-        "released (a sum over attentions beside the sum over tokens, as the paper's released "
-        "code, by which its results were made: the weights mean less the larger a batch is) or "
-        "paper (a mean over attentions beside the mean loss of a token, as its equation: so "
-        "strong here that BLEU is lost)",
+        "released (a sum over attentions beside the sum over tokens, as in the paper's released "
+        "code, which made its results) or paper (a mean over attentions beside the mean over "
+        "tokens: much stronger, and BLEU falls)",
     )
 
 
 class WithHeadGroups(LogsMeans):
-    """Adds the group constraint to the criterion that comes next in the order of classes."""
+    """Adds the group constraint to the loss of the next criterion class."""
 
     logged, count, digits = LOGGED, "group_batches", 4
 
@@ -53,17 +52,19 @@ class WithHeadGroups(LogsMeans):
     group_normalisation: str
 
     def set_groups(self, alpha: float, beta: float, normalisation: str) -> None:
-        """Check the weights, and keep them."""
+        """Check the options, and keep them."""
         check_weight("--group-alpha", alpha)
         check_weight("--group-beta", beta)
-        check_normalisation("--group-normalisation", normalisation)
+        if normalisation not in NORMALISATIONS:
+            what = f"is {normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}"
+            raise UserError(what, where="--group-normalisation")
         self.group_alpha, self.group_beta = alpha, beta
         self.group_normalisation = normalisation
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Any, dict[str, Any]]:
-        """fairseq's criterion contract; in training, with the constraint added to the loss."""
+        """fairseq's criterion contract; in training the loss includes the constraint."""
         if not model.training:
             return super().forward(model, sample, reduce)
         with watched(model) as attentions:
@@ -116,8 +117,7 @@ class AdaptiveLossWithHeadGroups(WithHeadGroups, AdaptiveLoss):
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        # fairseq's gives its own options alone to whatever class it is called on; but it refuses
-        # ways of training on several devices that adaptive softmax does not work with.
+        # fairseq's passes its own options only, but checks --ddp-backend for adaptive softmax.
         stock = AdaptiveLoss.build_criterion(cfg, task)
         groups = (cfg.group_alpha, cfg.group_beta, cfg.group_normalisation)
         return cls(task, stock.sentence_avg, *groups)

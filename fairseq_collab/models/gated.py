@@ -1,12 +1,12 @@
-"""Models whose heads have gates, which training closes (arXiv 1905.09418): ``..._gated_heads``.
+"""Models with a gate per head, closed in training (arXiv 1905.09418): ``..._gated_heads``.
 
-They have all options of ``..._headsize_n``.  ``--criterion
-label_smoothed_cross_entropy_with_head_gates`` closes gates; ``fairseq-collab prune --gates`` takes
-the heads behind them out.
+They have all options of ``..._headsize_n``.
+``--criterion label_smoothed_cross_entropy_with_head_gates`` closes gates;
+``fairseq-collab prune --gates`` removes the heads of closed gates.
 
 The paper starts from a converged model: ``--finetune-from-model`` takes a checkpoint of this
-architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``; where it has no
-gates, they are as ``--gate-init`` says.
+architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``.  Gates that are
+missing start open.
 """
 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
@@ -33,9 +33,9 @@ from fairseq_collab.models.site_options import named_sites
 
 logger = logging.getLogger(__name__)
 
-#: What ``--freeze`` can name.
+#: The parts that ``--freeze`` can name.
 PARTS = ("encoder", "decoder", "embeddings")
-#: Modules of either side that are embeddings, of tokens and of positions, or tied to them.
+#: Modules of the encoder and decoder that are embeddings, or tied to them.
 _EMBEDDINGS = ("embed_tokens", "embed_positions", "output_projection", "adaptive_softmax")
 
 
@@ -45,44 +45,37 @@ class GatedOptions(ConcatenatedOptions):
 
     gated_sites: str = option(
         "encoder,decoder,cross",
-        "attentions whose heads have gates: some of encoder, decoder (its self-attention), "
+        "attention types whose heads have gates: some of encoder, decoder (self-attention), "
         "cross, joined by commas",
-    )
-    gate_init: str = option(
-        "open",
-        "initial gates: open (a converged model stays what it is), random (around one half, as "
-        "the paper's released code)",
     )
     gate_speed: int = option(
         1,
-        "how many times as fast as other parameters the gates' log alpha moves, with an "
+        "factor by which the gates' log alpha moves faster than other parameters, with an "
         "optimiser such as Adam; 1 as in the paper, more for a short training",
     )
     gate_evaluation: str = option(
         "rounded",
-        "gates when nothing is trained: rounded (each to its likelier end, as in the paper) or "
-        "mean (as trained, between 0 and 1, as in the paper's released code); with "
-        "--model-overrides it is chosen for one evaluation",
+        "gates in evaluation: rounded (each to its likelier end, as in the paper) or mean (between "
+        "0 and 1, as in the paper's released code); --model-overrides sets it for one evaluation",
     )
     freeze: Optional[str] = option(
         None,
-        f"parts that are not trained: some of {', '.join(PARTS)}, joined by commas; decoder, as "
-        "in the paper's encoder-only experiments. encoder and decoder include their embeddings: "
-        "one that both share is frozen with either",
+        f"parts to freeze: some of {', '.join(PARTS)}, joined by commas; decoder, as in the "
+        "paper's encoder-only experiments. encoder and decoder include their embeddings: shared "
+        "embeddings are frozen with either",
     )
 
 
 def attention(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> ConcatenatedAttention:
-    """The heads of one site in one layer, with gates at the chosen sites."""
+    """The attention of one type and layer, with gates where they are chosen."""
     heads, sizes = head_options(cfg, site, layer, num_heads)
     if not heads or site not in named_sites("--gated-sites", cfg.gated_sites):
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     return GatedAttention(
         embed_dim,
         heads,
-        gate_init=cfg.gate_init,
         gate_speed=cfg.gate_speed,
         gate_evaluation=cfg.gate_evaluation,
         site=site,
@@ -92,13 +85,13 @@ def attention(
 
 
 def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
-    """Take the gradient from the parts that ``--freeze`` names; fairseq's optimisers skip them.
+    """Remove the gradient of the parts that ``--freeze`` names; fairseq's optimisers skip them.
 
     The encoder and the decoder include their embeddings.  A matrix that several parts share is
-    frozen with any of them: a part that was named never changes.
+    frozen with any of them.
 
     Raises:
-        UserError: a part is unknown, or gates are among them.
+        UserError: a part is unknown, or contains gates.
     """
     if given["freeze"] is None:
         return
@@ -121,9 +114,9 @@ def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights without gates, in place, with the gates that ``model`` has now.
+    """Complete weights without gates, in place, with the gates of ``model``.
 
-    What signatures say of concatenated heads is kept, to be compared when the weights are loaded.
+    Signatures keep their head sizes, which loading compares.
     """
     if any(name.endswith(".theta") for name in weights):
         return
@@ -135,8 +128,8 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
     logger.warning(
-        "weights of a plain fairseq transformer: they do not show their number of heads and "
-        "their dictionary: both are taken to be those of this model"
+        "weights of stock fairseq's transformer do not contain the number of heads and the "
+        "dictionary: both are assumed to be those of this model"
     )
     for name in [name for name in weights if is_copy(name)]:
         del weights[name]

@@ -1,14 +1,13 @@
-"""Which heads stay: as a user names them, by chance, by a measure, or by their gates.
+"""Which heads to keep: by name, at random, by importance, or by gates.
 
-A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
-head's columns of ``out_proj``: with the gates in there, the model computes what it did.  A head
-whose gate is 0 can then go, and its columns, which are zero, go with it.
+Votes are in :mod:`.votes`.  A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's
+output, and so does a factor of the head's columns of ``out_proj``: a gate moves there without a
+change of the function.  A head whose gate is 0 then has columns of zeros, and can be removed.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -20,31 +19,28 @@ from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained
 
-Heads = Mapping[Site, Sequence[int]]  # how many each layer has, by site
-#: A number for each head of each layer, by site: the larger, the sooner a head stays.
+Heads = Mapping[Site, Sequence[int]]  # head counts by attention type and layer
+#: A number for each head, by attention type and layer: an importance, or a gate.
 Measure = Mapping[Site, Sequence[Sequence[float]]]
-#: The gate of each head of each layer, by site.
-Gates = Measure
-#: What of an analysis counts unless told otherwise.
+#: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
 MEASURE = "importance_token_normalised"
-#: What stands for the heads of a layer that keeps none.
+#: Stands for a layer without heads in ``--keep-heads``.
 NO_HEADS = "-"
-#: So many gates are named where some are not decided.
-_NAMED = 5
 
 
 def all_heads(heads: Heads) -> Kept:
-    """Nothing goes."""
+    """Every head."""
     return {site: [list(range(count)) for count in counts] for site, counts in heads.items()}
 
 
 def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
-    """Parse ``SITE:HEADS/HEADS/...``: the heads of each layer, joined by commas, or ``-`` for none.
+    """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
 
-    One layer stands for all; a site that is not named keeps all of its heads.
+    One layer stands for all layers.  Attention types that are not named keep all heads.
 
     Raises:
-        UserError: not that, an unknown site, one that is named twice, or one that the model lacks.
+        UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or
+            absent from the model.
     """
     kept = dict(all_heads(heads))
     named: set[str] = set()
@@ -59,9 +55,9 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
             layers = []
         if site not in SITES or not layers or site in named:
             raise UserError(
-                f"{part!r} is not understood",
+                f"cannot parse {part!r}",
                 where="--keep-heads",
-                todo=f"give each of {', '.join(SITES)} once at most, as in encoder:0,3/1,2 (heads "
+                todo=f"give each of {', '.join(SITES)} at most once, as in encoder:0,3/1,2 (heads "
                 "0 and 3 of the first layer, 1 and 2 of the second)",
             )
         if not heads[site]:
@@ -72,86 +68,63 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
 
 
 def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
-    """``keep`` heads of each attention by chance, the same for the same ``seed``."""
+    """``keep`` random heads of each attention; ``seed`` determines them."""
     check_enough(heads, keep)
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     return {
-        site: [sorted(torch.randperm(n, generator=chance)[: keep[site]].tolist()) for n in counts]
-        for site, counts in heads.items()
+        site: [sorted(torch.randperm(n, generator=generator)[: keep[site]].tolist()) for n in each]
+        for site, each in heads.items()
     }
 
 
 def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
-    """Refuse to keep more heads than there are."""
+    """Raise UserError for more heads than an attention has."""
     for site, counts in heads.items():
         if min(counts, default=keep[site]) < keep[site]:
-            what = f"{keep[site]} heads cannot stay in {site} attention, which has {min(counts)}"
+            what = f"cannot keep {keep[site]} heads of {site} attention, which has {min(counts)}"
             raise UserError(what, "--keep")
 
 
-# ---- by a measure --------------------------------------------------------------------------------
+# ---- by importance -------------------------------------------------------------------------------
 
 
-def largest(values: Sequence[float], keep: int) -> list[int]:
-    """The places of the ``keep`` largest, in their order; of equals the first."""
-    return sorted(sorted(range(len(values)), key=lambda place: -values[place])[:keep])
+def most_important(measure: Measure, heads: Heads, keep: Mapping[Site, int]) -> Kept:
+    """The ``keep`` most important heads of each attention; of equals the first."""
+    check_enough(heads, keep)
+    return {
+        site: [
+            sorted(sorted(range(len(values)), key=lambda head: -values[head])[: keep[site]])
+            for values in measure[site]
+        ]
+        for site in heads
+    }
 
 
-def most_important(
-    measure: Measure, heads: Heads, keep: Mapping[Site, int], sites: Sequence[Site] = SITES
-) -> Kept:
-    """The ``keep`` most important heads of each attention of ``sites``; elsewhere all."""
-    check_enough({site: heads[site] for site in sites}, keep)
-    chosen = {site: [largest(values, keep[site]) for values in measure[site]] for site in sites}
-    return {**all_heads(heads), **chosen}
-
-
-def importance_kept(
-    measure: Measure,
-    heads: Heads,
-    remove_share: float,
-    sites: Sequence[Site] = SITES,
-    stay: int | None = None,
-) -> Kept:
-    """All but the least important heads of ``sites``, which compete; every layer keeps its best.
-
-    Args:
-        heads: how many heads the model has; those of other sites all stay.
-        remove_share: of the heads of ``sites``, from 0 up and below 1; rounded to whole heads.
-        stay: so many heads of ``sites`` stay, whatever the share.
+def importance_kept(measure: Measure, heads: Heads, number: int) -> Kept:
+    """The ``number`` most important heads of the whole model, at least one in each layer.
 
     Raises:
-        UserError: there are fewer, the share is none, or a layer would lose all of its heads.
+        UserError: the model has fewer heads, or more layers.
     """
-    counts = [count for site in sites for count in heads[site]]
-    total, layers = sum(counts), len(counts)
-    if stay is None:
-        where = "--remove-share"
-        if not 0 <= remove_share < 1:
-            raise UserError(f"is {remove_share}; it must be from 0 up and below 1", where=where)
-        gone = round(remove_share * total)
-        todo = f"give {math.floor(100 * (total - layers) / max(total, 1)) / 100} at most"
-    else:
-        where, todo = "--as-many-as", f"give a checkpoint with {layers} to {total} heads there"
-        gone = total - stay
-    if not 0 <= gone <= total - layers:
-        what = f"{total - gone} of {total} heads cannot stay: each of {layers} layers keeps one"
-        raise UserError(what, where=where, todo=todo)
-    return without_least(all_heads(heads), measure, sites, gone, least=1)
+    counts = [count for each in heads.values() for count in each]
+    if not len(counts) <= number <= sum(counts):
+        what = f"cannot keep {number} of {sum(counts)} heads: each of {len(counts)} layers keeps 1"
+        raise UserError(what, "--importance", "change --remove-share or --as-many-as")
+    gone = sum(counts) - number
+    return without_least(all_heads(heads), measure, SITES, gone, least=1)
 
 
 def without_least(
     kept: Kept, measure: Measure, sites: Sequence[Site], number: int, least: int = 0
 ) -> Kept:
-    """What stays when ``number`` more heads of ``sites`` go, the least important.
+    """``kept`` without its ``number`` least important heads of ``sites``; of equals the last goes.
 
-    Importances are comparable between layers once they have length 1 in each (l2), as in Michel et
-    al. 2019 (arXiv 1905.10650).  Of equals the last goes first.
+    Importances are divided by their l2 norm in each layer, as in Michel et al. 2019 (arXiv
+    1905.10650), which makes layers comparable.
 
     Args:
-        kept: the heads that are there, of which a layer may have none.
-        measure: a number for each of these heads, in their order; normalised or not.
-        least: so many heads of a layer stay.
+        measure: a number for each kept head, normalised or not.
+        least: the heads that each layer keeps in any case.
     """
     comparable = normalised(measure)
     places = [
@@ -172,65 +145,44 @@ def without_least(
 # ---- by gates ------------------------------------------------------------------------------------
 
 
-def gates_of(trained: Trained) -> Gates:
-    """The gates of evaluation; 1 for heads that have none."""
+def gates_of(trained: Trained, evaluation: str | None = None) -> Measure:
+    """The gate of each head in evaluation; 1 for heads without gates.
+
+    Args:
+        evaluation: one of :data:`.gates.EVALUATIONS`; default: the model's own.
+    """
     return {
         site: [
-            deterministic(one.module.log_alpha.detach(), one.module.gate_evaluation).tolist()
-            if isinstance(one.module, GatedAttention)
-            else [1.0] * one.module.num_heads
+            deterministic(module.log_alpha.detach(), evaluation or module.gate_evaluation).tolist()
+            if isinstance(module := one.module, GatedAttention)
+            else [1.0] * module.num_heads
             for one in found
         ]
         for site, found in trained.attentions.items()
     }
 
 
-def decided_gates(trained: Trained, rounding: bool) -> Gates:
-    """The gates of evaluation, each of them 0 or 1.
-
-    Args:
-        rounding: take gates from one half up for 1, and others for 0.
-
-    Raises:
-        UserError: the model has no gates; or, without ``rounding``, some are between 0 and 1.
-    """
+def rounded_gates(trained: Trained) -> Measure:
+    """The gates rounded to 0 or 1, as in the paper; raises UserError for a model without gates."""
     if not gated_attentions(trained.model):
-        todo = "give a transformer_gated_heads, or say otherwise which heads stay"
+        todo = "give a transformer_gated_heads, or another choice of heads"
         raise UserError("its heads have no gates", trained.path, todo)
-    gates = gates_of(trained)
-    undecided = [
-        f"{site} layer {layer} head {head} ({gate:.3g})"
-        for site, layers in gates.items()
-        for layer, values in enumerate(layers)
-        for head, gate in enumerate(values)
-        if 0 < gate < 1
-    ]
-    if undecided and not rounding:
-        more = f" and {len(undecided) - _NAMED} more" if len(undecided) > _NAMED else ""
-        what = f"gates are neither 0 nor 1: {', '.join(undecided[:_NAMED])}{more}"
-        todo = "train on, or give --round (the model then computes something else)"
-        raise UserError(what, trained.path, todo)
-    return {
-        site: [[float(gate >= 0.5) for gate in values] for values in layers]
-        for site, layers in gates.items()
-    }
+    return gates_of(trained, "rounded")
 
 
-def open_heads(gates: Gates) -> Kept:
-    """The heads whose gates are above 0; of a layer perhaps none."""
+def open_heads(gates: Measure) -> Kept:
+    """The heads whose gates are above 0; a layer may have none."""
     return {
         site: [[head for head, gate in enumerate(values) if gate > 0] for values in layers]
         for site, layers in gates.items()
     }
 
 
-def without_gates(trained: Trained, gates: Gates | None = None) -> Trained:
-    """A copy of the model whose heads are multiplied by ``gates`` for ever, and have no others.
-
-    A model without gates stays as it is.
+def without_gates(trained: Trained, gates: Measure | None = None) -> Trained:
+    """A copy of the model with ``gates`` multiplied into ``out_proj``; itself if it has no gates.
 
     Args:
-        gates: those of evaluation unless given.
+        gates: default: those of evaluation.
     """
     if not gated_attentions(trained.model):
         return trained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from commands import USER_DIR, succeed, train_log, warm_children
 
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import score as command_score
-from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_gates import LOGGED
 from fairseq_collab.runs.fairseq_output import read_hypotheses
 from fairseq_compat import checkpoints
@@ -62,7 +60,7 @@ def test_prune_and_translate(
     state["model"]["encoder.layers.0.self_attn.theta"] = gates
     whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
     checkpoints.save(state, whole)
-    assert command_prune.main([str(whole), "--gates", f"--output={pruned}"]) == 0
+    assert command_prune.main([str(whole), "--gates", f"--out={pruned}"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["encoder: 2 of 4 heads: 0 3", "decoder: 4 of 4 heads: 0 1 2 3"]
     assert "--arch transformer_headsize_n --heads-in-encoder 2" in printed[-1]
@@ -77,7 +75,7 @@ def test_prune_and_translate(
 
 def test_units_alone_go_without_the_gates(closing: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "narrow.pt"
-    assert command_prune.main([str(closing[0]), "--ffn-dim=16", f"--output={out}"]) == 0
+    assert command_prune.main([str(closing[0]), "--ffn-dim=16", f"--out={out}"]) == 0
     state = checkpoints.read(out)
     assert state["cfg"]["model"]["_name"] == "transformer_headsize_n"
     assert not any("gate" in name for name in state["model"])
@@ -90,7 +88,7 @@ def test_a_layer_without_open_gates_says_so(
     state["model"]["encoder.layers.0.self_attn.theta"].fill_(-1)
     whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
     checkpoints.save(state, whole)
-    assert command_prune.main([str(whole), "--gates", f"--output={pruned}"]) == 0
+    assert command_prune.main([str(whole), "--gates", f"--out={pruned}"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "encoder: 0 of 4 heads: -",
         "encoder layer 0: no head is left; its attention is a constant",
@@ -101,13 +99,6 @@ def test_a_layer_without_open_gates_says_so(
         "encoder.layers.0.self_attn.signature",
         "encoder.layers.0.self_attn.out_proj.bias",
     ]
-
-
-def test_heads_with_gates_vote(data: Path, closing: tuple[Path, str], tmp_path: Path) -> None:
-    votes = tmp_path / "votes.json"
-    command = [str(closing[0]), str(data), "--groups=2", "--cpu", f"--output={votes}"]
-    assert command_vote.main(command) == 0
-    assert len(json.loads(votes.read_text())["votes"]["encoder"][0]) == 2
 
 
 def test_gates_are_rounded_unless_a_score_says_otherwise(

@@ -11,8 +11,6 @@ from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
 from refusals import refusing
 
-from collab_common.errors import UserError
-from fairseq_collab.attention.head_groups import FEATURES
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
@@ -52,8 +50,10 @@ def test_training_logs_the_groups_and_resumes_with_them(
 @pytest.fixture(scope="module")
 def voted(data: Path, trained_in_groups: tuple[Path, str]) -> Path:
     checkpoint = trained_in_groups[0]
-    assert command_vote.main([str(checkpoint), str(data), "--subset=valid", "--cpu"]) == 0
-    return checkpoint.with_name("checkpoint_last.pt.votes.json")
+    out = checkpoint.with_name("votes.json")
+    command = [str(checkpoint), str(data), "--subset=valid", "--cpu", f"--out={out}"]
+    assert command_vote.main(command) == 0
+    return out
 
 
 def test_vote_prune_translate_and_tune(
@@ -61,12 +61,11 @@ def test_vote_prune_translate_and_tune(
 ) -> None:
     """The options that prune prints are those that fairseq-train needs."""
     votes: dict[str, Any] = json.loads(voted.read_text())
-    assert votes["rule"] == "group"
     assert votes["feature"] == "value"
     for layers in votes["votes"].values():
         assert [[sum(row) for row in layer] for layer in layers] == [[votes["batches"]] * 2]
     pruned = tmp_path / "pruned.pt"
-    command = [str(trained_in_groups[0]), "--votes", str(voted), "--output", str(pruned)]
+    command = [trained_in_groups[0], data, "--votes", voted, "--out", pruned]
     done = run_command("fairseq-collab", "prune", *command)
     assert done.returncode == 0, done.stderr
     *sites, last = done.stdout.splitlines()[-4:]
@@ -83,40 +82,18 @@ def test_vote_prune_translate_and_tune(
     assert len(train_log(log)) == 3
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_votes_by_other_features_and_rules(
-    feature: str, data: Path, trained: Path, trained_in_groups: tuple[Path, str], tmp_path: Path
-) -> None:
-    checkpoint, out = str(trained_in_groups[0]), tmp_path / "votes.json"
-    command = [checkpoint, str(data), "--subset=test", "--cpu", "--rule=top", "--groups=1,2,3"]
-    assert command_vote.main([*command, f"--feature={feature}", f"--output={out}"]) == 0
-    votes = json.loads(out.read_text())
-    assert (votes["rule"], votes["feature"]) == ("top", feature)
-    assert [len(layers[0]) for layers in votes["votes"].values()] == [1, 2, 3]
-
-
-def test_scores_elect_no_head(
-    data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path
-) -> None:
-    out = tmp_path / "votes.json"
-    command = [str(trained_in_groups[0]), str(data), "--subset=test", "--cpu", f"--output={out}"]
-    assert command_vote.main([*command, "--count=scores"]) == 0
-    votes = json.loads(out.read_text())
-    assert (votes["count"], votes["election"]) == ("scores", None)
-
-
 def test_prune_by_chance_by_name_and_lite(
     trained_in_groups: tuple[Path, str], tmp_path: Path
 ) -> None:
     checkpoint, out = trained_in_groups[0], tmp_path / "out.pt"
     options = ["--random=3", "--keep=1,2,3", "--ffn-dim=16"]
-    assert command_prune.main([str(checkpoint), *options, f"--output={out}"]) == 0
+    assert command_prune.main([str(checkpoint), *options, f"--out={out}"]) == 0
     state = checkpoints.read(out)
     model, weights = state["cfg"]["model"], state["model"]
     assert [model[f"heads_in_{site}"] for site in ("encoder", "decoder", "cross")] == [*"123"]
     assert weights["decoder.layers.0.fc2.weight"].shape == (32, 16)
     options = ["--keep-heads", "cross:2", "encoder:0,1"]
-    assert command_prune.main([str(checkpoint), f"--output={out}", *options]) == 0
+    assert command_prune.main([str(checkpoint), f"--out={out}", *options]) == 0
     whole = checkpoints.read(checkpoint)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     kept = checkpoints.read(out)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     assert kept.equal(whole[:16])
@@ -125,11 +102,9 @@ def test_prune_by_chance_by_name_and_lite(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--random=1", "--keep: say how many heads stay"),
-        ("--keep=1", "--keep: which heads stay?; add --votes or --random"),
-        ("--keep=x", "--keep is 'x'; it must be a number above 0"),
-        ("--ffn-dim=3 --data=no", "no: there is no such data folder; give the folder that fairs"),
-        ("--ffn-dim=3 --output=no/o.pt", "no such folder; make it, or give another --output"),
+        ("no --ffn-dim=3", "no: there is no such data folder; give the folder that fairs"),
+        ("--ffn-dim=3 --out=no/o.pt", "no such folder; make it, or give another --out"),
+        ("--ffn-dim=3 --out=pruned", "pruned: is no name of a checkpoint; give --out a name with"),
     ],
 )
 def test_what_prune_refuses(
@@ -137,12 +112,12 @@ def test_what_prune_refuses(
 ) -> None:
     out = tmp_path / "out.pt"
     with refusing(message):
-        command_prune.main([str(trained_in_groups[0]), f"--output={out}", *options.split()])
+        command_prune.main([str(trained_in_groups[0]), f"--out={out}", *options.split()])
     assert not out.exists()
 
 
 def test_heads_that_share_cannot_be_pruned(trained: Path, tmp_path: Path) -> None:
-    options = ["--ffn-dim=3", "--random=1", "--keep=1", f"--output={tmp_path / 'out.pt'}"]
+    options = ["--ffn-dim=3", "--random=1", "--keep=1", f"--out={tmp_path / 'out.pt'}"]
     with refusing("has heads of the kind CollaborativeAttention"):
         command_prune.main([str(trained), *options])
 
@@ -151,7 +126,7 @@ def test_units_alone_go_of_heads_that_share(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.pt"
-    assert command_prune.main([str(trained), "--ffn-dim=16", f"--output={out}"]) == 0
+    assert command_prune.main([str(trained), "--ffn-dim=16", f"--out={out}"]) == 0
     said = "--arch transformer_collab --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 "
     printed = capsys.readouterr().out
     assert printed.startswith(f"{out}: {said}")
@@ -160,18 +135,13 @@ def test_units_alone_go_of_heads_that_share(
     assert made.model.encoder.layers[0].fc1.out_features == 16
 
 
-def test_what_vote_refuses(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
+def test_what_vote_rejects(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "votes.json"
-    command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--output={out}"]
-    for option, *message in (
-        ("--groups=5", "5 head groups are more than the 4 heads"),
-        ("--rho=-1", "its groups are not stable", "more than --rho -1.0"),
+    command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--out={out}"]
+    for option, message in (
         ("--max-tokens=3", "--max-tokens: a sentence of valid has more than the 3"),
-        ("--output=no/votes.json", "there is no such folder; make it, or give another --out"),
+        ("--out=no/votes.json", "there is no such folder; make it, or give another --out"),
     ):
-        with refusing(*message):
+        with refusing(message):
             command_vote.main([*command, option])
-    # It has no --data to be told of.
-    with pytest.raises(UserError, match=r"there is no such data folder; give the .* has written$"):
-        command_vote.main([command[0], str(tmp_path / "no"), f"--output={out}"])
     assert not out.exists()

@@ -137,7 +137,7 @@ def test_an_excerpt_that_is_not_in_its_file_is_noticed(tmp_path: Path) -> None:
     [
         ("fairseq-collab tabel runs", "no command fairseq-collab tabel"),
         ("fairseq-collab table runs --xx key_dim", "unrecognized arguments: --xx key_dim"),
-        ("fairseq-collab prune --output out.pt", "required"),
+        ("fairseq-collab prune --out out.pt", "required"),
         ("fairseq-collab user-dir now", "takes no arguments"),
         ("fairseq-collab doctor --verbos", "unrecognized arguments: --verbos"),
         ("fairseq-collab sweep configs/none.yaml", "there is no configs/none.yaml"),

@@ -43,7 +43,7 @@ def test_it_trains_and_fine_tunes(commands: list[Command]) -> None:
 
 
 def test_it_measures_what_it_has_pruned(commands: list[Command]) -> None:
-    pruned = [options(command)["--output"] for command in commands if command[0] == "prune"]
+    pruned = [options(command)["--out"] for command in commands if command[0] == "prune"]
     names = [f"{kind}-{count}-7" for count in (4, 2) for kind in ("voted", "random")]
     assert pruned == [f"/out/pruned/{name}.pt" for name in names]
     scores = [command for command in commands if command[0] == "score"]

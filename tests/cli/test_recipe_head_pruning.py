@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 from recipe_recorder import Recorded, jobs, options
-from toy_heads import write_pruned
+from toy_heads import write_configuration
 
-from fairseq_collab.prune import shapes
+from fairseq_collab.models.layers import SITES
 
 PENALTIES = ("0", "0.01", "0.1")
 #: All runs with gates, as the recipe names what is left of them, and the one that failed.
@@ -26,8 +26,7 @@ def test_gates_in_the_encoder_alone(tmp_path: Path) -> None:
     for run in ("trained/model-concatenated_seed-7", "gated/encoder/gate_penalty-0.1_seed-7"):
         (tmp_path / "out" / run).mkdir(parents=True)
         (tmp_path / "out" / run / "score.json").touch()
-    write_pruned(tmp_path / "pruned.pt", **PRUNED)
-    made = str(tmp_path / "pruned.pt")
+    made = str(write_configuration(tmp_path / "pruned.pt", **PRUNED))
     done = Recorded(
         tmp_path, "head_pruning.sh", "embedded", MADE=made, SITES="encoder", PENALTIES="0,0.1"
     )
@@ -62,10 +61,10 @@ class Pruning(Recorded):
         for run in finished:
             run.mkdir(parents=True)
             (run / "score.json").touch()
-        write_pruned(folder / "pruned.pt", **PRUNED)
+        self.made = write_configuration(folder / "pruned.pt", **PRUNED)
         super().__init__(
             folder, "head_pruning.sh", dataset, told_as=str(folder),
-            MADE=str(folder / "pruned.pt"), PENALTIES=",".join(PENALTIES), SITES="all,encoder",
+            MADE=str(self.made), PENALTIES=",".join(PENALTIES), SITES="all,encoder",
         )  # fmt: skip
         assert self.status == 1, self.errors  # it tells of the one
         self._composed: dict[str, dict[str, DictConfig]] = {}
@@ -120,11 +119,11 @@ def test_every_finished_run_is_pruned(recorded: Pruning) -> None:
     for name, *rest in recorded.commands:
         if name == "prune" and "--gates" in rest:
             checkpoint, *options, output = rest
-            assert options == ["--gates", "--round", "--output"]
+            assert options == ["--gates", "--out"]
             run = Path(checkpoint).relative_to(recorded.out)
             pruned[Path(output).relative_to(recorded.out)] = run
     assert pruned == {
-        Path(f"pruned/7/{shape}.pt"): Path(
+        Path(f"pruned/7/model/{shape}.pt"): Path(
             "gated/{}/gate_penalty-{}_seed-7/average.pt".format(*shape.split("-"))
         )
         for shape in SHAPES
@@ -140,8 +139,8 @@ def test_as_many_heads_go_by_importance(recorded: Pruning) -> None:
         found, ("trained", "begun"), ("important", "early"), strict=True
     ):
         assert model == f"{recorded.out}/{run}/model-concatenated_seed-7/average.pt"
-        assert told["--as-many-as"] == f"{pruned}/{FEWER}.pt"
-        assert told["--output"] == f"{pruned}/{way}/{FEWER}.pt"
+        assert told["--as-many-as"] == f"{pruned}/model/{FEWER}.pt"
+        assert told["--out"] == f"{pruned}/{way}/model/{FEWER}.pt"
         analysis = Path(told["--importance"])
         assert ["heads", model, "--out", str(analysis.parent)] in [
             [c[0], c[1], "--out", options(c).get("--out")] for c in recorded.commands
@@ -171,14 +170,17 @@ def test_shapes_are_tuned_and_trained_from_scratch(recorded: Pruning) -> None:
     for folder, way in ((tuned, ""), (scratch, ""), (important, "important"), (early, "early")):
         for run, config in folder.items():
             shape = run.removeprefix("model-").removesuffix("_seed-7")
-            start = recorded.out / "pruned" / "7" / way / f"{shape}.pt"
-            starts = None if folder is scratch else str(start)
+            start = recorded.out / "pruned" / "7" / way / "model" / f"{shape}.pt"
+            # a copy of one configuration, which names the model that it was written for
+            starts = None if folder is scratch else str(recorded.made)
             assert config.checkpoint.finetune_from_model == starts
+            assert start.exists()
             assert config.common.seed == 7
             assert config.criterion._name == "label_smoothed_cross_entropy"
             assert config.model._name == "transformer_headsize_n"
-            options = shapes.options_of(start)
-            assert {name: config.model[name] for name in options} == options
+            for option, value in PRUNED.items():
+                full = f"heads_in_{option}" if option in SITES else option
+                assert config.model[full] == value
     for length in ("max_epoch", "max_update"):  # one of them is 0 in all
         for parts in (
             (ordinary, gated, tuned[name]), (ordinary, important[name]), (begun, early[name]),

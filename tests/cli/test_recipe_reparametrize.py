@@ -49,7 +49,7 @@ def test_fine_tuning_starts_from_converted_models(recorded: list[Recorded]) -> N
     assert archs == [*["transformer_collab"] * 2, "transformer_headsize_n"]
     for config in tuned.values():
         assert config.optimization.max_update == config.lr_scheduler.total_num_update == 9
-    whole = "/trained.pt --random 1 --keep 4 --output /out/trained.pt"
+    whole = "/trained.pt --random 1 --keep 4 --out /out/trained.pt"
     assert ["prune", *whole.split()] in first.commands
 
 

@@ -101,17 +101,12 @@ def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
             "equal_cache multi30k SIZE=small BUDGETS=256",
             "BUDGETS has '256'; it must be some of 192 160 128 64 32",
         ),
-        ("grouped_heads multi30k CORE=1", "CORE is '1'; it must be yes or no"),
         *(
             (
                 f"grouped_heads multi30k COUNTS='{counts}'",
                 f"COUNTS is '{counts}'; it must be numbers from 1 to 7, joined by commas",
             )
             for counts in ("4 2", "8", "0", "two")
-        ),
-        (
-            "grouped_heads multi30k STAGES=3",
-            "STAGES is '3'; it must be some of 1, 2 and 1+2, joined by commas",
         ),
         *(
             (
@@ -166,10 +161,6 @@ def test_grouped_heads_trains(trained_runs: dict[str, DictConfig]) -> None:
     assert list(trained_runs) == [
         "model-concatenated_seed-7",
         *(f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2)),
-        *(f"model-grouped_centred_head_groups-{groups}_seed-7" for groups in (4, 2)),
-        "model-grouped_head_groups-8_seed-7",
-        "model-grouped_lite_encoder_layers-1_seed-7",
-        "model-grouped_lite_encoder_embed_dim-96_seed-7",
     ]
 
 
@@ -177,8 +168,7 @@ def test_grouped_heads_fine_tunes(
     trained_runs: dict[str, DictConfig], tuned_runs: dict[str, DictConfig]
 ) -> None:
     """What was pruned, and the ordinary models, whole, each from its own checkpoint."""
-    kinds = [(k, n) for k in ("pruned", "random", "important", "centred_pruned") for n in (4, 2)]
-    kinds.append(("lite_pruned", 2))
+    kinds = [(k, n) for k in ("pruned", "random", "important") for n in (4, 2)]
     pruned = [f"model-grouped_{kind}_heads_in_encoder-{count}_seed-7" for kind, count in kinds]
     whole = [name for name in trained_runs if "_head_groups" not in name]
     assert list(tuned_runs) == [*pruned, *whole]
@@ -188,46 +178,12 @@ def test_grouped_heads_fine_tunes(
         assert config.model == trained_runs[name].model
 
 
-def test_grouped_heads_at_its_core(
-    commands: list[Command], trained_runs: dict[str, DictConfig], tmp_path: Path
-) -> None:
-    """The same runs, less those of smaller models and of the disagreement regularisation."""
-    fewer = record(tmp_path, "grouped_heads.sh", "multi30k", CORE="yes")
-    runs = dict(jobs(fewer, "trained"))
-    assert list(runs) == [n for n in trained_runs if not any(x in n for x in ("lite", "-8_"))]
-    assert all(config == trained_runs[name] for name, config in runs.items())
-    others = [[c for c in it if "head_groups" not in " ".join(c)] for it in (fewer, commands)]
-    assert others[0] == [command for command in others[1] if "lite" not in " ".join(command)]
-
-
-def test_grouped_heads_with_the_constraint_in_other_stages(
-    commands: list[Command], tuned_runs: dict[str, DictConfig], tmp_path: Path
-) -> None:
-    """Beside the usual runs: what was elected, with the constraint; and so of ordinary heads."""
-    found = record(tmp_path, "grouped_heads.sh", "multi30k", STAGES="1+2,2")
-    rest = [command for command in found if command not in commands]
-    votes = [command for command in rest if command[0] == "vote"]
-    assert [(options(vote)["--groups"], vote[1]) for vote in votes] == [
-        (count, "/out/trained/model-concatenated_seed-7/average.pt") for count in "42"
-    ]
-    assert len(rest) == 2 * len(votes) + 2, "votes and prunings, and two sweeps"
-    (both, _), (late, _) = ([config for _, config in jobs([sweep], "tuned")] for sweep in rest[-2:])
-    for config, source in ((both, "voted"), (late, "ordinary")):
-        assert config.checkpoint.finetune_from_model == f"/out/pruned/{source}-4-7.pt"
-        counts = ("head_groups", *(f"heads_in_{site}" for site in ("encoder", "decoder", "cross")))
-        assert {str(config.model[name]) for name in counts} == {"4"}
-        assert config.model._name == "transformer_grouped_heads"
-        assert config.criterion._name == "label_smoothed_cross_entropy_with_head_groups"
-        assert config.model.head_size == 16
-
-
 def test_grouped_heads_keeps_as_many_as_are_asked_for(tmp_path: Path) -> None:
     """One count; fine-tuning takes half of the updates, unless ``TUNE`` says otherwise."""
-    found = record(tmp_path, "grouped_heads.sh", "multi30k", COUNTS="3", CORE="yes", UPDATES="800")
+    found = record(tmp_path, "grouped_heads.sh", "multi30k", COUNTS="3", UPDATES="800")
     assert [name for name, _ in jobs(found, "trained")] == [
         "model-concatenated_seed-7",
         "model-grouped_head_groups-3_seed-7",
-        "model-grouped_centred_head_groups-3_seed-7",
     ]
     for kind, updates in (("trained", 800), ("tuned", 400)):
         assert {config.optimization.max_update for _, config in jobs(found, kind)} == {updates}
@@ -238,9 +194,9 @@ def test_pruned_checkpoints_have_the_sizes_of_their_runs(
 ) -> None:
     tuned = {run.checkpoint.finetune_from_model: run.model for run in tuned_runs.values()}
     prunings = [command for command in commands if command[0] == "prune"]
-    assert len(prunings) == 9
+    assert len(prunings) == 6
     for command in prunings:
-        path = options(command)["--output"]
+        path = options(command)["--out"]
         source = trained_runs[Path(command[1]).parent.name].model
         count = int(options(command).get("--keep", source.get("head_groups", "")))
         if "--importance" in command:
@@ -251,22 +207,15 @@ def test_pruned_checkpoints_have_the_sizes_of_their_runs(
             assert int(tuned[path][f"heads_in_{site}"]) == count
         size = source.encoder_embed_dim // source.encoder_attention_heads
         assert tuned[path].head_size == size
-        units = int(options(command).get("--ffn-dim", source.encoder_ffn_embed_dim))
-        for side in ("encoder", "decoder"):
-            assert tuned[path][f"{side}_ffn_embed_dim"] == units
-    (lite,) = (model for path, model in tuned.items() if "lite-" in path)
-    assert lite.encoder_ffn_embed_dim == 128, "half of 256"
 
 
 def test_grouped_heads_votes_before_it_prunes(commands: list[Command]) -> None:
     votes: set[str] = set()
     for command in commands:
         if command[0] == "vote":
-            votes.add(options(command)["--output"])
+            votes.add(options(command)["--out"])
         elif "--votes" in command:
             assert options(command)["--votes"] in votes
-    lite = [command for command in commands if "--ffn-dim" in command]
-    assert [options(command)["--votes"] for command in lite] == ["/out/pruned/votes-2-7.json"]
 
 
 def test_grouped_heads_ends_with_tables(commands: list[Command]) -> None:

@@ -28,14 +28,9 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--examples=x", "argument --examples: must be a"),
         ("--example-lines=0", "argument --example-lines: must be a"),
     ],
-    "prune c.pt --output=o": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
+    "prune c.pt --out=o.pt": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
     "report runs": [("--out=out.json", "argument --out: give a name that ends in .html")],
-    "vote c.pt data": [
-        ("--groups=a", "argument --groups: --groups is 'a'"),
-        ("--rule=all", "argument --rule: invalid choice"),
-        ("--max-tokens=0", "--max-tokens: must be a whole number"),
-        ("--count=scores --election=random", "--election needs --count votes: scores elect no"),
-    ],
+    "vote c.pt data --out=votes.json": [("--max-tokens=0", "--max-tokens: must be a whole number")],
     "reparametrize c.pt --out=out.pt": [
         ("", "give key dimensions (--key-dim, --key-dim-in-SITE), or --max-logit-error, or"),
         ("--max-logit-error=0.1 --calibration=0", "needs sentences: --calibration above 0"),

@@ -94,9 +94,7 @@ def chosen(group: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_other_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
-    # What fine-tunes with the constraint is `grouped` with sizes: tests/cli/test_recipes.py.
-    stages = {"grouped_stages_1_2", "grouped_stage_2"}
-    choices = sorted(set(options(group)) - chosen(group) - stages)
+    choices = sorted(set(options(group)) - chosen(group))
     assert not any(choice.startswith("lm_") for choice in choices)
     sweep = f"{group}={','.join(choices)}"
     command = tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("transformer_headsize_n", {"qk_head_size": 3, "v_head_size": 5, "heads_in_cross": "0,4"}),
     ("transformer_grouped_query", {"key_value_heads": 2}),
-    ("transformer_gated_heads", {"gate_init": "random", "gate_evaluation": "mean"}),
+    ("transformer_gated_heads", {"gate_evaluation": "mean"}),
     ("transformer_collab", {"key_dim": 7, "attention_bias": "content"}),
     ("transformer_collab", {"key_dim": 7, "value_heads": 2}),
 ]

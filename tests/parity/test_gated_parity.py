@@ -14,9 +14,9 @@ from toy import close
 from fairseq_collab.attention.beams import start_beam_history
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.prune.choices import (
-    decided_gates,
     gates_of,
     open_heads,
+    rounded_gates,
     without_gates,
 )
 from fairseq_collab.prune.surgery import Kept, heads_by_attention, pruned
@@ -85,7 +85,7 @@ def test_open_gates_start_from_the_same_seed() -> None:
 def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     """Logits, and translations token for token."""
     whole = gated(**OPTIONS[options])
-    gates = decided_gates(whole, rounding=False)
+    gates = rounded_gates(whole)
     kept = open_heads(gates)
     assert kept == {**OPEN, "encoder": [[0, 2], [1, 2, 3], []]}
     plain = without_gates(whole, gates)

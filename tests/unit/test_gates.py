@@ -32,8 +32,14 @@ def model(**options: Any) -> nn.Module:
     return toy.model(GATED, **{"dropout": 0.0, **options}).train()
 
 
-def criterion(penalty: float = LAMBDA, normalisation: str = "paper") -> Any:
-    return LabelSmoothedCrossEntropyWithHeadGates(toy.task(), False, 0.1, penalty, normalisation)
+def half_open(net: nn.Module) -> None:
+    """Gates around one half."""
+    for attention in gated_attentions(net):
+        nn.init.uniform_(attention.theta, -0.5, 0.5)
+
+
+def criterion(penalty: float = LAMBDA) -> Any:
+    return LabelSmoothedCrossEntropyWithHeadGates(toy.task(), False, 0.1, penalty)
 
 
 # ---- the distribution ----------------------------------------------------------------------------
@@ -120,19 +126,14 @@ def test_open_gates_are_one_in_evaluation_and_seldom_closed_in_training() -> Non
     assert gates.probability_open(log_alpha).min() > 0.99
 
 
-def test_random_gates_start_around_one_half() -> None:
-    found = torch.cat([GatedAttention(16, 8, gate_init="random").log_alpha for _ in range(50)])
-    assert 0.55 < float(found.abs().max().detach()) < 0.62  # sqrt(3/8)
-    assert abs(float(found.mean().detach())) < 0.1
-
-
 def test_a_gate_is_drawn_once_a_batch_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     sample_ = gates.sample
     monkeypatch.setattr(
         gates, "sample", lambda log_alpha: drawn.append(len(log_alpha)) or sample_(log_alpha)
     )
-    net = model(gate_init="random")
+    net = model()
+    half_open(net)
     one, other = (net(**toy.batch())[0] for _ in range(2))
     assert drawn == [4] * 6 * 2  # six attentions with four heads, whatever the sentences
     assert not torch.equal(one, other)
@@ -176,19 +177,19 @@ def test_chosen_sites_have_gates_and_others_are_plain() -> None:
 # ---- the loss ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("normalisation", "share"), [("paper", 1), ("released", 1 / 6)])
-def test_training_adds_the_penalty(normalisation: str, share: float) -> None:
-    """9 target tokens and 6 attentions; loss and gradient."""
-    net = model(gate_init="random", gate_speed=3)
+def test_training_adds_the_penalty() -> None:
+    """9 target tokens; loss and gradient."""
+    net = model(gate_speed=3)
+    half_open(net)
     torch.manual_seed(3)
-    total, size, log = criterion(normalisation=normalisation)(net, sample())
+    total, size, log = criterion()(net, sample())
     total.backward()
     gradient = {name: p.grad.clone() for name, p in net.named_parameters()}
     net.zero_grad()
     torch.manual_seed(3)
     plain, expected_size, plain_log = toy.criterion()(net, sample())
     theta = torch.cat([attention.theta for attention in gated_attentions(net)])
-    expected = plain + 9 * LAMBDA * share * torch.sigmoid(3 * theta + 0.33 * math.log(11)).sum()
+    expected = plain + 9 * LAMBDA * torch.sigmoid(3 * theta + 0.33 * math.log(11)).sum()
     expected.backward()
     assert size == expected_size == 9
     assert log["loss"] == plain_log["loss"]
@@ -299,11 +300,12 @@ def test_loading_a_plain_transformer_says_what_nothing_can_tell(
     model().load_state_dict(toy.model("transformer_headsize_n").state_dict())
     assert not caplog.records
     model().load_state_dict(toy.model("transformer").state_dict())
-    assert "they do not show their number of heads" in caplog.text
+    assert "do not contain the number of heads" in caplog.text
 
 
 def test_gates_of_a_checkpoint_are_kept() -> None:
-    source, net = model(gate_init="random"), model()
+    source, net = model(), model()
+    half_open(source)
     net.load_state_dict(source.state_dict())
     for one, other in zip(gated_attentions(source), gated_attentions(net), strict=True):
         assert torch.equal(one.theta, other.theta)
@@ -334,7 +336,6 @@ def test_other_heads_do_not_load(arch: str, options: dict[str, Any], message: st
     [
         ({"gated_sites": "encoder,self"}, "--gated-sites is 'encoder,self'; it must name some of"),
         ({"gated_sites": ""}, "--gated-sites is ''; it must name some of encoder, decoder, cross"),
-        ({"gate_init": "shut"}, "gate init is 'shut'; it must be one of open, random"),
         ({"gate_speed": 0}, "gate_speed is 0; it must be at least 1"),
         (
             {"gate_evaluation": "median"},
@@ -349,17 +350,10 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         model(**options)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((-1.0, "paper"), "--gate-penalty: is -1.0; it must be 0 or more"),
-        ((float("nan"), "paper"), "--gate-penalty: is nan; it must be 0 or more"),
-        ((0.1, "mean"), "--gate-normalisation: is 'mean'; it must be one of paper, released"),
-    ],
-)
-def test_wrong_penalties(arguments: tuple[Any, ...], message: str) -> None:
-    with refusing(message):
-        criterion(*arguments)
+@pytest.mark.parametrize("penalty", [-1.0, float("nan")])
+def test_wrong_penalties(penalty: float) -> None:
+    with refusing(f"--gate-penalty: is {penalty}; it must be 0 or more"):
+        criterion(penalty)
 
 
 @pytest.mark.usefixtures("process_group")

@@ -16,7 +16,7 @@ from unit.test_groups import naive_loss
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention, head_group_attentions
-from fairseq_collab.criterions.head_groups import gram_matrices, padding_of, watched
+from fairseq_collab.criterions.head_groups import padding_of, watched
 from fairseq_collab.criterions.with_head_groups import (
     LOGGED,
     LabelSmoothedCrossEntropyWithHeadGroups,
@@ -81,22 +81,6 @@ def test_training_adds_the_constraint(feature: str, normalisation: str, scale: i
     torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
     for name, parameter in net.named_parameters():
         torch.testing.assert_close(gradient[name], parameter.grad, rtol=0, atol=1e-10)
-
-
-def test_centred_features_are_constrained_without_their_mean() -> None:
-    """A bias of the first layer's values, the same at every position, changes nothing of them."""
-    net_input = sample()["net_input"]
-    padding = padding_of(net_input, toy.dictionary().pad())
-    same = {}
-    for centred in (False, True):
-        net, grams = model(group_centred=centred), []
-        for constant in (0.0, 5.0):
-            net.encoder.layers[0].self_attn.v_proj.bias.data[:4] = constant
-            with watched(net) as attentions:
-                net(**net_input)
-            grams.append(gram_matrices(attentions, padding)[0])
-        same[centred] = torch.allclose(*grams)
-    assert same == {False: False, True: True}
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -282,7 +266,6 @@ def test_models_that_cannot_be_grouped(net: Any, message: str) -> None:
             {"group_feature": "output"},
             "group feature (0 value, 1 attention, 2 output) is 0 in it, 2 here",
         ),
-        ({"group_centred": True}, "centred group features is 0 in it, 1 here"),
     ],
 )
 def test_other_groups_do_not_load(options: dict[str, Any], message: str) -> None:

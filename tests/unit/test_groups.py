@@ -115,17 +115,6 @@ def test_padding_counts_for_nothing_whatever_it_holds() -> None:
     torch.testing.assert_close(groups.gram_matrix(spoilt, padding), kept @ kept.T)
 
 
-def test_centred_features_are_without_their_mean_over_positions() -> None:
-    maps = torch.randn(2, 3, 4, 5)
-    padding = torch.tensor([[False, False, True, True], [True, False, False, False]])
-    kept = maps.transpose(1, 2)[~padding]  # (positions, H, e)
-    flat = (kept - kept.mean(dim=0)).transpose(0, 1).flatten(1)
-    spoilt = maps.masked_fill(padding[:, None, :, None], 1e4)
-    torch.testing.assert_close(groups.gram_matrix(spoilt, padding, centred=True), flat @ flat.T)
-    flat = (maps - maps.mean(dim=(0, 2), keepdim=True)).transpose(0, 1).flatten(1)
-    torch.testing.assert_close(groups.gram_matrix(maps, centred=True), flat @ flat.T)
-
-
 def test_half_precision_does_not_overflow() -> None:
     maps = torch.full((2, 2, 100, 64), 30.0, dtype=torch.float16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -217,34 +206,10 @@ def test_nothing_moves_or_all_does() -> None:
     assert [float(x) for x in first] == pytest.approx([1, 1])
 
 
-def test_indices_of_clear_groups() -> None:
-    """Heads at 0 and 1, at 10 and 12, and one alone at 30, which counts 0."""
-    positions = torch.tensor([[[0.0], [1.0], [10.0], [12.0], [30.0]]])
-    found = groups.quality(gram_of(positions), one_hot([[0, 0, 1, 1, 2]], 3))
-    own, other = [1, 1, 2, 2], [11, 10, 9.5, 11.5]
-    expected = sum((b - a) / b for a, b in zip(own, other, strict=True)) / 5
-    assert float(found.silhouette) == pytest.approx(expected)
-    assert float(found.dunn) == pytest.approx(9 / 2)
-
-
-@pytest.mark.parametrize("members", [[0, 0, 0], [0, 1, 2]])
-def test_indices_of_one_group_or_of_heads_alone_are_zero(members: list[int]) -> None:
-    positions = torch.tensor([[[0.0], [1.0], [10.0]]])
-    found = groups.quality(gram_of(positions), one_hot([members], max(members) + 1))
-    assert [float(index) for index in found] == [0, 0]
-
-
 def test_groups_keep_their_numbers() -> None:
     reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
     renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved
     assert groups.match(renamed, reference).argmax(dim=2).tolist() == [[0, 0, 1, 1, 2, 1]]
-
-
-def test_the_typical_head_is_nearest_to_the_centre() -> None:
-    positions = torch.tensor([[[0.0], [1.0], [5.0], [100.0], [101.0], [109.0]]])
-    membership = one_hot([[0, 0, 0, 1, 1, 1]], 2)
-    found = groups.typical_heads(gram_of(positions), membership, "released")
-    assert found.tolist() == [[1, 4]]
 
 
 def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:

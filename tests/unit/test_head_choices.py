@@ -1,0 +1,163 @@
+"""Which heads ``prune`` keeps: by name, at random, by importance, by gates."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import REPOSITORY
+from parity.test_prune_parity import trained
+from refusals import refusing, wrong_usage
+
+from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.prune.choices import (
+    MEASURE,
+    gates_of,
+    importance_kept,
+    most_important,
+    named_heads,
+    open_heads,
+    random_heads,
+    rounded_gates,
+    without_gates,
+)
+
+HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
+#: Divided by the norm of each layer: .1 .3 .5 .8 and .27 .53 .80; .5 .5 .5 .5; .6 .8
+IMPORTANCE: Any = {
+    "encoder": [[1.0, 3.0, 5.0, 8.0], [0.01, 0.02, 0.03]],
+    "decoder": [[7.0, 7.0, 7.0, 7.0]],
+    "cross": [[3.0, 4.0]],
+}
+KEEP: Any = {"encoder": 2, "decoder": 1, "cross": 2}
+
+
+def test_named_heads() -> None:
+    kept = named_heads(["encoder:0,3/1", "cross:-"], HEADS)
+    assert kept == {"encoder": [[0, 3], [1]], "decoder": [[0, 1, 2, 3]], "cross": [[]]}
+    with refusing("--keep-heads: the model has no cross attention"):
+        named_heads(["cross:0"], {**HEADS, "cross": []})
+
+
+@pytest.mark.parametrize("part", ["encoder", "encoder:", "encoder:a", "side:1", "encoder:1//2"])
+def test_named_heads_that_cannot_be_parsed(part: str) -> None:
+    with refusing(f"--keep-heads: cannot parse '{part}'; give each of"):
+        named_heads([part], HEADS)
+
+
+def test_the_seed_determines_random_heads() -> None:
+    heads: Any = {site: [8, 8] for site in SITES}
+    kept = random_heads(heads, KEEP, 1)
+    assert kept == random_heads(heads, KEEP, 1) != random_heads(heads, KEEP, 2)
+    assert {site: [len(layer) for layer in layers] for site, layers in kept.items()} == {
+        site: [number] * 2 for site, number in KEEP.items()
+    }
+
+
+# ---- by importance -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [
+        (13, {"encoder": [[0, 1, 2, 3], [0, 1, 2]], "decoder": [[0, 1, 2, 3]], "cross": [[0, 1]]}),
+        (10, {"encoder": [[2, 3], [1, 2]], "decoder": [[0, 1, 2, 3]], "cross": [[0, 1]]}),
+        (7, {"encoder": [[2, 3], [1, 2]], "decoder": [[0]], "cross": [[0, 1]]}),
+        (4, {"encoder": [[3], [2]], "decoder": [[0]], "cross": [[1]]}),
+    ],
+)
+def test_the_least_important_heads_of_all_layers_go(number: int, kept: Any) -> None:
+    """13 heads; of equals the last goes, and every layer keeps one."""
+    assert importance_kept(IMPORTANCE, HEADS, number) == kept
+
+
+@pytest.mark.parametrize("number", [3, 14])
+def test_numbers_of_heads_that_are_impossible(number: int) -> None:
+    with refusing(f"--importance: cannot keep {number} of 13 heads: each of 4 layers keeps 1"):
+        importance_kept(IMPORTANCE, HEADS, number)
+
+
+def test_a_layer_without_importance_goes_first() -> None:
+    zeros = {**IMPORTANCE, "cross": [[0.0, 0.0]]}
+    assert importance_kept(zeros, HEADS, 12)["cross"] == [[0]]
+
+
+def test_the_most_important_heads_of_each_attention() -> None:
+    expected: Any = {"encoder": [[2, 3], [1, 2]], "decoder": [[0]], "cross": [[0, 1]]}
+    assert most_important(IMPORTANCE, HEADS, KEEP) == expected
+    with refusing("cannot keep 4 heads of encoder attention, which has 3"):
+        most_important(IMPORTANCE, HEADS, {**KEEP, "encoder": 4})
+
+
+def test_importances_of_a_file(tmp_path: Path) -> None:
+    """A number per attention, a share of all heads, as many as another model has."""
+    path, stored = tmp_path / "heads.json", REPOSITORY / "tests" / "stored"
+    values = {site: [[4.0, 3.0, 2.0, 1.0]] * 2 for site in SITES}
+    path.write_text(json.dumps({"version": 1, "measures": {MEASURE: values}}))
+
+    def kept(**options: Any) -> Any:
+        names = ("votes", "keep_heads", "random", "keep", "as_many_as", "remove_share")
+        args = {**dict.fromkeys(names), "importance": path, "data": stored / "copy", **options}
+        return command_prune.choose(Namespace(**args), trained("transformer"))
+
+    assert kept(keep=KEEP) == {site: [list(range(number))] * 2 for site, number in KEEP.items()}
+    assert kept(remove_share=0.25) == {site: [[0, 1, 2]] * 2 for site in SITES}
+    other = stored / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
+    assert sum(len(layer) for layers in kept(as_many_as=other).values() for layer in layers) == 15
+
+
+# ---- by gates ------------------------------------------------------------------------------------
+
+
+def gated(**options: Any) -> Any:
+    """A trained model: gates of the first encoder layer 1, 0.7, 0.3 and 0, all others 1."""
+    source = trained("transformer_gated_heads", **options)
+    first = source.model.encoder.layers[0].self_attn
+    with torch.no_grad():
+        first.theta[1:3] = torch.logit((torch.tensor([0.7, 0.3]) + 0.1) / 1.2)
+        first.theta[3] = -9
+    return source
+
+
+def test_gates_are_rounded() -> None:
+    """Whatever the model does in evaluation."""
+    source = gated(gated_sites="encoder", gate_evaluation="mean")
+    assert gates_of(source)["encoder"][0] == pytest.approx([1, 0.7, 0.3, 0])
+    gates = rounded_gates(source)
+    assert gates["encoder"][0] == [1, 1, 0, 0]
+    assert open_heads(gates) == {
+        "encoder": [[0, 1], [0, 1, 2, 3]],
+        **{site: [[0, 1, 2, 3]] * 2 for site in ("decoder", "cross")},
+    }
+
+
+def test_models_without_gates() -> None:
+    source = trained("transformer")
+    with refusing("checkpoint.pt: its heads have no gates; give a transf"):
+        rounded_gates(source)
+    assert without_gates(source) is source
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim"),
+        (["--random=1"], "--random and --keep go together"),
+        (["--keep=1"], "--keep needs --importance or --random"),
+        (["--random=1", "--keep=x"], "--keep is 'x'; it must be a number above 0"),
+        (["--gates", "--remove-share=0.5"], "--remove-share needs --importance"),
+        (["--gates", "--as-many-as=x.pt"], "--as-many-as needs --importance"),
+        (["--gates", "--random=1"], "not allowed with argument"),
+        (["--importance=x"], "--importance needs one of --keep, --remove-share and --as-many-as"),
+        (["--importance=x", "--keep=1", "--remove-share=0"], "needs one of --keep, --remove-share"),
+        (["--importance=x", "--remove-share=1"], "must be a number from 0 up to 1, not '1'"),
+    ],
+)
+def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with wrong_usage(capsys, message):
+        command_prune.main(["c.pt", "--out=o.pt", *options])
