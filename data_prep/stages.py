@@ -5,7 +5,7 @@ with a manifest.json: options, hashes of all that it read and wrote, counts. Aft
 stage that was under way starts over. Other programs are stages through a command:
 
     python -m data_prep.stages --out OUT --name average --after train -- \\
-        fairseq-collab average --last 5 OUT/train --output {}/average.pt
+        fairseq-collab average OUT/train --last 5 --out {}/average.pt
 
 where {} is the folder being made.
 """

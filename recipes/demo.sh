@@ -71,7 +71,7 @@ train() {
 }
 
 average() {
-    fairseq-collab average --last "$averaged" "$OUT/model" --output "$OUT/average.pt"
+    fairseq-collab average "$OUT/model" --last "$averaged" --out "$OUT/average.pt"
 }
 
 translate() {

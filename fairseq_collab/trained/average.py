@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -21,20 +20,20 @@ _ONE_TRAINING = "average one training only"
 
 
 class Mean:
-    """Sums models up one by one in double precision: one sum and one model in memory."""
+    """A running sum of models in double precision: one sum and one model are in memory."""
 
     def __init__(self, first: dict[str, Tensor]) -> None:
         self.paths: list[str] = []
         #: Names, shapes and types of the first model, without values.
         self.like = {name: value.to("meta") for name, value in first.items()}
         names = checkpoints.first_names(first)
-        #: The name that each floating weight is summed under.
+        #: The name under which each floating-point weight is summed: one name of tied weights.
         self.tied = {name: names[name] for name in first if first[name].is_floating_point()}
         self.sums: dict[str, Tensor] = {}
-        self.integers: dict[str, list[Tensor]] = {}  # small, and not simply averaged
+        self.integers: dict[str, list[Tensor]] = {}  # few, and not averaged alike
 
     def add(self, model: dict[str, Tensor], path: str) -> None:
-        """Add a checkpoint's weights; UserError names one that does not match, or is not finite."""
+        """Add a checkpoint's weights; raises UserError if they do not match or are not finite."""
         self.paths.append(path)
         self._compare(model, path)
         for name, value in model.items():
@@ -56,17 +55,17 @@ class Mean:
             if found != expected:
                 what = f"{name} is {found}, but {expected} in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
-        # A weight that is shared here and not there has two means.
+        # A weight that is tied in the first model only has two means.
         for name, first in self.tied.items():
             if first != name and not torch.equal(model[name], model[first]):
                 what = f"{name} differs from {first}, but is tied to it in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
 
     def result(self) -> dict[str, Tensor]:
-        """The mean, with names and sharing of the first model."""
+        """The mean, with the names and tied weights of the first model."""
         means = {}
         for name, total in self.sums.items():
-            # Half precision would round the mean away: fairseq, too, saves it as float32.
+            # Half precision would lose the mean; fairseq saves it as float32, too.
             dtype = torch.promote_types(self.like[name].dtype, torch.float32)
             means[name] = (total / len(self.paths)).to(dtype)
         return {
@@ -75,7 +74,7 @@ class Mean:
         }
 
     def _integer(self, name: str) -> Tensor:
-        """What all inputs agree on; the mean of the rest is rounded down, as in fairseq."""
+        """The common value; else the mean rounded down, as in fairseq."""
         first, *others = values = self.integers[name]
         differs = [not torch.equal(first, value) for value in others]
         if not any(differs):
@@ -98,16 +97,14 @@ def average_checkpoints(
 ) -> None:
     """Write a checkpoint with the mean of the weights of ``paths``.
 
-    Everything else (configuration, task state, ...) is that of the input with most updates;
-    the state of the optimizer is left out.
+    Everything else (configuration, task state, ...) is that of the input with most updates,
+    without the state of the optimizer.
 
     Raises:
         UserError: an input cannot be read, does not match the others or is not finite, or
-            the result cannot be written
+            the result cannot be written.
     """
-    if not paths:
-        raise UserError("there is nothing to average", todo="name at least one checkpoint")
-    check_folder_of(out, "--output")
+    check_folder_of(out, "--out")
     first, *others = [os.fspath(path) for path in paths]
     newest = checkpoints.read(first)
     model = newest.pop("model")
@@ -126,25 +123,20 @@ def _updates(state: dict[str, Any]) -> int:
     return history[-1].get("num_updates", 0)
 
 
-def last_checkpoints(
-    count: int, folder: str | os.PathLike[str], upper_bound: int | None = None
-) -> list[str]:
+def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     """The last ``count`` checkpoints of a folder, oldest first.
 
-    These are the ones of whole epochs (``checkpoint3.pt``) or, in a folder without any, those
-    of ``--save-interval-updates`` (``checkpoint_3_1000.pt``).
+    These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
+    ``--save-interval-updates`` (``checkpoint_3_1000.pt``).
     """
     if not os.path.isdir(folder):
         raise UserError("there is no such folder", folder, "give the --save-dir of the training")
     files = os.listdir(folder)
     matches = [match for file in files if (match := EPOCH_FILE.fullmatch(file))]
     matches = matches or [match for file in files if (match := UPDATE_FILE.fullmatch(file))]
-    most = math.inf if upper_bound is None else upper_bound
-    numbered = sorted((int(match[1]), match[0]) for match in matches if int(match[1]) <= most)
-    names = [name for _, name in numbered]
+    names = [name for _, name in sorted((int(match[1]), match[0]) for match in matches)]
     if len(names) < count:
-        limit = "" if upper_bound is None else f" up to {upper_bound}"
-        what = f"holds {len(names)} checkpoints of epochs or updates{limit}, not {count}"
+        what = f"holds {len(names)} checkpoints of epochs or updates, not {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"
         raise UserError(what, folder, todo)
     return [os.path.join(folder, name) for name in names[-count:]]

@@ -1,4 +1,4 @@
-"""Trained models: opened, with the checks that every command makes first, read with, and saved."""
+"""Trained models: open a checkpoint with the checks of every command, read sentences, save."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from fairseq_compat.checkpoints import without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
-#: Of a batch, where neither the command nor the training says.
+#: Tokens per batch, where neither the command nor the training limits them.
 MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model in eval mode, and what is needed to write another one like it.
+    """A trained model in eval mode, and the rest of its checkpoint.
 
     Attributes:
         state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
-        task: with the dictionaries, and the sentences of the data folder.
+        task: holds the dictionaries, and the sentences of the data folder.
     """
 
     path: Path
@@ -59,23 +59,22 @@ class Trained:
 
     @property
     def arch(self) -> str:
-        """What the model is registered under."""
+        """The name under which the model is registered."""
         return str(self.options.get("_name") or self.options.get("arch"))
 
     @property
     def attentions(self) -> dict[Site, list[Attention]]:
-        """All attentions, by site and layer."""
+        """All attentions, by attention type and layer."""
         return by_site(self.model)
 
     @property
     def heads(self) -> dict[Site, list[int]]:
-        """How many heads each layer has, by site."""
-        found = self.attentions.items()
-        return {site: [one.module.num_heads for one in places] for site, places in found}
+        """The number of heads of each layer, by attention type."""
+        return {site: [a.module.num_heads for a in each] for site, each in self.attentions.items()}
 
     @property
     def is_language_model(self) -> bool:
-        """Whether it is a decoder alone."""
+        """Whether the model is a decoder only."""
         return isinstance(self.model, FairseqLanguageModel)
 
     @property
@@ -83,7 +82,7 @@ class Trained:
         return next(self.model.parameters()).device
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
-        """The same checkpoint with another model; with other options of it, if they are given."""
+        """The checkpoint with another model, and with its options if given."""
         if options is None:
             return replace(self, model=model)
         if OmegaConf.is_config(options):
@@ -93,10 +92,7 @@ class Trained:
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
     def content(self) -> dict[str, Any]:
-        """What to save of it: to translate with, or to fine-tune from.
-
-        All that the checkpoint says of neither weights nor training stays.
-        """
+        """The checkpoint to save, without the state of training: to translate, or to fine-tune."""
         content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
         return {**without_training(self.state), **content}
 
@@ -105,56 +101,45 @@ def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> T
     """Open a checkpoint, of fairseq's models or ours, on the CPU.
 
     Args:
-        data: the data folder, if not the one that it was trained on.
-        to_save: its options are to be saved again, those that matter in training alone, too.
+        data: the data folder; default: that of the training.
+        to_save: keep all options, since the model is to be saved again.
 
     Raises:
         UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
-            or that is gone.
+            or there is no such folder.
     """
-    # Activations that are computed again are for training: hooks would see every layer twice.
+    # With activation checkpointing, hooks would see every layer twice.
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
     changed = {} if to_save else dict.fromkeys(saving, False)
     return opened(checkpoint, read_checkpoint(checkpoint, data, **changed))
 
 
 def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
-    """The content of a checkpoint, with ``cfg``, whose data folder is there.
+    """The content of a checkpoint with ``cfg``, its data folder checked.
 
     Args:
-        changed: options of the model or the task that are to have other values.
+        changed: other values for options of the model or the task.
     """
     if data is not None:
         check_data(data)
         changed["data"] = str(data)
     state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
-    if state.get("args") is not None:
-        rename_old(state["cfg"], state["args"])
     if data is None:
-        todo = f"name the folder that {checkpoint} was trained on with --data"
+        todo = f"give the folder that {checkpoint} was trained on"
         check_data(state["cfg"].task.get("data", ""), todo)
     check_finite(state["model"], checkpoint)
     return state
 
 
-def rename_old(cfg: DictConfig, args: Namespace) -> None:
-    """Bring to ``cfg`` what fairseq leaves of the ``args`` of its versions up to 0.9."""
-    if cfg.dataset.batch_size is None:
-        cfg.dataset.batch_size = getattr(args, "max_sentences", None)
-    cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
-    if isinstance(cfg.model, Namespace):  # of a language model it is text to this day
-        cfg.model.adaptive_softmax_cutoff = utils.eval_str_list(cutoff, int)
-
-
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
-    """The model that a checkpoint's content, as :func:`read_checkpoint` returns it, describes."""
+    """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
     rest = {name: value for name, value in state.items() if name != "model"}
     return Trained(checkpoint, rest, model.eval(), task)
 
 
 def save(trained: Trained, out: Path) -> None:
-    """Write a checkpoint as a whole or not at all."""
+    """Write a checkpoint, atomically."""
     checkpoints.save(trained.content(), out)
 
 
@@ -169,15 +154,15 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
 def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
     """One epoch of a subset in fairseq's batches, on the model's device, with a progress bar.
 
-    Sentences that are longer than the model's positions are left out.
+    Sentences longer than the model's positions are skipped.
 
     Args:
-        max_tokens: of a batch, padding included; as in the training if it is None, or
-            :data:`MAX_TOKENS` if that does not say either.
+        max_tokens: tokens per batch with padding; default: as in training, else
+            :data:`MAX_TOKENS`.
 
     Raises:
-        UserError: there is no sentence, or one does not fit into ``max_tokens``.
-        FileNotFoundError: fairseq's, if there is no such subset; one line of the commands.
+        UserError: there is no sentence, or one has more than ``max_tokens``.
+        FileNotFoundError: fairseq's, for a subset that does not exist.
     """
     task, cfg = trained.task, trained.cfg
     task.load_dataset(subset)
@@ -204,7 +189,7 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
 
 
 def singles(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """The sentences that :func:`spread` chooses, one a batch, on the model's device."""
+    """The sentences of :func:`spread`, one per batch, on the model's device."""
     dataset, chosen = spread(trained, subset, number)
     return list(collated("sentences", dataset, chosen, trained.model, max_sentences=1))
 
@@ -212,26 +197,24 @@ def singles(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
 def collated(
     what: str, dataset: Any, order: Sequence[int], model: Any, max_sentences: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The sentences at these places in batches, in their order, on the model's device.
+    """The sentences at these places in batches, in this order, on the model's device.
 
-    A batch has at most :data:`MAX_TOKENS`, padding included, but one sentence at least.
+    A batch has at most :data:`MAX_TOKENS` with padding, and at least one sentence.
 
     Args:
         what: the name of the progress bar.
     """
     device, places, size = next(model.parameters()).device, np.array(order), dataset.num_tokens
-    most = {
-        "max_tokens": max([MAX_TOKENS, *(int(size(place)) for place in places)]),
-        "max_sentences": max_sentences,
-    }
-    for batch in bar(what, data_utils.batch_by_size(places, size, **most)):
+    most = max([MAX_TOKENS, *(int(size(place)) for place in places)])
+    batches = data_utils.batch_by_size(places, size, max_tokens=most, max_sentences=max_sentences)
+    for batch in bar(what, batches):
         yield to_device(dataset.collater([dataset[int(place)] for place in batch]), device)
 
 
 def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
-    """The data set of a subset, and the places of ``number`` sentences evenly spread over it.
+    """The data set of a subset, and the places of ``number`` sentences spread evenly over it.
 
-    Sentences that are longer than the model's positions are left out.
+    Sentences longer than the model's positions are skipped.
 
     Raises:
         UserError: no sentence is short enough.
@@ -250,16 +233,16 @@ def _longest(trained: Trained) -> Any:
     return utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
 
 
-# ---- parts ---------------------------------------------------------------------------------------
+# ---- models without their task, checks -----------------------------------------------------------
 
 
 def untrained(
     options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
 ) -> torch.nn.Module:
-    """The model that ``options`` describe; its dictionaries are placeholders of the right sizes.
+    """The model of ``options``, with placeholders of the right sizes as dictionaries.
 
     Args:
-        cfg, weights: of the checkpoint, which tell the task and how large the dictionaries are.
+        cfg, weights: of the checkpoint, for the task and the sizes of the dictionaries.
     """
     source, target = map(placeholder, dictionary_sizes(weights, path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
@@ -272,7 +255,7 @@ def untrained(
 
 
 def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
-    """How many symbols the source's and the target's dictionary have."""
+    """The numbers of symbols of the source and the target dictionary."""
     sizes = []
     for stack in ("encoder", "encoder.sentence_encoder", "decoder"):
         signature = weights.get(f"{stack}.dictionary_signature")
@@ -283,29 +266,29 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
         elif rows:
             sizes.append(sum(rows))
     if not sizes:
-        what = "the size of its dictionary cannot be told: it has no embeddings of words"
-        todo = "give a transformer; characters are possible in this project's own models only"
+        what = "has no embeddings of words, and so no known size of its dictionary"
+        todo = "give a transformer of words or subwords"
         raise UserError(what, path, todo)
     return sizes[0], sizes[-1]
 
 
 def placeholder(size: int) -> Dictionary:
-    """A dictionary of ``size`` symbols, for a model of which only the sizes matter."""
+    """A dictionary of ``size`` made-up symbols."""
     symbols = Dictionary()
-    for i in range(size - len(symbols)):
-        symbols.add_symbol(f"placeholder{i}")
+    for number in range(size - len(symbols)):
+        symbols.add_symbol(f"placeholder{number}")
     return symbols
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
-    """The data folder, or folders joined by colons as fairseq takes them, must be there."""
+    """Raise UserError unless the data folder, or every folder joined by colons, exists."""
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("there is no such data folder", folder, todo)
 
 
 def check_transformer(model: Any, path: Path) -> None:
-    """It must be a transformer: a translation model or a language model."""
+    """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
     if not needed <= {one.site for one in attentions(model)}:
         what = "neither an encoder-decoder transformer nor a transformer language model"
@@ -314,7 +297,7 @@ def check_transformer(model: Any, path: Path) -> None:
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No weight may be NaN or infinite."""
+    """Raise UserError if a weight is NaN or infinite."""
     for name, weight in weights.items():
         defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
         if defined and not torch.isfinite(weight).all():

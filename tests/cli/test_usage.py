@@ -11,10 +11,10 @@ from collab_common.main import main
 
 #: By command: options, and what is said of them.
 USAGE: dict[str, list[tuple[str, str]]] = {
-    "average --output out.pt": [
-        ("", "one of the arguments --inputs --last is required"),
-        ("--last 0 .", "N must be a whole number above 0, not '0'"),
-        ("--inputs a.pt --upper-bound 3", "argument --upper-bound: goes with --last only"),
+    "average --out out.pt": [
+        ("", "the following arguments are required: checkpoints"),
+        (". --last 0", "argument --last: must be a whole number above 0, not '0'"),
+        ("a b --last 2", "argument --last: needs one folder"),
     ],
     "heads c.pt data --out=out": [
         ("--relations obj", "--relations needs --conllu"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from commands import run_command as run
+from refusals import refusing
 
-from collab_common.errors import UserError
 from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_compat import checkpoints
 
@@ -89,7 +89,7 @@ def test_integers(tmp_path: Path) -> None:
     assert mean["count"].tolist() == [2]
 
 
-def test_uninitialised_memory_is_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_uninitialised_memory_is_ignored(tmp_path: Path) -> None:
     paths = [make(tmp_path / f"{i}.pt", e___float_tensor=[float("nan")], w=[1.0]) for i in "12"]
     average_checkpoints(paths, tmp_path / "mean.pt")
     mean = checkpoints.read(tmp_path / "mean.pt")["model"]
@@ -97,81 +97,53 @@ def test_uninitialised_memory_is_no_reason_to_refuse(tmp_path: Path) -> None:
 
 
 FIRST = {"w": [[1.0, 2.0]], "attn__signature": [1, 4, 16]}
-REFUSED = {
-    "signature": (
-        {"w": [[1.0, 2.0]], "attn__signature": [1, 2, 16]},
-        "attn.signature is [1, 2, 16], but [1, 4, 16] in {0}; "
-        "these are models of different kinds and have no mean",
-    ),
-    "missing": (
-        {"w": [[1.0, 2.0]]},
-        "has no attn.signature, unlike {0}; average one training only",
-    ),
-    "shape": (
-        {"w": [1.0, 2.0], "attn__signature": [1, 4, 16]},
-        "w is float (2,), but float (1, 2) in {0}; average one training only",
-    ),
-    "kind": (
-        {"w": [[1, 2]], "attn__signature": [1, 4, 16]},
-        "w is integer (1, 2), but float (1, 2) in {0}; average one training only",
-    ),
-    "nan": (
-        {"w": [[1.0, float("nan")]], "attn__signature": [1, 4, 16]},
-        "w holds NaN or infinity; leave this file out",
-    ),
-    "infinity": (
-        {"w": [[1.0, float("-inf")]], "attn__signature": [1, 4, 16]},
-        "w holds NaN or infinity; leave this file out",
-    ),
+REJECTED = {
+    "signature": ({**FIRST, "attn__signature": [1, 2, 16]}, "these are models of different kinds"),
+    "missing": ({"w": [[1.0, 2.0]]}, "has no attn.signature, unlike {0}; average one training"),
+    "shape": ({**FIRST, "w": [1.0, 2.0]}, "w is float (2,), but float (1, 2) in {0}; average one"),
+    "kind": ({**FIRST, "w": [[1, 2]]}, "w is integer (1, 2), but float (1, 2) in {0}; average"),
+    "nan": ({**FIRST, "w": [[1.0, float("nan")]]}, "w holds NaN or infinity; leave this file out"),
+    "infinity": ({**FIRST, "w": [[1.0, float("-inf")]]}, "w holds NaN or infinity; leave this"),
 }
 
 
-@pytest.mark.parametrize(("second", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused(second: dict[str, Any], message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("second", "message"), REJECTED.values(), ids=REJECTED.keys())
+def test_rejected(second: dict[str, Any], message: str, tmp_path: Path) -> None:
     paths = [make(tmp_path / "1.pt", **FIRST), make(tmp_path / "2.pt", **second)]
-    with pytest.raises(UserError) as caught:
+    with refusing(str(paths[1]), message.format(paths[0])):
         average_checkpoints(paths, tmp_path / "mean.pt")
-    assert str(caught.value) == f"{paths[1]}: " + message.format(paths[0])
     assert not (tmp_path / "mean.pt").exists()
 
 
-def test_additional_weight_is_refused(tmp_path: Path) -> None:
+def test_an_additional_weight_is_rejected(tmp_path: Path) -> None:
     paths = [make(tmp_path / "1.pt", w=[1.0]), make(tmp_path / "2.pt", w=[1.0], x=[1.0])]
-    with pytest.raises(UserError, match="has no x, unlike") as caught:
+    with refusing(str(paths[0]), "has no x, unlike"):
         average_checkpoints(paths, tmp_path / "mean.pt")
-    assert caught.value.where == str(paths[0])
 
 
-def test_last_checkpoints(tmp_path: Path) -> None:
-    for name in (
-        "checkpoint9",
-        "checkpoint10",
-        "checkpoint11",
-        "checkpoint_2_50",
-        "checkpoint_last",
-    ):
-        (tmp_path / f"{name}.pt").touch()
-    names = ["checkpoint10.pt", "checkpoint11.pt"]
-    assert last_checkpoints(2, tmp_path) == [str(tmp_path / name) for name in names]
-    assert last_checkpoints(1, tmp_path, 10) == [str(tmp_path / "checkpoint10.pt")]
-    with pytest.raises(UserError, match=r"holds 2 checkpoints .* up to 10, not 3"):
-        last_checkpoints(3, tmp_path, upper_bound=10)
-    with pytest.raises(UserError, match="no such folder"):
+@pytest.mark.parametrize(
+    ("files", "last"),
+    [
+        (["9", "10", "11", "_2_50", "_last"], ["10", "11"]),
+        (["_1_50", "_1_100", "_2_150", "_best"], ["_1_100", "_2_150"]),
+    ],
+)
+def test_last_checkpoints(files: list[str], last: list[str], tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / f"checkpoint{name}.pt").touch()
+    found = last_checkpoints(2, tmp_path)
+    assert found == [str(tmp_path / f"checkpoint{name}.pt") for name in last]
+    with refusing("holds 3 checkpoints of epochs or updates, not 4"):
+        last_checkpoints(4, tmp_path)
+    with refusing("no such folder"):
         last_checkpoints(3, tmp_path / "none")
 
 
-def test_last_checkpoints_of_updates(tmp_path: Path) -> None:
-    for name in ("checkpoint_1_50", "checkpoint_1_100", "checkpoint_2_150", "checkpoint_best"):
-        (tmp_path / f"{name}.pt").touch()
-    names = ["checkpoint_1_50.pt", "checkpoint_1_100.pt"]
-    assert last_checkpoints(2, tmp_path, 149) == [str(tmp_path / name) for name in names]
-
-
-def test_command_refuses_in_one_line(trained: Path, tmp_path: Path) -> None:
+def test_the_command_fails_in_one_line(trained: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.pt"
     text.write_text("text")
     inputs = (trained / "checkpoint1.pt", text)
-    done = run("fairseq-collab", "average", "--inputs", *inputs, "--output", tmp_path / "mean.pt")
+    done = run("fairseq-collab", "average", *inputs, "--out", tmp_path / "mean.pt")
     assert done.returncode == 1
     line = f"fairseq-collab average: error: {text}: is no checkpoint, nor any file of torch; "
     assert done.stderr.splitlines()[-1].startswith(line)

@@ -44,7 +44,6 @@ def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
         ({"no_scale_embedding": True}, "--no-scale-embedding"),
         ({"activation_fn": "gelu"}, "--activation-fn gelu"),
         ({"share_decoder_input_output_embed": True}, "--share-decoder-input-output-embed"),
-        ({"adaptive_softmax_cutoff": "8,14"}, "--adaptive-softmax-cutoff 8,14"),
     ],
 )
 def test_what_prune_prints_builds_the_same_model(
