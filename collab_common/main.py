@@ -41,7 +41,6 @@ COMMANDS = {
     "average": Command("average checkpoints of one training"),
     "bench": Command("speed next to stock fairseq and CTranslate2"),
     "compare": Command("significance tests of two runs", False),
-    "contrast": Command("how often a model prefers the correct translation"),
     "configs": Command("print the folder of Hydra configurations, for --config-dir", False),
     "cost": Command("parameters and cache bytes of a checkpoint"),
     "data": Command("text to a data folder: prepare, validate, a corpus, ...", False),

@@ -32,8 +32,6 @@ choose_dataset() {
         [[ -n $DATASET && " $names " == *" $DATASET "* ]] ||
             refuse "DATASET is '$DATASET'; it must be ${given// /, } or ${names##* }, or" \
                 "options: --data DIR --source-lang S --target-lang T"
-        [ "$DATASET" != mixed ] || [ -n "${DATA:-}${FROM:-}" ] ||   # nobody serves the mixture
-            refuse "where are the texts of the mixed corpus? Give FROM=DIR (recipes/common.sh lists them)"
         return
     fi
     shift
@@ -84,24 +82,13 @@ count_updates() {
     updates=(optimization.max_update="$UPDATES") tuned_updates=(optimization.max_update="$TUNE")
 }
 
-# Training texts of the mixed corpus, in FROM, .en and .de, .gz or not: Multi30k; Tatoeba; WMT's
-# newstest2008 to 2012; translated manual pages; and three small sets.
-MIXED=(multi30k/train tatoeba_en_de/train mix_en_de/newstest0812 mix_en_de/manpages
-    mix_en_de/bcontrast mix_en_de/mlqe_pe mix_en_de/opennmt10k)
-
 # prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), multi30k (downloaded, or
-# in the folder FROM), mixed or wikitext2 (in FROM), as the experiments have it, or as OPTIONS say.
+# in the folder FROM) or wikitext2 (in FROM), as the experiments have it, or as OPTIONS say.
 prepare() {
     local to=(${FROM:+--from "$FROM"} --out "${@:2}")
     case $1 in
         embedded) python -m data_prep.demo_data --out "${@:2}" ;;
         multi30k) python -m data_prep.multi30k --vocab-size 4000 "${to[@]}" ;;
-        mixed)
-            python -m data_prep.prepare --text "$FROM" "${MIXED[@]/#/--split=train=}" \
-                --split valid=tatoeba_en_de/valid --split test=tatoeba_en_de/test \
-                --split test1=newstest/newstest2013 \
-                --source-lang en --target-lang de --vocab-size 4000 --out "${@:2}"
-            ;;
         wikitext2)   # words already, with <unk> for rare ones: train.txt, valid.txt, test.txt
             [ -n "${FROM:-}" ] || refuse "where is the text of WikiText-2? Give FROM=DIR"
             fairseq-preprocess --only-source --trainpref "$FROM/train.txt" --validpref "$FROM/valid.txt" \
@@ -144,15 +131,6 @@ sweep() {
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
         --jobs "${JOBS:-$jobs}" "task.data=$data" "${of_data[@]}" "${device[@]}" "${@:3}" ${SWEEP:-} ||
         note $?
-}
-
-# tables DATASET FOLDER OPTIONS...: table and figure of the runs in a folder, in FOLDER/table; of the
-# mixed corpus also on its second test set, newstest2013, in FOLDER/table_test1.
-tables() {
-    fairseq-collab table "$2" "${@:3}" --out "$2/table"
-    [ "$1" = mixed ] || return 0
-    fairseq-collab score "$2" --gen-subset test1 || note $?
-    fairseq-collab table "$2" "${@:3}" --gen-subset test1 --out "$2/table_test1"
 }
 
 # importance MODEL DIR: what each head is worth to the loss, as DIR/heads.json. Of the rules of relevance,

@@ -2,12 +2,11 @@
 # Grouped head attention (Ni et al. 2023, arXiv 2305.14380): heads are trained in groups, each group
 # elects one of its heads, the others are removed, and the result is fine-tuned.
 #
-#   bash recipes/grouped_heads.sh DATASET    embedded, multi30k or mixed
+#   bash recipes/grouped_heads.sh DATASET    embedded or multi30k
 #   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
 #                 instead of DATASET: any prepared folder, with a size and a training of configs/,
 #                 which gives rate, dropout and batches
-#   FROM=DIR      where the raw text is: Multi30k's (downloaded without it), or the mixed corpus'
-#                 (see common.sh)
+#   FROM=DIR      where the raw text is: Multi30k's (downloaded without it)
 #   JOBS=N        runs at a time (default: one a CPU core, or one on a GPU)
 #   OUT=DIR       where everything goes (default: runs/grouped_heads_DATASET)
 #   DATA=DIR      a data folder that is there already (default: data/DATASET, made if need be)
@@ -28,7 +27,7 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-choose_dataset "embedded multi30k mixed" "$@"
+choose_dataset "embedded multi30k" "$@"
 count_updates
 data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/grouped_heads_$DATASET}
@@ -81,6 +80,6 @@ tune "$standard" model.head_size=null "$seeds" "$from=$trained/model-concatenate
 
 echo "== 4 tables"
 for folder in trained tuned; do
-    tables "$experiments" "$OUT/$folder" --x none --against concatenated
+    fairseq-collab table "$OUT/$folder" --x none --against concatenated --out "$OUT/$folder/table"
 done
 exit "$failed"

@@ -25,8 +25,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--seeds", action="store_true",
         help="compare over all seeds of both, paired by seed: t-interval over seeds, bootstrap "
-        "over seeds and sentences, p corrected by Holm for all tests; likewise the accuracies on "
-        "contrastive pairs, where all runs have them (contrast)",
+        "over seeds and sentences, p corrected by Holm for all tests",
     )  # fmt: skip
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 Of several runs those are measured that have no scores yet.  A checkpoint that was not trained in a
 run is made into one with ``--run FOLDER``, which tables, tests and reports read like any other.
-COMET (``--comet``) is kept by a run, too.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
-from fairseq_collab.metrics import comet, rouge
 from fairseq_collab.metrics.bleu import Score, score, summary
 from fairseq_collab.runs.evaluate import check_test_set, evaluate, task_of
 from fairseq_collab.runs.existing import configuration, make_run
-from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines, read_side
+from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
 from fairseq_collab.runs.record import Task
 from fairseq_collab.runs.run import Run, find_runs
 from fairseq_collab.runs.translations import System, examples, read_system
@@ -50,14 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="another test set of the run's data folder, such as test1: writes "
         "generation.SUBSET.txt and score.SUBSET.json (default: dataset.gen_subset)",
     )  # fmt: skip
-    parser.add_argument(
-        "--rouge", action="store_true", help="ROUGE-1, -2 and -L, too, with 95 %% intervals"
-    )
-    parser.add_argument(
-        "--comet", type=Path, metavar="FOLDER",
-        help="COMET, too, with the model in this folder (hparams.yaml, checkpoints/model.ckpt, "
-        "encoder/); nothing is downloaded",
-    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object (a run)")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="show N translations")
     made = parser.add_argument_group("a checkpoint that was not trained in a run")
@@ -75,8 +65,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
-    if args.comet:
-        comet.check(args.comet)
     if args.run:
         return score_checkpoint(parser, args, [*PROG.split(), *argv])
     options.refuse(parser, args, ("data", "set", "cpu"), "goes with a checkpoint and --run")
@@ -99,10 +87,7 @@ def main(argv: list[str]) -> int:
     (generation,) = args.what
     system = System(generation, read_hypotheses(generation), read_lines(args.reference))
     result = score(system.hypotheses, system.references)
-    found_comet = None
-    if args.comet:
-        found_comet = comet_of(system, list(read_side(generation, "S").values()), args)
-    show(asdict(result), summary(result), system, generation, args, found=found_comet)
+    show(asdict(result), summary(result), system, generation, args)
     return 0
 
 
@@ -163,30 +148,14 @@ def score_run(run: Run, args: argparse.Namespace, again: bool, name: str | None 
         return
     system = read_system(run.folder, subset=run.subset)
     result = Score(**{field.name: getattr(record, field.name) for field in fields(Score)})
-    found = None
-    if args.comet:
-        task = run.config().task
-        source = Path(task.data) / "raw" / f"{record.subset}.{task.source_lang}"
-        found = comet_of(system, read_lines(source), args)
-        with run.locked():
-            # others may have added to the record meanwhile
-            now = run.score() or record
-            run.finish(replace(now, comet=found.score, comet_signature=found.signature))
-    show(asdict(result), summary(result), system, run.generation, args, name, found)
+    show(asdict(result), summary(result), system, run.generation, args, name)
 
 
 def check_options(run: Run, task: Task, args: argparse.Namespace) -> None:
     """Raises UserError where an option is of translations, and the run is a language model."""
-    for option in ("rouge", "comet", "examples"):
-        if getattr(args, option) and task == "language_modeling":
-            what = f"is of translations, and {run.name} is a language model"
-            raise UserError(what, f"--{option}", "leave it out")
-
-
-def comet_of(system: System, sources: list[str], args: argparse.Namespace) -> comet.Comet:
-    """COMET of translations."""
-    texts = sources, system.hypotheses, system.references
-    return comet.comet(args.comet, *texts, device=str(options.device(args)))
+    if args.examples and task == "language_modeling":
+        what = f"is of translations, and {run.name} is a language model"
+        raise UserError(what, "--examples", "leave it out")
 
 
 def show(
@@ -196,16 +165,8 @@ def show(
     generation: Path | None,
     args: argparse.Namespace,
     run: str | None = None,
-    found: comet.Comet | None = None,
 ) -> None:
     """Print scores, and what else the options ask for; ``run`` is named if it is one of several."""
-    if found:
-        content["comet"] = asdict(found)
-        text += "\n" + comet.summary(found)
-    if system and (args.rouge or (system.record and system.record.rouge)):
-        rouges = rouge.rouge(system.hypotheses, system.references)
-        content["rouge"] = asdict(rouges)
-        text += "\n" + rouge.summary(rouges)
     if run is not None:
         content, text = {"run": run, **content}, f"{run}\n{text}\n"
     if args.examples > 0 and system and generation:

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json, such as bleu,rouge.R1,perplexity.test,valid_loss,parameters, "
+        help="fields of score.json, such as bleu,perplexity.test,valid_loss,parameters, "
         "or choices of the sweep (default: scores and costs of the task)",
     )  # fmt: skip
     parser.add_argument(
@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--figure", metavar="FIELD",
-        help="what the figure shows: a number of score.json, such as valid_loss or "
-        "contrast.np_agreement-mt.accuracy (default: what the task is measured by, such as bleu)",
+        help="what the figure shows: a number of score.json, such as valid_loss "
+        "(default: what the task is measured by, such as bleu)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"

@@ -1,1 +1,1 @@
-"""Translations and models to numbers: BLEU, ROUGE, perplexity, cost."""
+"""Translations and models to numbers: BLEU, chrF, significance, cost."""

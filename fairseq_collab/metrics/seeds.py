@@ -11,8 +11,7 @@ both systems (Owen 2007, "The pigeonhole bootstrap").  With few seeds a bootstra
 narrow, by sqrt((S - 1)/S) at S: the t-interval is the one to be trusted for seeds, this one shows
 what the sentences add.
 
-Whatever is a function of counts summed over sentences is compared so: BLEU, chrF, or the share of
-right contrastive pairs (:mod:`.contrast`), where a sentence is drawn with all of its pairs.
+Whatever is a function of counts summed over sentences is compared so: BLEU, chrF.
 
 Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
 sequentially rejective multiple test procedure").
@@ -37,8 +36,6 @@ SAMPLES = 1000
 Interval = tuple[float, float]
 #: Translations by seed.
 Texts = Mapping[int, list[str]]
-#: By seed, what is counted of each sentence: ``N x n``.
-Counts = Mapping[int, list[list[int]]]
 #: The score of such counts, summed over sentences: ``(n,)``.
 Score = Callable[[NDArray[Any]], float]
 
@@ -75,27 +72,11 @@ def gain(
 ) -> Gain:
     """Compare two systems over the seeds of both, in one of :data:`.significance.METRICS`."""
     scorer = scorer_of(metric, references, references=[references])
-    counts = [
-        {number: statistics_of(scorer, texts) for number, texts in side.items()}
-        for side in (baseline, system)
-    ]
-    score = partial(total_score, scorer)
-    return gain_of_counts(counts, score, metric, str(scorer.get_signature()), samples)
-
-
-def gain_of_counts(
-    sides: Sequence[Counts], score: Score, metric: str, signature: str, samples: int = SAMPLES
-) -> Gain:
-    """Compare two systems by what is counted of each sentence.
-
-    Args:
-        sides: the baseline and the system, with seeds in common.
-        score: 0 to 100, of counts that are summed over sentences.
-        metric, signature: what the score is called, and how it is counted.
-    """
-    baseline, system = sides
     seeds = sorted(baseline.keys() & system.keys())
-    stats = np.array([[side[s] for s in seeds] for side in sides])  # (2, S, N, n)
+    stats = np.array(  # (2, S, N, n)
+        [[statistics_of(scorer, side[s]) for s in seeds] for side in (baseline, system)]
+    )
+    score = partial(total_score, scorer)
     ours = [[score(one.sum(0)) for one in side] for side in stats]
     gains = [b - a for a, b in zip(*ours, strict=True)]
     chance = np.random.default_rng(seed())
@@ -103,7 +84,7 @@ def gain_of_counts(
     picks = chance.integers(len(seeds), size=drawn.shape)
     return Gain(
         metric=metric,
-        signature=signature,
+        signature=str(scorer.get_signature()),
         baseline=statistics.fmean(ours[0]),
         system=statistics.fmean(ours[1]),
         gains=dict(zip(seeds, gains, strict=True)),

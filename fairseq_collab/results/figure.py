@@ -11,7 +11,6 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fairseq_collab.metrics.rouge import Interval
 from fairseq_collab.results.figure_style import COLOURS, SHAPES, saved
 from fairseq_collab.results.names import METHODS, named
 from fairseq_collab.results.rows import Row, X
@@ -117,8 +116,7 @@ def _rank(label: str, labels: Sequence[str]) -> float:
 
 def numbers(row: Row, score: str) -> list[float]:
     """A field of every seed, as far as it is a number."""
-    values = (one.mean if isinstance(one, Interval) else one for one in row.values(score))
-    return [one for one in values if type(one) in (int, float)]
+    return [one for one in row.values(score) if type(one) in (int, float)]
 
 
 def by_parameters(

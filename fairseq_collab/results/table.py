@@ -1,8 +1,8 @@
 """A table of runs as Markdown: one row a model, its differences from a baseline, one row a run.
 
-Columns are fields of the runs' records, ``rouge.R1`` inside one, or choices of a sweep.  Scores and
-speeds are means over seeds, with their standard deviation; what a model costs is the same for all,
-or a rounded mean where each seed has chosen its own heads.
+Columns are fields of the runs' records, ``perplexity.test`` inside one, or choices of a sweep.
+Scores and speeds are means over seeds, with their standard deviation; what a model costs is the
+same for all, or a rounded mean where each seed has chosen its own heads.
 The words around the tables stand in ``templates/table.md.j2``.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.rouge import Interval
 from fairseq_collab.metrics.significance import seed
 from fairseq_collab.results import against, published
 from fairseq_collab.results.html import render
@@ -26,7 +25,6 @@ COSTS = ("parameters", "key_bytes_per_target_token", "multiply_adds", "train_tok
 #: The columns that a table has where none are chosen, after what the task is measured by.
 COLUMNS = {
     "translation": ("chrf", "compound_split_bleu", *COSTS, PAPER),
-    "summarization": ("rouge.R2", "rouge.RL", *COSTS),
     "language_modeling": ("perplexity.valid", *COSTS),
 }
 #: Headings of fields whose names do not say enough.
@@ -49,7 +47,7 @@ HEADINGS = {
 def columns_of(table: Table) -> tuple[str, ...]:
     """The columns that were chosen, which some run must have, or those of the task."""
     if not table.columns:
-        there = dict.fromkeys((table.score, *COLUMNS[table.first.task], *table.contrast))
+        there = dict.fromkeys((table.score, *COLUMNS[table.first.task]))
         has_paper = any(paper_bleu(table, row) is not None for row in table.rows)
         return tuple(name for name in there if name != PAPER or has_paper)
     for name in table.columns:
@@ -66,7 +64,6 @@ def heading(table: Table, name: str) -> str:
         if table.first.task == "language_modeling":
             return f"multiply-adds (a block of {length} tokens)"
         return f"multiply-adds ({length} source, {length} target tokens)"
-    name = name.removeprefix("rouge.").removeprefix("contrast.")
     return HEADINGS.get(name) or name.replace("_", " ").replace(".", ", ")
 
 
@@ -81,8 +78,6 @@ def text_of(values: Sequence[Any]) -> str:
     """Values of the seeds in one cell."""
     if not values:
         return num(None)
-    if isinstance(values[0], Interval):
-        return str(values[0]) if len(values) == 1 else spread([value.mean for value in values])
     if isinstance(values[0], float):
         return spread(values)
     if isinstance(values[0], int):

@@ -28,7 +28,6 @@ NOUNS = {
 #: What each task is measured by: a field of the record, and its name.
 MEASURED = {
     "translation": ("bleu", "BLEU"),
-    "summarization": ("rouge.R1", "ROUGE-1"),
     "language_modeling": ("perplexity.{subset}", "Perplexity"),
 }
 #: With a mean and a standard deviation over seeds each.
@@ -88,12 +87,6 @@ class Table:
     def empty(self) -> str:
         """What a cell without runs is: a failed run's method is not known from its scores."""
         return "no finished run" if self.unfinished else "not run"
-
-    @property
-    def contrast(self) -> tuple[str, ...]:
-        """The accuracies on contrastive pairs that runs have, as names of columns."""
-        names = (name for run in self.finished for name in run.record.contrast or {})
-        return tuple(f"contrast.{name}.accuracy" for name in dict.fromkeys(names))
 
     @property
     def title(self) -> str:
@@ -204,8 +197,7 @@ def _csv_row(table: Table, row: Row, tested: against.Difference | None) -> dict[
     low, high = (tested and tested.interval) or (None, None)
     spreads: dict[str, float | None] = {}
     chosen = (name for name in table.columns if name not in (*SCORES, *COSTS))
-    accuracies = (f"{name}.mean" for name in table.contrast)
-    for field in (*SCORES, *accuracies, *filter(lambda name: _is_number(table, name), chosen)):
+    for field in (*SCORES, *filter(lambda name: _is_number(table, name), chosen)):
         name = field.replace("compound", "tokenised_compound")
         spreads[f"{name}_mean"] = mean(row.values(field))
         spreads[f"{name}_sd"] = deviation(row.values(field))

@@ -4,7 +4,6 @@ What is measured depends on the task:
 
     translation         fairseq-generate; BLEU, chrF, compound-split BLEU; BLEU of tokens where the
                         data folder's text is in Moses tokens
-    summarization       the same and ROUGE; where ``scoring._name`` is ``rouge``
     language_modeling   fairseq-eval-lm; perplexities of the validation and the test set, in blocks
                         as long as those of the training, each read by itself
 
@@ -37,7 +36,6 @@ from collab_common.provenance import circumstances
 from fairseq_collab.kernels.int8 import int8_wanted
 from fairseq_collab.kernels.onednn import INT8
 from fairseq_collab.metrics.bleu import bleu_of_tokens, compound_split_bleu, moses_tokens, score
-from fairseq_collab.metrics.rouge import rouge
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.runs.devices import wanted
 from fairseq_collab.runs.fairseq_output import (
@@ -49,7 +47,7 @@ from fairseq_collab.runs.fairseq_output import (
     read_side,
 )
 from fairseq_collab.runs.record import Record, Task
-from fairseq_collab.runs.run import MODEL, Run
+from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.trained import averaged_model, model_figures, training_figures
 from fairseq_collab.runs.translations import manifest, readable, subwords_of
 
@@ -87,7 +85,7 @@ def evaluate(run: Run, lock: int | None = None) -> Record:
     }
     with contextlib.suppress(UserError):  # what cannot be read, or lacks a field, is made again
         if own := Run(run.folder).score():
-            found |= kept(own, found, alone=run.subset is None)
+            found |= kept(own)
     record = Record(**found)
     run.finish(record)
     return record
@@ -99,21 +97,12 @@ def method_of(config: DictConfig, overrides: Mapping[str, str]) -> str:
     return named or OmegaConf.select(config, "method") or config.model["_name"]
 
 
-def kept(own: Record, found: Facts, alone: bool) -> Facts:
+def kept(own: Record) -> Facts:
     """What stays of a run's record when it is measured again.
 
-    Hardware is that of the training, whose speed stands beside it.  Accuracies on contrastive pairs
-    stay while the model is the same, COMET while the translations are, by their scores.
-
-    Args:
-        alone: it is measured on the test set of that record, not on another one.
+    Hardware is that of the training, whose speed stands beside it.
     """
-    there = {} if own.train_tokens_per_second is None else {"hardware": own.hardware}
-    same = alone and all(getattr(own, name) == found[name] for name in MODEL)
-    names = ["contrast", "contrast_signature"] if same else []
-    if same and all(getattr(own, name) == found.get(name) for name in ("bleu", "chrf")):
-        names += ["comet", "comet_signature"]
-    return there | {name: getattr(own, name) for name in names}
+    return {} if own.train_tokens_per_second is None else {"hardware": own.hardware}
 
 
 def linear_maps(arch: str) -> str | None:
@@ -128,11 +117,10 @@ def linear_maps(arch: str) -> str | None:
 def task_of(config: DictConfig) -> Task:
     """What a run is measured by; UserError where nothing is known for its task."""
     if "source_lang" in config.task and "target_lang" in config.task:
-        rouge_wanted = OmegaConf.select(config, "scoring._name") == "rouge"
-        return "summarization" if rouge_wanted else "translation"
+        return "translation"
     name = config.task.get("_name")
     if name != "language_modeling":
-        todo = "train translations, summaries or language models"
+        todo = "train translations or language models"
         raise UserError(f"there is no evaluation of {name!r}", "task._name", todo)
     return "language_modeling"
 
@@ -171,7 +159,6 @@ def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> 
     task, generation, common = config.task, config.generation, config.common_eval
     # What a sweep forgot to say, the folder does: pieces of words would have no score.
     joined = common.post_process or subwords_of(Path(task.data), task.target_lang)
-    summaries = task_of(config) == "summarization"
     words = [
         *("--source-lang", task.source_lang, "--target-lang", task.target_lang),
         *("--path", run.average, "--gen-subset", subset),
@@ -181,7 +168,7 @@ def translation(run: Run, config: DictConfig, subset: str, lock: int | None) -> 
     ]
     log = fairseq("generate", run, config, lock, run.generation, words)
     return {
-        **translation_scores(run.generation, Path(task.data), subset, task, summaries),
+        **translation_scores(run.generation, Path(task.data), subset, task),
         "sentences_per_second": decoding_speed(log),
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
@@ -199,10 +186,8 @@ def other_than_usual(generation: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def translation_scores(
-    generation: Path, data: Path, subset: str, task: Mapping[str, Any], summaries: bool = False
-) -> Facts:
-    """All scores of translations, ROUGE of summaries; of the data's tokens, if Moses made them."""
+def translation_scores(generation: Path, data: Path, subset: str, task: Mapping[str, Any]) -> Facts:
+    """All scores of translations; of the data's tokens, if Moses made them."""
     language, told = task["target_lang"], manifest(data)
     form, options = told.get("form"), told.get("options", {})
     reference = f"raw/{subset}.{language}"
@@ -213,9 +198,6 @@ def translation_scores(
         "hypotheses": generation.name,
         **asdict(score(text, references)),
     }
-    if summaries:
-        rouges = rouge(text, references)
-        found |= {"rouge": rouges.scores, "rouge_signature": rouges.signature}
     if form is not None:
         found |= {key: options.get(key) for key in ("corpus", "variant", "languages", "note")}
         found["lowercased"] = form["lowercased"]

@@ -16,13 +16,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from collab_common import files
 from collab_common.errors import UserError
-from fairseq_collab.metrics.contrast import Contrast
-from fairseq_collab.metrics.rouge import Interval
 
 SCORE_VERSION = 2
 AGAIN = "score the run again"
 
-Task = Literal["translation", "summarization", "language_modeling"]
+Task = Literal["translation", "language_modeling"]
 Verdict = Literal["failed", "diverged"]
 T = TypeVar("T")
 
@@ -38,7 +36,6 @@ _OF_TRANSLATIONS = (
 )  # fmt: skip
 NEEDED: Mapping[Task, tuple[str, ...]] = {
     "translation": _OF_TRANSLATIONS,
-    "summarization": (*_OF_TRANSLATIONS, "rouge"),
     "language_modeling": ("perplexity",),
 }
 
@@ -60,9 +57,6 @@ class Record:
         lowercased: whether the data folder's text is.
         linear_maps: ``int8`` where large ones were rounded to 8 bits (``FAIRSEQ_COLLAB_MATMUL``);
             else None.
-        rouge: by :data:`fairseq_collab.metrics.rouge.METRICS`.
-        comet: mean over sentences, as the model of its signature gives it; where it was asked for.
-        contrast: accuracy on contrastive pairs, by phenomenon; where it was asked for.
         perplexity: a token of the data (a word or a subword), ends of lines counted; by subset.
         key_dim: size of queries and keys, all heads together; None where attentions differ.
         model_dim: d; None in records of before it was kept, and where attentions differ.
@@ -106,12 +100,6 @@ class Record:
     compound_split_signature: str | None = None
     tokenised_bleu: float | None = None
     tokenised_signature: str | None = None
-    rouge: dict[str, Interval] | None = None
-    rouge_signature: str | None = None
-    comet: float | None = None
-    comet_signature: str | None = None
-    contrast: dict[str, Contrast] | None = None
-    contrast_signature: str | None = None
     perplexity: dict[str, float] | None = None
     sentences_per_second: float | None = None
     beam: int | None = None

@@ -12,7 +12,6 @@
     RUN/perplexity.SUBSET.txt    what fairseq-eval-lm says of a language model
     RUN/generation.txt      translations of dataset.gen_subset, as fairseq-generate prints them
     RUN/failed.json         verdict and reason, if the last attempt failed
-    RUN/contrast.json       right contrastive pairs by sentence, once `contrast` has scored them
     RUN/score.json          written last and as a whole: where it is, the run is finished
 
 So an interrupted run is never taken for a finished one.  The same model may be scored on other test
@@ -79,7 +78,6 @@ class Run:
         self.generation = folder / f"generation{of_subset}.txt"
         self.failed_file = folder / "failed.json"
         self.score_file = folder / f"score{of_subset}.json"
-        self.contrast_file = folder / "contrast.json"
 
     def for_subset(self, subset: str | None) -> Run:
         """The same run with the scores of another test set; itself for None, and for its own."""

@@ -65,14 +65,11 @@ def test_a_recipe_without_gnus_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "arguments", "message"),
     [
-        ("key_dim_table.sh", [], "DATASET is ''; it must be embedded, multi30k, mixed, tatoeba"),
+        ("key_dim_table.sh", [], "DATASET is ''; it must be embedded, multi30k, iwslt14"),
         ("key_dim_table.sh", ["wmt15"], "DATASET is 'wmt15'; it must be embedded"),
         ("reparametrize.sh", [], "give FROM=FILE, the model to convert"),
-        ("key_dim_table.sh", ["tatoeba"], "Give FROM=DIR with train, valid and test"),
         ("key_dim_table.sh", ["wmt14"], "where is Google's wmt16_en_de archive"),
-        ("key_dim_table.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
-        ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded, multi30k or mix"),
-        ("grouped_heads.sh", ["mixed"], "where are the texts of the mixed corpus? Give FROM=DIR"),
+        ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be embedded or multi30k"),
         ("grouped_heads.sh", ["--source-lang", "en"], "grouped_heads: which folder? Give --data"),
         ("head_pruning.sh", ["--data"], "head_pruning: which folder? Give --data DIR"),
         ("head_pruning.sh", [], "DATASET is ''; it must be embedded or multi30k"),
@@ -222,17 +219,6 @@ def test_grouped_heads_ends_with_tables(commands: list[Command]) -> None:
     assert commands[-2:] == [
         f"table /out/{folder} --x none --against concatenated --out /out/{folder}/table".split()
         for folder in ("trained", "tuned")
-    ]
-
-
-def test_a_second_test_set_has_tables_of_its_own(tmp_path: Path) -> None:
-    """Of the mixed corpus, after the tables of the first."""
-    found = record(tmp_path, "grouped_heads.sh", "mixed")
-    table = "table /out/tuned --x none --against concatenated"
-    assert found[-3:] == [
-        f"{table} --out /out/tuned/table".split(),
-        ["score", "/out/tuned", "--gen-subset", "test1"],
-        f"{table} --gen-subset test1 --out /out/tuned/table_test1".split(),
     ]
 
 

@@ -18,11 +18,10 @@ from fairseq_collab.runs.run import Run
 
 pytestmark = pytest.mark.slow
 
-#: The task is more than a translation, so that this is tested, too.
 SAID = [
     *("--set", "generation.max_len_b=10"),  # it has not learnt to end
     *("--set", "method=pruned", "--set", "share=half"),
-    *("--set", "scoring._name=rouge", "--set", "generation.beam=2"),
+    *("--set", "generation.beam=2"),
 ]
 
 
@@ -43,11 +42,9 @@ def made(corpus: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) 
 def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     record = Record.read(made / "score.json")
     assert (record.task, record.method, record.arch) == (
-        "summarization", "pruned", "transformer_collab",
+        "translation", "pruned", "transformer_collab",
     )  # fmt: skip
     assert record.overrides["share"] == "half"
-    assert record.rouge is not None
-    assert record.rouge.keys() == {"R1", "R2", "RL"}
     assert (record.beam, record.sentences, record.key_dim, record.heads) == (2, 50, 8, 4)
     assert record.heads_by_site == {"encoder": [4], "decoder": [4], "cross": [4]}
     assert (record.train_updates, record.epochs, record.train_tokens_per_second) == (0, 0, None)
@@ -84,8 +81,6 @@ def test_another_checkpoint_or_choice_is_refused(
         score(other, corpus, made, *SAID)
     with refusing("pruned: is of "):
         score(trained, corpus, made, *SAID[:2], *SAID[4:])
-    with refusing("was started with scoring._name=rouge, now bleu is asked for"):
-        score(trained, corpus, made, *SAID[:6], *SAID[8:])
     with refusing("was started with generation.beam=2, now 3 is asked for"):
         score(trained, corpus, made, *SAID[:-1], "generation.beam=3")
     with refusing("--set: the checkpoint has no option 'generation.beams'"):
@@ -106,8 +101,8 @@ def test_perplexities_of_a_language_model(
     ordinary_lm: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with refusing("--rouge: is of translations, and run is a language model; leave it out"):
-        score(ordinary_lm, monolingual, run, "--rouge")
+    with refusing("--examples: is of translations, and run is a language model; leave it out"):
+        score(ordinary_lm, monolingual, run, "--examples=5")
     assert not run.exists()
     score(ordinary_lm, monolingual, run)
     report = capsys.readouterr().out

@@ -113,10 +113,3 @@ def test_constraint_of_the_third_paper(name: str) -> None:
     found = {option: job.config.criterion[option] for option in wanted["criterion"]}
     assert found == wanted["criterion"]
     assert job.config.criterion.group_normalisation == "released"
-
-
-def test_fine_tuning_on_the_mixed_corpus_is_as_long_as_the_training() -> None:
-    """Whatever training is chosen: the one epoch of DialogSum is its own."""
-    experiment = CONFIGS / "experiment" / "grouped_finetune_mixed.yaml"
-    job, *_ = plan(experiment, CONFIGS, ["train=iwslt14", "checkpoint.finetune_from_model=a.pt"])
-    assert job.config.optimization.max_epoch == 100

@@ -13,7 +13,6 @@ from run_folders import MODEL_DIM, facts_of, some_record
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics import cost
-from fairseq_collab.metrics.rouge import Interval
 from fairseq_collab.runs import record
 from fairseq_collab.runs.record import Failure, Record, Started, read
 
@@ -21,21 +20,20 @@ from fairseq_collab.runs.record import Failure, Record, Started, read
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     record = replace(
         some_record(),
-        task="summarization",
-        rouge={name: Interval(30.0, 29.0, 31.0) for name in ("R1", "R2", "RL")},
+        perplexity={"test": 30.0},
         heads_by_site={"encoder": [4, 2]},
         key_dim=None,
     )
     record.write(tmp_path / "score.json")
     assert Record.read(tmp_path / "score.json") == record
     content = json.loads((tmp_path / "score.json").read_text())
-    assert (content["version"], content["rouge"]["R1"]["mean"]) == (2, 30.0)
+    assert (content["version"], content["perplexity"]["test"]) == (2, 30.0)
 
 
 def test_unknown_fields_are_left_out_and_missing_ones_have_their_default() -> None:
     facts = facts_of("collab", 64, seed=3, bleu=41)
     record = Record.of({**facts, "unknown": "field"}, Path("score.json"))
-    assert (record.bleu, record.seed, record.comet, record.command) == (41.0, 3, None, None)
+    assert (record.bleu, record.seed, record.note, record.command) == (41.0, 3, None, None)
     assert {name: getattr(record, name) for name in facts} == facts
 
 
@@ -47,10 +45,7 @@ def test_unknown_fields_are_left_out_and_missing_ones_have_their_default() -> No
         ({"heads": 2.5}, "heads is 2.5, not int | None"),
         ({"overrides": {"model": 1}}, "overrides is {'model': 1}, not dict[str, str]"),
         ({"averaged": "last"}, "averaged is 'last', not list[str]"),
-        (
-            {"rouge": {"R1": {"mean": 1.0}}},
-            "rouge is {'R1': {'mean': 1.0}}, not dict[str, Interval",
-        ),
+        ({"perplexity": {"test": "low"}}, "perplexity is {'test': 'low'}, not dict[str, float]"),
         ({"bleu": None}, "lacks bleu"),
         ({"version": 3}, "version 3, not 2; score the run again"),
     ],
@@ -70,9 +65,8 @@ def test_what_is_no_record(tmp_path: Path, content: str) -> None:
 
 def test_each_task_has_its_scores() -> None:
     whole = json.loads(json.dumps(some_record().__dict__))
-    for task, missing in (("summarization", "rouge"), ("language_modeling", "perplexity")):
-        with pytest.raises(UserError, match=f"score.json: lacks {missing}; score the run again"):
-            Record.of({**whole, "task": task}, Path("run/score.json"))
+    with pytest.raises(UserError, match=r"score\.json: lacks perplexity; score the run again"):
+        Record.of({**whole, "task": "language_modeling"}, Path("run/score.json"))
     with pytest.raises(UserError, match="task is 'parsing', not Task"):
         Record.of({**whole, "task": "parsing"}, Path("run/score.json"))
     perplexity = {"valid": 90.5, "test": 88.0}

@@ -13,11 +13,8 @@ from scipy import stats
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
-from fairseq_collab.metrics.contrast import share_right
-from fairseq_collab.metrics.seeds import gain, gain_of_counts, holm, t_interval, t_test
-from fairseq_collab.results import seeds
+from fairseq_collab.metrics.seeds import gain, holm, t_interval, t_test
 from fairseq_collab.results.seeds import seeds_of
-from fairseq_collab.runs.record import read
 
 WORDS = [f"Wort{i}" for i in range(15)]
 CHANCE = random.Random(1)
@@ -99,18 +96,6 @@ def test_gains_are_of_common_seeds() -> None:
     assert (found.p, found.seeds_interval) == (None, None)
 
 
-def test_accuracies_of_contrastive_pairs() -> None:
-    """Sentences are drawn, not pairs: all nine of the first, or none of them."""
-    baseline = {1: [[0, 9], [1, 1]], 2: [[0, 9], [0, 1]]}
-    system = {1: [[9, 9], [1, 1]], 2: [[9, 9], [1, 1]]}
-    found = gain_of_counts((baseline, system), share_right, "polarity", "pairs:1", 300)
-    assert (found.metric, found.signature) == ("polarity", "pairs:1")
-    assert (found.baseline, found.system) == (5, 100)
-    assert found.gains == {1: 90, 2: 100}
-    low, high = found.sentences_interval
-    assert (low, high) == (50, 100)  # the first not drawn: 0 of the first seed, 100 of the second
-
-
 # ---- runs ----------------------------------------------------------------------------------------
 
 
@@ -149,69 +134,6 @@ def test_the_command(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Holm corrects for all tests here" in text
     lines = [line for line in text.splitlines() if line.startswith("| BLEU")]
     assert [line.split("|")[3].strip() == "-" for line in lines] == [False, True]  # one seed
-
-
-def contrasted(run: Path, right: int, pairs: str = "1") -> None:
-    """A run as `contrast` leaves it."""
-    score = json.loads((run / "score.json").read_text())
-    (run / "score.json").write_text(json.dumps(score | {"contrast_signature": f"pairs:{pairs}"}))
-    kept = {"signature": f"pairs:{pairs}", "counts": {"polarity": [[right, 4], [1, 1]]}}
-    (run / "contrast.json").write_text(json.dumps(kept))
-
-
-def test_accuracies_are_compared_where_all_have_them(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, other = runs / "concatenated_64_1", runs / "collab_64_1"
-
-    def metrics() -> list[dict[str, Any]]:
-        (system,) = run_json(capsys, one, other, "--seeds", "--samples", 20)["systems"]
-        assert system["unmeasured"] == lacking
-        return system["results"]
-
-    lacking: list[str] = []
-    assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
-    for seed in (1, 2, 3):
-        contrasted(runs / f"concatenated_64_{seed}", 3)
-        contrasted(runs / f"collab_64_{seed}", seed)
-    results = metrics()
-    assert [each["metric"] for each in results] == ["BLEU", "chrF", "polarity"]
-    assert results[2]["gains"] == pytest.approx({"1": -40, "2": -20, "3": 0})
-    bleu, chrf, polarity = results
-    expected = [*holm([bleu["p"], chrf["p"]]), polarity["p"]]
-    assert [each["p_holm"] for each in results] == pytest.approx(expected)
-    assert polarity["signature"] == "pairs:1"
-    score = (other / "score.json").read_text()
-    (other / "score.json").write_text(score.replace("pairs:1", "pairs:0"))  # of other pairs
-    lacking = ["collab_64_1"]
-    assert [each["metric"] for each in metrics()] == ["BLEU", "chrF"]
-    assert main([str(one), str(other), "--seeds", "--samples=20"]) == 0
-    assert "kept by sentence, those of collab_64_1." in capsys.readouterr().out
-    contrasted(other, 1, "2")
-    with pytest.raises(UserError, match="different contrastive pairs: pairs:1 and pairs:2; score"):
-        metrics()
-    kept = {"signature": "pairs:2", "counts": {"polarity": [[1, 4], [1]]}}
-    for damaged, what in ((kept, "counts of polarity are not"), ({}, "lacks signature, counts")):
-        (other / "contrast.json").write_text(json.dumps(damaged))
-        with pytest.raises(UserError, match=rf"contrast.json: {what}.*; score the pairs again"):
-            metrics()
-
-
-def test_counts_of_pairs_are_read_once(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = [f"{method}_64_{seed}" for method in ("concatenated", "collab") for seed in (1, 2, 3)]
-    files: list[Path] = []
-
-    def counting(kind: Any, file: Path, todo: str) -> Any:
-        files.append(file)
-        return read(kind, file, todo)
-
-    for name in names:
-        contrasted(runs / name, 1)
-    monkeypatch.setattr(seeds, "read", counting)
-    run_json(capsys, runs / names[0], runs / names[3], "--seeds", "--samples", 20)
-    assert sorted(file.parent.name for file in files) == sorted(names)
 
 
 def test_what_does_not_compare_over_seeds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

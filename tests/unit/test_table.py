@@ -83,33 +83,10 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path: Path) -> None:
     assert first["bleu_signature"] == "tok:13a|version:2.6.0"
 
 
-def contrasted(parent: Path, method: str, seed: int, share: float, pairs: str = "1") -> None:
-    """A run with an accuracy on contrastive pairs."""
-    one = {"mean": share, "low": share - 1, "high": share + 1, "pairs": 50}
-    whole = {"accuracy": one, "normalised": one, "by_distance": {"1": one}}
-    facts = {"contrast": {"np_agreement-mt": whole}, "contrast_signature": f"pairs:{pairs}"}
-    write_run(parent, method, 64, seed, **facts)
-
-
-def test_contrast_has_columns(tmp_path: Path) -> None:
-    contrasted(tmp_path, "collab", 1, 80.0)
-    contrasted(tmp_path, "collab", 2, 82.0)
-    contrasted(tmp_path, "gated", 1, 90.0)
-    write_run(tmp_path, "concatenated", 64, 1)
-    table = read(tmp_path)
-    found = {row[0]: row[-1] for row in cells(table)}
-    assert found["collab"] == "81.00 ± 1.41"
-    assert found["gated"] == "90.00 (89.00 to 91.00)"
-    assert found["concatenated"] == "-"
-    assert "np agreement-mt, accuracy" in markdown(table)
-    assert "`pairs:1`" in markdown(table)
-    assert csv_rows(table)[0]["contrast.np_agreement-mt.accuracy.mean_mean"] == "81.0"
-
-
 def test_the_figure_shows_what_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contrasted(tmp_path / "runs", "collab", 1, 80.0)
+    write_run(tmp_path / "runs", "collab", 64, 1, valid_nats=2.5)
     drawn: list[tuple[object, ...]] = []
     monkeypatch.setattr(figure, "draw", lambda _, *about: drawn.append(about) or {})
 
@@ -117,23 +94,15 @@ def test_the_figure_shows_what_is_asked_for(
         main([str(tmp_path / "runs"), "--figure", field, *out])
 
     out = f"--out={tmp_path / 'out'}"
-    draw("contrast.np_agreement-mt.accuracy", out)
-    name = "np agreement-mt, accuracy"
+    draw("valid_nats", out)
     title = "key dimension: toy, test (4 sentences)"
-    assert drawn == [("key dimension", title, "contrast.np_agreement-mt.accuracy", name)]
-    write_run(tmp_path / "runs", "concatenated", 64, 1)  # without pairs
-    for field in ("contrast.np_agreement-mt.accuracy", "hardware"):
+    assert drawn == [("key dimension", title, "valid_nats", "valid. nats/token")]
+    write_run(tmp_path / "runs", "concatenated", 64, 1)  # without it
+    for field in ("valid_nats", "hardware"):
         with pytest.raises(UserError, match=f"--figure: not every run has a number '{field}'"):
             draw(field, out)
     with wrong_usage(capsys, "argument --figure: goes with --out"):
         draw("chrf")
-
-
-def test_contrast_on_other_pairs_is_refused(tmp_path: Path) -> None:
-    contrasted(tmp_path, "collab", 1, 80.0)
-    contrasted(tmp_path, "gated", 1, 90.0, "2")
-    with pytest.raises(UserError, match="differ in contrast_signature: pairs:1 and pairs:2"):
-        read(tmp_path)
 
 
 def test_cells_that_were_not_run(tmp_path: Path) -> None:
@@ -315,30 +284,16 @@ def test_columns_are_chosen_from_the_record(tmp_path: Path) -> None:
         markdown(read_table([tmp_path], columns=("depth",)))
 
 
-@pytest.mark.parametrize(
-    ("task", "facts", "score"),
-    [
-        ("language_modeling", {"perplexity": {"test": 80.0, "valid": 90.0}}, ["80.00", "90.00"]),
-        (
-            "summarization",
-            {"rouge": {name: {"mean": 30, "low": 29, "high": 31} for name in ("R1", "R2", "RL")}},
-            ["30.00 (29.00 to 31.00)"] * 3,
-        ),
-    ],
-)
-def test_each_task_has_its_columns(
-    tmp_path: Path, task: str, facts: dict[str, object], score: list[str]
-) -> None:
-    others = facts_of("collab", 64, **{**facts, "task": task, "run": "one"})
+def test_language_models_have_columns_of_their_own(tmp_path: Path) -> None:
+    facts = {"task": "language_modeling", "perplexity": {"test": 80.0, "valid": 90.0}}
+    others = facts_of("collab", 64, **facts)
     (start_run(tmp_path, "one") / "score.json").write_text(json.dumps(others))
     assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 0
     table = read(tmp_path)
-    assert cells(table)[0][3 : 3 + len(score)] == score
-    assert cells(table)[0][3 + len(score)] == "1,064"
-    page, title = markdown(table), {"l": "Perplexity", "s": "ROUGE-1"}[task[0]]
-    assert page.startswith(f"# {title}")
-    whole = {"l": "(a block of 30 tokens)", "s": "(30 source, 30 target tokens)"}[task[0]]
-    assert f"multiply-adds {whole}" in page
+    assert cells(table)[0][3:6] == ["80.00", "90.00", "1,064"]
+    page = markdown(table)
+    assert page.startswith("# Perplexity")
+    assert "multiply-adds (a block of 30 tokens)" in page
 
 
 @pytest.mark.parametrize(("x", "heading"), [("key_dim", "key dimension"), ("none", "parameters")])

@@ -14,10 +14,8 @@ from fairseq_collab.results.tables import EN_DASH
 
 #: Data folders that recipes make, and subsets, by their usual names.
 DATA = {
-    "dialogsum": "DialogSum",
     "iwslt14": "IWSLT14",
     "multi30k": "Multi30k",
-    "tatoeba": "Tatoeba",
     "wmt14": "WMT14",
 }
 SUBSETS = {"test": "test set", "valid": "validation set"}
