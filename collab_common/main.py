@@ -51,7 +51,7 @@ COMMANDS = {
     "prune": Command("take heads out of a trained model"),
     "reparametrize": Command("collaborative heads from a trained model's"),
     "report": Command("finished runs on one page, with tests", False),
-    "score": Command("BLEU and chrF of a run or a translation"),
+    "score": Command("BLEU and chrF of runs, a checkpoint or a translation"),
     "sweep": Command("all runs of a Hydra sweep; resumes"),
     "table": Command("many runs in a table and a figure", False),
     "user-dir": Command("print the folder to pass to fairseq as --user-dir", False),

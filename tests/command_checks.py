@@ -254,11 +254,6 @@ def check_recipe(words: Words, variables: frozenset[str]) -> None:
         return  # what follows is pytest's
     if "--" in arguments:  # what follows is overrides of Hydra
         arguments = arguments[: arguments.index("--")]
-    if "choose_dataset" in code and "--data" in arguments:  # the rest is of its module
-        at = arguments.index("--data")
-        rest = [*arguments[at + 1 :], *arguments[:at]]
-        check_python(["-m", "fairseq_collab.runs.prepared", *rest])
-        return
     if stages := re.search(
         r"^all_stages \w+ (\w+)", code, re.M
     ):  # variants and pairs are its module's

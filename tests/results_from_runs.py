@@ -6,16 +6,13 @@
         plain=runs/key_dim/RUN,runs/key_dim/OTHER
     python tests/results_from_runs.py scores results/multi30k_by_epoch.json \\
         --reference test=raw/test.de --reference test1=raw/test1.de transformer=DIR
-    python tests/results_from_runs.py promises results/advise_multi30k.json --sets test,test1 \\
-        cache=ADVICE,GIVEN,ADVISED
 
 ``tables``: what ``fairseq-collab table`` reads of finished runs, and the p of each run against the
 baseline (--against; else concatenated heads) with its seed; several folders are joined by commas.
 ``gains``: what ``fairseq-collab compare --seeds`` says of runs against the first of them (of BLEU,
 or --metrics).
 ``scores``: BLEU and chrF of
-DIR/SET.EPOCH.out.  ``promises``: what ``fairseq-collab advise`` said in a folder, and what its
-model has more than the given one on test sets (two runs of ``fairseq-collab score``).
+DIR/SET.EPOCH.out.
 """
 
 from __future__ import annotations
@@ -30,20 +27,16 @@ from typing import Any
 from fairseq_collab.results.table_content import content_of, read_table
 
 
-def tables(
-    named: dict[str, str], x: str, baseline: str | None = None, subset: str | None = None
-) -> dict[str, Any]:
+def tables(named: dict[str, str], x: str, baseline: str | None = None) -> dict[str, Any]:
     found = {}
     for name, folders in named.items():
-        table = read_table([Path(folder) for folder in folders.split(",")], x, baseline, subset)
+        table = read_table([Path(folder) for folder in folders.split(",")], x, baseline)
         assert not table.unfinished, table.unfinished
-        found[name] = content_of(table, subset)
+        found[name] = content_of(table)
     return {"tables": found}
 
 
-def gains(
-    named: dict[str, str], subset: str | None = None, metrics: tuple[str, ...] = ("BLEU",)
-) -> dict[str, Any]:
+def gains(named: dict[str, str], metrics: tuple[str, ...] = ("BLEU",)) -> dict[str, Any]:
     """A score of each system and its gain over the baseline, p corrected for all of the call.
 
     Of several metrics a part each, NAME.METRIC.
@@ -54,9 +47,7 @@ def gains(
     found: dict[str, Any] = {}
     for name, folders in named.items():
         baseline, *systems = map(Path, folders.split(","))
-        compared = compare(baseline, systems, subset)
-        for one in compared:
-            assert metrics == ("BLEU",) or not one.unmeasured, one.unmeasured
+        compared = compare(baseline, systems)
         for metric in metrics:
             found[name if len(metrics) == 1 else f"{name}.{metric}"] = {
                 one.system.name: asdict(next(each for each in one.gains if each.metric == metric))
@@ -71,7 +62,7 @@ def gains(
 def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     """BLEU and chrF of ``FOLDER/SET.EPOCH.out``, by system, set and epoch."""
     from fairseq_collab.metrics.bleu import score
-    from fairseq_collab.runs.fairseq_output import read_hypotheses, read_lines
+    from fairseq_collab.runs.translations import read_hypotheses, read_lines
 
     found: dict[str, Any] = {}
     for subset, file in (text.split("=", 1) for text in references):
@@ -85,51 +76,22 @@ def scores(named: dict[str, str], references: Sequence[str]) -> dict[str, Any]:
     return {"bleu_signature": result.bleu_signature, "evaluations": found}
 
 
-def promises(named: dict[str, str], subsets: Sequence[str]) -> dict[str, Any]:
-    """Each advice, and by test set the gain of its model in BLEU; of the first one, single places.
-
-    Of an advice without an answer, no runs are given.
-    """
-    from fairseq_collab.metrics.seeds import gain
-    from fairseq_collab.runs.translations import read_system
-
-    found: dict[str, Any] = {}
-    alone: dict[str, Any] = {}
-    for name, folders in named.items():
-        advice, *runs = map(Path, folders.split(","))
-        said = json.loads((advice / "advice.json").read_text())
-        del said["command"]  # the page has it, without a machine's paths
-        numbers = said.pop("found")
-        alone = alone or {n: number for n, number in numbers.items() if n.startswith("alone ")}
-        kept = {}
-        for subset in subsets if runs else ():
-            given, advised = (read_system(run, subset=subset) for run in runs)
-            texts = ({1: system.hypotheses} for system in (given, advised))
-            kept[subset] = asdict(gain(*texts, given.references, "BLEU"))
-        found[name] = {**said, "kept": kept}
-    return {"advices": found, "alone": alone}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("tables", "gains", "scores", "promises"))
+    parser.add_argument("what", choices=("tables", "gains", "scores"))
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="+", metavar="NAME=PATH")
     parser.add_argument("--x", default="none")
     parser.add_argument("--against", metavar="ROW")
-    parser.add_argument("--gen-subset", metavar="SUBSET")
     parser.add_argument("--metrics", default="BLEU", help="of gains")
     parser.add_argument("--add", action="store_true", help="to what is there already")
-    parser.add_argument("--sets", default="test", metavar="SUBSETS")
     parser.add_argument("--reference", action="append", default=[], metavar="SET=FILE")
     args = parser.parse_args()
     named = dict(text.split("=", 1) for text in args.named)
     if args.what == "tables":
-        content = tables(named, args.x, args.against, args.gen_subset)
+        content = tables(named, args.x, args.against)
     elif args.what == "gains":
-        content = gains(named, args.gen_subset, tuple(args.metrics.split(",")))
-    elif args.what == "promises":
-        content = promises(named, args.sets.split(","))
+        content = gains(named, tuple(args.metrics.split(",")))
     else:
         content = scores(named, args.reference)
     if args.add:

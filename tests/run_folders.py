@@ -12,22 +12,21 @@ from fairseq_collab.runs.record import Record
 MODEL_DIM = 128
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]
 FACTS: dict[str, Any] = {
-    "version": 2,
     "task": "translation",
     "run": "run",
     "arch": "transformer",
     "heads": 8,
+    "heads_by_site": {"decoder": [8, 8, 8]},
+    "model_dim": MODEL_DIM,
     "data": "toy",
     "data_sha256": "0123abcd",
     "subset": "test",
     "reference": "reference.txt",
-    "hypotheses": "generation.txt",
+    "hypotheses": "translations.txt",
     "sentences": 4,
     "bleu_signature": "tok:13a|version:2.6.0",
     "chrf": 50.0,
     "chrf_signature": "nc:6|version:2.6.0",
-    "compound_split_bleu": 41.5,
-    "compound_split_signature": "moses:de|compounds:split",
     "length_ratio": 1.0,
     "attention_parameters": 500,
     "value_bytes_per_target_token": 12 * MODEL_DIM,
@@ -106,7 +105,7 @@ def write_sweep(parent: Path) -> Path:
 
 def write_translations(run: Path, hypotheses: list[str], references: list[str]) -> Path:
     """Give a finished run translations, and the scores that they have."""
-    write_generation(run / "generation.txt", hypotheses)
+    (run / "translations.txt").write_text("".join(f"{line}\n" for line in hypotheses))
     (run / "reference.txt").write_text("".join(f"{line}\n" for line in references))
     facts = json.loads((run / "score.json").read_text())
     found = score(hypotheses, references)

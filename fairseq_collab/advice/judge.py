@@ -26,8 +26,8 @@ from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.bench.translate import Translator
 from fairseq_collab.convert.calibrate import batches, sentences
 from fairseq_collab.convert.distil import distil
-from fairseq_collab.metrics.model_bleu import corpus_bleu, translations
-from fairseq_collab.metrics.seeds import SAMPLES, drawn_gains
+from fairseq_collab.metrics.significance import SAMPLES, drawn_gains
+from fairseq_collab.metrics.translate import corpus_bleu, translations
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained, spread, to_device
 

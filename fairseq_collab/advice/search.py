@@ -41,7 +41,7 @@ from fairseq_collab.advice.wishes import (
     ratios,
 )
 from fairseq_collab.convert import calibrate
-from fairseq_collab.metrics.seeds import percentiles
+from fairseq_collab.metrics.significance import percentiles
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained
 

@@ -18,7 +18,7 @@ from fairseq_collab.advice.search import Advisor
 from fairseq_collab.advice.wishes import SPEED, Advice, Wanted, Wish, parse
 from fairseq_collab.commands import export, options
 from fairseq_collab.commands.export import FORMATS, check_packages
-from fairseq_collab.metrics.model_bleu import check_translation
+from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained
 

@@ -18,20 +18,16 @@ def main(argv: list[str]) -> int:
         description="Paired significance tests (sacreBLEU) of two translations of the same set; "
         "with --seeds, of methods over all seeds of their runs.",
     )
-    about = "a run's folder, or fairseq-generate's output; with --seeds, a folder of runs that "
+    about = "a run's folder, or a file of translations; with --seeds, a folder of runs that "
     about += "differ in their seed alone, or one of them"
     parser.add_argument("baseline", type=Path, help=about)
     parser.add_argument("system", type=Path, nargs="+", help="likewise; several with --seeds")
     parser.add_argument(
         "--seeds", action="store_true",
-        help="compare over all seeds of both, paired by seed: t-interval over seeds, bootstrap "
-        "over seeds and sentences, p corrected by Holm for all tests",
+        help="compare over all seeds of both, paired by seed: t-interval over seeds, p corrected "
+        "by Holm for all tests",
     )  # fmt: skip
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
-    parser.add_argument(
-        "--gen-subset", metavar="SUBSET",
-        help="compare the runs on this test set (default: their own, dataset.gen_subset)",
-    )  # fmt: skip
     parser.add_argument("--test", choices=[*TESTS, "both"], default="bootstrap")
     parser.add_argument(
         "--samples", type=not_negative, default=0, metavar="N",
@@ -40,20 +36,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     if args.seeds:
-        if args.reference or args.test != "bootstrap":
-            parser.error("argument --seeds: goes with --gen-subset, --samples and --json")
-        found = seeds.compare(args.baseline, args.system, args.gen_subset, args.samples)
+        if args.reference or args.samples or args.test != "bootstrap":
+            parser.error("argument --seeds: goes with --json alone")
+        found = seeds.compare(args.baseline, args.system)
         told = (args.baseline, found)
-        print(seeds.as_json(*told) if args.json else seeds.summary(*told, args.samples))
+        print(seeds.as_json(*told) if args.json else seeds.summary(*told))
         return 0
     if len(args.system) > 1:
         parser.error("argument system: several go with --seeds")
     (other,) = args.system
-    if args.gen_subset and not (args.baseline.is_dir() or other.is_dir()):
-        parser.error("argument --gen-subset: only runs have test sets")
-    baseline, system = (
-        read_system(path, args.reference, args.gen_subset) for path in (args.baseline, other)
-    )
+    baseline, system = (read_system(path, args.reference) for path in (args.baseline, other))
     tests = list(TESTS) if args.test == "both" else [args.test]
     results = [result for test in tests for result in paired(baseline, system, test, args.samples)]
     print(as_json(baseline, system, results) if args.json else summary(baseline, system, results))

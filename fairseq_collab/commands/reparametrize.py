@@ -31,7 +31,7 @@ from fairseq_collab.convert.work import (
     chosen_places,
     chosen_sizes,
 )
-from fairseq_collab.metrics.model_bleu import check_translation
+from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained import opener
 

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from collab_common import processor
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
-from fairseq_collab.runs.evaluate import manifest_hash
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.score import manifest_hash
 from fairseq_collab.runs.sweep import folder_of, plan
 from fairseq_collab.runs.worker import work_off
 
@@ -22,16 +24,16 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fairseq-collab sweep",
         description="Do all runs of a Hydra sweep that are not finished: train, average, "
-        "translate, score. Give the same command again to go on after an interruption.",
+        "translate, score. Rerun the command to resume after an interruption.",
         epilog="example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml "
         "common.seed=1,2,3",
     )
     parser.add_argument("config", type=Path, help="a configuration with hydra.sweeper.params")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for all runs or swept")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
     parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
     parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="runs at a time")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
     args = parser.parse_intermixed_args(argv)
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
@@ -44,12 +46,13 @@ def main(argv: list[str]) -> int:
         return 0
     check_data({run: Path(job.config.task.data) for run, job in runs.items()})
     threads = max(1, processor.cores() // args.jobs)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
 
 
 def check_data(folders: Mapping[Run, Path]) -> None:
-    """Refuse data folders that are missing, changed, or others than runs were scored on."""
+    """Reject data folders that are missing, changed, or not those that runs were scored on."""
     for data in set(folders.values()):
         check_folder(data, "give task.data=FOLDER")
         if (data / MANIFEST).exists():

@@ -41,14 +41,9 @@ def main(argv: list[str]) -> int:
         f"{against.NO_TEST}: no tests",
     )  # fmt: skip
     parser.add_argument(
-        "--gen-subset", metavar="SUBSET",
-        help="the scores on this test set, made by fairseq-collab score --gen-subset (default: on "
-        "each run's own, dataset.gen_subset)",
-    )  # fmt: skip
-    parser.add_argument(
         "--figure", metavar="FIELD",
-        help="what the figure shows: a number of score.json, such as valid_loss "
-        "(default: what the task is measured by, such as bleu)",
+        help="what the figure shows: a number of score.json, such as valid_loss (default: what the "
+        "task is measured by, such as bleu)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, help="write table.md, table.csv, figure.png and figure.svg here"
@@ -56,7 +51,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.figure and not args.out:
         parser.error("argument --figure: goes with --out")
-    chosen = (args.gen_subset, args.columns, args.figure)
+    chosen = (args.columns, args.figure)
     table = read_table(args.runs, args.x, args.against, *chosen)
     text = markdown(table)
     if args.out:

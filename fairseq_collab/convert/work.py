@@ -19,7 +19,7 @@ from fairseq_collab.convert.collaborative import Collaborative
 from fairseq_collab.convert.grouped import GroupedQuery
 from fairseq_collab.convert.latent import Latent
 from fairseq_collab.convert.target import Converted, Target
-from fairseq_collab.metrics.model_bleu import bleu
+from fairseq_collab.metrics.translate import bleu
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
 from fairseq_collab.trained.attentions import Attention, attentions

@@ -1,16 +1,13 @@
-"""Corpus scores of translations (0 to 100), by sacreBLEU, each with the signature of how.
+"""Corpus scores of translations (0 to 100), by sacreBLEU, each with its signature.
 
-BLEU (cased; 13a, or what :func:`.tokenizer` says of scripts without blanks) and chrF are of
-ordinary text against the untouched reference.  The two others are for comparison with papers, never
-with those:
+BLEU (cased; tokenizer 13a, or see :func:`.tokenizer`) and chrF compare ordinary text with the
+untouched reference.  Two further scores are for comparison with papers only:
 
-    tokens            BLEU of tokens joined by blanks, as they are: what fairseq-generate counts
-    compound-split    BLEU on Moses tokens in which hyphenated compounds are split (``rich-text``
-                      counts as ``rich ##AT##-##AT## text``), as papers on WMT14 English-German
-                      since Vaswani et al. 2017 count.  The same output scores higher so (0.7 in
-                      fairseq's scaling recipe: 29.29 and 28.6).  Of the model's own tokens it is
-                      what fairseq's scripts/compound_split_bleu.sh prints; ordinary text is
-                      tokenised first.
+    tokenised       BLEU of the data's own Moses tokens, as fairseq-generate counts
+    compound-split  the same with hyphenated compounds split (``rich-text`` counts as
+                    ``rich ##AT##-##AT## text``), as papers on WMT14 English-German count since
+                    Vaswani et al. 2017, and fairseq's scripts/compound_split_bleu.sh.  The same
+                    translations score higher (29.29 instead of 28.6 in fairseq's scaling recipe).
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
-from sacremoses import MosesTokenizer
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.text import check_ordinary, tokenizer
@@ -30,7 +26,7 @@ _HYPHEN = re.compile(r"(\S)-(\S)")
 
 @dataclass(frozen=True)
 class Score:
-    """Corpus scores (0 to 100) with the signatures that say how they were computed."""
+    """Corpus scores (0 to 100) with their signatures."""
 
     bleu: float
     bleu_signature: str
@@ -44,8 +40,8 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
     """Corpus BLEU (cased) and chrF.
 
     Raises:
-        UserError: there are not as many hypotheses as references, the references have no words, or
-            the hypotheses are no ordinary text.
+        UserError: the numbers of hypotheses and references differ, the references have no words, or
+            the hypotheses are not ordinary text.
     """
     if len(hypotheses) != len(references):
         raise UserError(
@@ -77,37 +73,27 @@ def summary(result: Score) -> str:
     )
 
 
+def tokenised(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """Both scores of Moses tokens joined by spaces, under the names of a run's record."""
+    plain, signature = bleu_of_tokens(hypotheses, references)
+    ours, theirs = ([*map(split_compounds, text)] for text in (hypotheses, references))
+    split, how = bleu_of_tokens(ours, theirs, smoothing="none")  # fairseq-score does not smooth
+    return {
+        "tokenised_bleu": plain,
+        "tokenised_signature": signature,
+        "compound_split_bleu": split,
+        "compound_split_signature": f"moses:data|compounds:split|{how}",
+    }
+
+
 def split_compounds(tokens: str) -> str:
     """``a-b`` becomes ``a ##AT##-##AT## b``, from left to right."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens)
 
 
-def compound_split_bleu(
-    hypotheses: list[str], references: list[str], tokens: str
-) -> dict[str, Any]:
-    """BLEU (0 to 100) of tokens joined by blanks, compounds split; 0 if no four in a row agree.
-
-    Args:
-        tokens: whose they are, for the signature.
-    """
-    ours, theirs = ([*map(split_compounds, text)] for text in (hypotheses, references))
-    bleu, signature = bleu_of_tokens(ours, theirs, smoothing="none")  # fairseq-score has none
-    return {
-        "compound_split_bleu": bleu,
-        "compound_split_signature": f"{tokens}|compounds:split|{signature}",
-    }
-
-
-def moses_tokens(sentences: list[str], language: str) -> list[str]:
-    """Ordinary text as Moses tokens joined by blanks."""
-    moses = MosesTokenizer(lang=language)
-    return [moses.tokenize(sentence, return_str=True, escape=False) for sentence in sentences]
-
-
 def bleu_of_tokens(
     hypotheses: list[str], references: list[str], smoothing: str = "exp"
 ) -> tuple[float, str]:
-    """BLEU (0 to 100) of tokens joined by blanks, as they are, and sacreBLEU's signature."""
-    # force: sacreBLEU warns of tokenised text otherwise, and this is meant to be.
-    bleu = BLEU(tokenize="none", force=True, smooth_method=smoothing)
+    """BLEU (0 to 100) of tokens joined by spaces, and sacreBLEU's signature."""
+    bleu = BLEU(tokenize="none", force=True, smooth_method=smoothing)  # force: no warning of tokens
     return bleu.corpus_score(hypotheses, [references]).score, str(bleu.get_signature())

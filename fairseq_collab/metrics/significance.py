@@ -1,9 +1,9 @@
-"""Is the difference between two translations of one set chance?
+"""Tests over sentences: whether two translations of one set differ by chance.
 
 Tests are sacreBLEU's (``sacrebleu.significance.PairedTest``): paired bootstrap resampling (Koehn
 2004) and paired approximate randomisation (Riezler and Maxwell 2005), two-sided, seeded by
-SACREBLEU_SEED (12345 if unset).  They ask how the scores would change with other sentences, not
-with another training: a small p says that these two models differ, not that their methods do.
+SACREBLEU_SEED (12345 if unset).  They are about other sentences, not about other trainings: a small
+p says that these two models differ, not that their methods do.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.text import tokenizer
 
-logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it logs every step
 
 SEED_VARIABLE = "SACREBLEU_SEED"
 #: Our names of the tests, sacreBLEU's, and its default numbers of samples.
 TESTS = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10000)}
 METRICS = ("BLEU", "chrF")
+#: Samples of a bootstrap of our own.
+SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def paired(
         samples: 0 for sacreBLEU's default.
 
     Returns:
-        for every system, the baseline (p = 1) included, one result a metric.
+        for every system, the baseline (p = 1) included, one result per metric.
     """
     seed()
     short, default = TESTS[test]
@@ -92,7 +96,7 @@ def paired(
 
 
 def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
-    """sacreBLEU's scorer of one of :data:`METRICS` for ``text``, as :func:`.bleu.score` counts."""
+    """sacreBLEU's scorer of one of :data:`METRICS` for ``text``, as in :func:`.bleu.score`."""
     if metric == "chrF":
         return CHRF(**options)
     return BLEU(tokenize=tokenizer(text), **options)
@@ -101,6 +105,29 @@ def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
 def different(baseline: list[str], system: list[str]) -> int:
     """The number of sentences that the two translate differently."""
     return sum(a != b for a, b in zip(baseline, system, strict=True))
+
+
+def drawn_gains(
+    baseline: list[str], system: list[str], references: list[str], chance: np.random.Generator
+) -> NDArray[np.float64]:
+    """Gain in BLEU of a system over the baseline, on resampled sentences: ``(SAMPLES,)``."""
+    scorer = scorer_of("BLEU", references, references=[references])
+    # Of each sentence what sacreBLEU sums up: (N sentences, n numbers).
+    counts = [np.array(scorer._extract_corpus_statistics(x, None)) for x in (baseline, system)]
+    found = np.empty(SAMPLES)
+    for sample in range(SAMPLES):
+        drawn = chance.integers(len(references), size=len(references))
+        weights = np.bincount(drawn, minlength=len(references))
+        sums = [(weights @ one).tolist() for one in counts]
+        before, after = (scorer._compute_score_from_stats(one).score for one in sums)
+        found[sample] = after - before
+    return found
+
+
+def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 95 % of samples."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def least_p(baseline: list[str], system: list[str]) -> float:
@@ -119,6 +146,6 @@ def seed() -> int | None:
         return None
     if not text.isdecimal() or int(text) == 0:  # 0 would be printed in signatures, but not used
         raise UserError(
-            f"{text!r} is no seed", where=SEED_VARIABLE, todo="set a whole number above 0, or unset"
+            f"{text!r} is no seed", SEED_VARIABLE, "set a whole number above 0, or unset"
         )
     return int(text)

@@ -1,20 +1,17 @@
-"""What lines of text show of how they want to be counted: their script, and traces of tokens.
-
-Apart from the scores themselves, since comparing scores needs this and not what they import.
-"""
+"""What text shows of how it must be scored: its script, and leftover subwords or tokens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from collab_common.errors import UserError
 
-#: Scripts whose words are not apart: Han, and those that sacreBLEU counts by characters here (Thai,
+#: Scripts without spaces between words: Han, and those that are scored by characters here (Thai,
 #: Lao, Tibetan, Burmese, Khmer, kana).
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-#: What is in a translation before it is ordinary text, and how it becomes that.
+#: Traces of text that is not ordinary text: what they are, and what to do.
 _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",
@@ -22,10 +19,10 @@ _TRACES = {
 
 
 def tokenizer(references: Sequence[str]) -> str:
-    """sacreBLEU's tokenizer for the script that most of the references' letters are of.
+    """sacreBLEU's tokenizer for the script of most of the references' letters.
 
-    ``13a``, or, where no blanks are between words: ``zh`` of Chinese, and ``char`` of Japanese
-    (whose words sacreBLEU has by MeCab only), Thai, Lao, Tibetan, Burmese and Khmer.
+    ``13a``; for scripts without spaces between words ``zh`` (Chinese) or ``char`` (Japanese, for
+    which sacreBLEU needs MeCab otherwise, Thai, Lao, Tibetan, Burmese and Khmer).
     """
     text = "".join(references)
     han, others = (len(script.findall(text)) for script in (_HAN, _BY_CHARACTER))
@@ -35,14 +32,24 @@ def tokenizer(references: Sequence[str]) -> str:
 
 
 def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Hypotheses are ordinary text, as references are; else a score would be of something else.
+    """Check that hypotheses are ordinary text: subwords or tokens would get a meaningless score.
 
     Raises:
-        UserError: more than one of a hundred, and than two in all, have traces of subwords or
-            tokens, and no reference.
+        UserError: more than 1 % of the hypotheses, and more than two, have traces of subwords or
+            tokens, and no reference has.
     """
     for trace, what in _TRACES.items():
         found = sum(trace.search(line) is not None for line in hypotheses)
         if found > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
             what, todo = what.split("; ")
             raise UserError(f"{found} of {len(hypotheses)} hypotheses are in {what}", todo=todo)
+
+
+def subword_marks(symbols: Iterable[str]) -> str | None:
+    """How words are joined from subwords, as fairseq's ``--post-process``; None for words."""
+    for symbol in symbols:
+        if symbol.startswith("\u2581"):
+            return "sentencepiece"
+        if symbol.endswith("@@"):
+            return "subword_nmt"
+    return None

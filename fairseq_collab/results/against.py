@@ -70,7 +70,7 @@ def is_named(row: Row, baseline: str) -> bool:
 
 def bootstrap(baseline: Finished, ours: Finished) -> float:
     """p of two runs' translations: paired bootstrap, two-sided."""
-    a, b = (read_system(run.folder, subset=run.subset) for run in (baseline, ours))
+    a, b = (read_system(run.folder) for run in (baseline, ours))
     (result,) = paired(a, b, "bootstrap", SAMPLES, metrics=("BLEU",))
     return result.p
 

@@ -116,7 +116,8 @@ def _rank(label: str, labels: Sequence[str]) -> float:
 
 def numbers(row: Row, score: str) -> list[float]:
     """A field of every seed, as far as it is a number."""
-    return [one for one in row.values(score) if type(one) in (int, float)]
+    values = row.values(score)
+    return [one for one in values if type(one) in (int, float)]
 
 
 def by_parameters(

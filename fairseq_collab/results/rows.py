@@ -17,7 +17,7 @@ from fairseq_collab.runs.run import Run
 #: What all runs of a table must share: scores on other text, or computed otherwise, do not compare.
 SAME_IN_TABLE = (
     "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
-    "compound_split_signature", "multiply_adds_length",
+    "multiply_adds_length",
 )  # fmt: skip
 #: What the runs of a row must share: else they are not seeds of one model. Where each training has
 #: chosen its own heads, the first alone.
@@ -50,15 +50,10 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run and its record.
-
-    Attributes:
-        subset: as of :class:`Run`: another test set than the run's own, whose scores these are.
-    """
+    """A finished run and its record."""
 
     folder: Path
     record: Record
-    subset: str | None = None
 
     @property
     def name(self) -> str:
@@ -121,10 +116,8 @@ def finished_runs(runs: Iterable[Run]) -> tuple[list[Finished], list[str]]:
         record = run.score() if run.verdict() == "finished" else None
         if record is None:
             unfinished.append(f"{run.name}: {run.state()}")
-            if run.subset:
-                todo = f"score them (fairseq-collab score RUNS --gen-subset {run.subset})"
         else:
-            finished.append(Finished(run.folder, record, run.subset))
+            finished.append(Finished(run.folder, record))
     if not finished:
         problem = f"no finished run; {unfinished[0]}" if unfinished else "no runs"
         raise UserError(problem, todo=todo)
@@ -275,9 +268,6 @@ def warnings(runs: Sequence[Finished], budgets: bool = True) -> list[str]:
     decoding = distinct(runs, lambda record: f"beam {record.beam}, lenpen {record.lenpen}")
     if len(decoding) > 1:
         found.append(f"translated differently: {'; '.join(decoding)}")
-    maps = distinct(runs, lambda record: record.linear_maps or "float32")
-    if len(maps) > 1:
-        found.append(f"measured with linear maps in {' and in '.join(maps)}")
     averaged = distinct(runs, lambda record: f"{len(record.averaged)}")
     if len(averaged) > 1:
         found.append(f"different numbers of averaged checkpoints: {', '.join(averaged)}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
+from statistics import fmean
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.seeds import SAMPLES, Gain, gain, holm
+from fairseq_collab.metrics.seeds import Interval, holm, t_interval, t_test
 from fairseq_collab.metrics.significance import METRICS
 from fairseq_collab.results.compare import check_comparable
 from fairseq_collab.results.html import render
@@ -23,14 +23,37 @@ Sides = Sequence[Mapping[int, System]]
 
 
 @dataclass(frozen=True)
+class Gain:
+    """Gain of a system over the baseline, in points of one metric (0 to 100).
+
+    Attributes:
+        baseline, system: mean scores over the seeds of both.
+        gains: by seed; ``difference`` is their mean.
+        seeds_interval: 95 % t-interval of the mean; None for one seed.
+        p: two-sided t-test over seeds; None for one seed.
+        p_holm: the same, corrected for all tests of the call.
+    """
+
+    metric: str
+    signature: str
+    baseline: float
+    system: float
+    gains: dict[int, float]
+    difference: float
+    seeds_interval: Interval | None
+    p: float | None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True)
 class Compared:
-    """A system against the baseline, a gain a metric."""
+    """A system against the baseline: one gain per metric."""
 
     system: Path
     gains: list[Gain]
 
 
-def seeds_of(path: Path, subset: str | None = None) -> dict[int, System]:
+def seeds_of(path: Path) -> dict[int, System]:
     """The translations of one model's finished runs, by seed.
 
     Args:
@@ -40,14 +63,14 @@ def seeds_of(path: Path, subset: str | None = None) -> dict[int, System]:
     one = Run(path)
     alone = one.config_file.exists()
     runs = runs_under(path.resolve().parent if alone else path)
-    finished, _ = finished_runs(run.for_subset(subset) for run in runs)
+    finished, _ = finished_runs(runs)
     if alone:
         this = next((run for run in finished if run.name == path.resolve().name), None)
         if this is None:
             raise UserError(f"is not a finished run: {one.state()}", path, "finish it (sweep)")
         finished = [run for run in finished if _model(run) == _model(this)]
     chosen = seeds_of_one(finished)
-    return {run.record.seed: read_system(run.folder, subset=run.subset) for run in chosen}
+    return {run.record.seed: read_system(run.folder) for run in chosen}
 
 
 def _model(run: Finished) -> tuple[str, dict[str, str]]:
@@ -55,17 +78,15 @@ def _model(run: Finished) -> tuple[str, dict[str, str]]:
     return run.record.method, choices
 
 
-def compare(
-    baseline: Path, systems: Sequence[Path], subset: str | None = None, samples: int = 0
-) -> list[Compared]:
+def compare(baseline: Path, systems: Sequence[Path]) -> list[Compared]:
     """Every system against the baseline, over the seeds of both, in every metric.
 
     All p are corrected together.
     """
-    theirs = seeds_of(baseline, subset)
-    sides = [_in_common(baseline, theirs, path, seeds_of(path, subset)) for path in systems]
-    gains = [_gains(side, samples or SAMPLES) for side in sides]
-    corrected = iter(holm([one.p for one in chain.from_iterable(gains)]))
+    theirs = seeds_of(baseline)
+    sides = [_in_common(baseline, theirs, path, seeds_of(path)) for path in systems]
+    gains = [[_gain(side, metric) for metric in METRICS] for side in sides]
+    corrected = iter(holm([one.p for some in gains for one in some]))
     tested = [[replace(one, p_holm=next(corrected)) for one in some] for some in gains]
     return [Compared(path, some) for path, some in zip(systems, tested, strict=True)]
 
@@ -83,15 +104,29 @@ def _in_common(
     return [{number: side[number] for number in common} for side in (theirs, ours)]
 
 
-def _gains(sides: Sides, samples: int) -> list[Gain]:
-    before, after = ({number: one.hypotheses for number, one in side.items()} for side in sides)
-    references = next(iter(sides[0].values())).references
-    return [gain(before, after, references, name, samples) for name in METRICS]
+def _gain(sides: Sides, metric: str) -> Gain:
+    field = metric.lower()
+    before, after = (
+        {number: float(getattr(one.record, field)) for number, one in side.items()}
+        for side in sides
+    )
+    gains = {number: after[number] - score for number, score in before.items()}
+    every = list(gains.values())
+    return Gain(
+        metric=metric,
+        signature=getattr(next(iter(sides[0].values())).record, f"{field}_signature"),
+        baseline=fmean(before.values()),
+        system=fmean(after.values()),
+        gains=gains,
+        difference=fmean(every),
+        seeds_interval=t_interval(every),
+        p=t_test(every),
+    )
 
 
-def summary(baseline: Path, found: Sequence[Compared], samples: int = 0) -> str:
+def summary(baseline: Path, found: Sequence[Compared]) -> str:
     """A table a system: effect sizes first."""
-    return render("seeds.md.j2", baseline=baseline, found=found, samples=samples or SAMPLES)
+    return render("seeds.md.j2", baseline=baseline, found=found)
 
 
 def as_json(baseline: Path, found: Sequence[Compared]) -> str:

@@ -24,7 +24,7 @@ PAPER = "paper"
 COSTS = ("parameters", "key_bytes_per_target_token", "multiply_adds", "train_tokens_per_second")
 #: The columns that a table has where none are chosen, after what the task is measured by.
 COLUMNS = {
-    "translation": ("chrf", "compound_split_bleu", *COSTS, PAPER),
+    "translation": ("chrf", *COSTS, PAPER),
     "language_modeling": ("perplexity.valid", *COSTS),
 }
 #: Headings of fields whose names do not say enough.

@@ -17,7 +17,7 @@ from fairseq_collab.results import against, published
 from fairseq_collab.results.rows import NO_X, Finished, Row, finished_runs, grouped, rows
 from fairseq_collab.results.tables import csv_text, deviation, mean
 from fairseq_collab.runs.record import Record
-from fairseq_collab.runs.run import Run, find_runs
+from fairseq_collab.runs.run import find_runs
 
 NOUNS = {
     "key_dim": "key dimension",
@@ -73,12 +73,6 @@ class Table:
         return MEASURED[self.first.task][0].format(subset=self.first.subset)
 
     @property
-    def score_files(self) -> list[str]:
-        """Names of the runs' files that all is read from."""
-        runs = (Run(run.folder, run.subset) for run in self.finished)
-        return sorted({run.score_file.name for run in runs})
-
-    @property
     def noun(self) -> str | None:
         """What ``x`` is called; None where there is none."""
         return None if self.x == NO_X else NOUNS.get(self.x, self.x)
@@ -104,7 +98,6 @@ def read_table(
     folders: Sequence[Path],
     x: str = "key_dim",
     baseline: str | None = None,
-    subset: str | None = None,
     columns: tuple[str, ...] = (),
     drawn: str | None = None,
 ) -> Table:
@@ -113,14 +106,12 @@ def read_table(
     Args:
         x: a field of ``score.json``, a choice of the sweep, or "none"
         baseline: the method to test against, "none" for no tests; None for concatenated heads
-        subset: the test set; None for each run's own
         columns, drawn: as of :class:`Table`
     """
-    finished, unfinished = finished_runs(run.for_subset(subset) for run in find_runs(folders))
+    finished, unfinished = finished_runs(find_runs(folders))
     options = {
         "--x": x,
         "--against": baseline,
-        "--gen-subset": subset,
         "--columns": ",".join(columns),
         "--figure": drawn,
     }
@@ -133,7 +124,7 @@ def read_table(
 def table_of(content: dict[str, Any], command: str = "") -> Table:
     """The table that :func:`content_of` has kept; only its p values are taken over."""
     finished = [
-        Finished(Path(name), Record.of(facts, Path(name)), content.get("gen_subset"))
+        Finished(Path(name), Record.of(facts, Path(name)))
         for name, facts in content["runs"].items()
     ]
     baseline, p = content["baseline"] or against.NO_TEST, content["p"]
@@ -154,7 +145,7 @@ def _table(
     return Table(x, found, placed, without_x, baseline, tested, **kept)
 
 
-def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
+def content_of(table: Table) -> dict[str, Any]:
     """A table as it stands in the JSON; UserError for two runs of one name."""
     for one, *others in grouped(table.finished, lambda run: run.name).values():
         for twin in others:
@@ -162,7 +153,6 @@ def content_of(table: Table, subset: str | None = None) -> dict[str, Any]:
             raise UserError(f"has a run of the same name as {one.folder}", twin.folder, todo)
     return {
         "x": table.x,
-        **({"gen_subset": subset} if subset else {}),
         "baseline": table.baseline,
         "runs": {run.name: run.facts() for run in table.finished},
         "p": {

@@ -1,4 +1,4 @@
-"""A run of a checkpoint that is there already: pruned, re-parametrised, converted, or another's."""
+"""A run of a checkpoint that exists: pruned, re-parametrised, converted, or trained elsewhere."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.runs.record import Started
-from fairseq_collab.runs.run import Run, check_name, flat
-from fairseq_collab.runs.translations import subwords_of
+from fairseq_collab.runs.run import PLUGIN, Run, check_name, flat, is_ours
 from fairseq_collab.trained import opener
-
-PLUGIN = Path(__file__).resolve().parents[1]
 
 
 def make_run(
     run: Run, checkpoint: Path, config: DictConfig, chosen: Mapping[str, str], command: list[str]
 ) -> None:
-    """Make the folder of a run that has nothing left to train; do what is missing of it.
+    """Make the folder of a run that has nothing left to train.
 
     Args:
-        config: of the checkpoint, data folder and choices (:func:`configuration`).
+        config: from :func:`configuration`.
 
     Raises:
-        UserError: the run is there already and is of something else.
+        UserError: the folder is a run of something else.
     """
     run.check_same(config)
     todo = "give another --run, or remove the folder"
@@ -46,12 +43,10 @@ def make_run(
     elif not filecmp.cmp(checkpoint, run.average):
         raise UserError(f"is no longer what {run.folder} was made of", checkpoint, todo)
     run.start(started, config)
-    if not run.trained_file.exists():
-        run.trained_file.touch()
 
 
 def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: bool) -> DictConfig:
-    """The checkpoint's own configuration, on the data folder and with the options chosen.
+    """The checkpoint's own configuration, with the data folder and the options chosen.
 
     ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
     """
@@ -62,25 +57,22 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
     config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir
-    ours = user_dir is None or Path(user_dir).name == PLUGIN.name
+    plugin = PLUGIN if is_ours(user_dir) else Path(user_dir).resolve()
     options: dict[str, Any] = {
         "task.data": str(data),
-        "common.user_dir": str(PLUGIN if ours else Path(user_dir).resolve()),
+        "common.user_dir": str(plugin),
         "common.cpu": cpu,
         "common.fp16": bool(config.common.fp16) and not cpu,
         "checkpoint.finetune_from_model": str(checkpoint),
     }
     if "source_lang" in config.task and not (config.task.source_lang and config.task.target_lang):
-        languages = data_utils.infer_language_pair(str(data))  # as fairseq's task has done
+        languages = data_utils.infer_language_pair(str(data))  # as fairseq's task does
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
-    target = options.get("task.target_lang") or config.task.get("target_lang")
-    joined = config.common_eval.post_process or subwords_of(data, target)
-    options["common_eval.post_process"] = joined
     for name, value in options.items():
         OmegaConf.update(config, name, value)
     there = flat(config)
     for name, text in chosen.items():
-        if name in there or name == "scoring._name":
+        if name in there:
             config.merge_with_dotlist([f"{name}={text}"])
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
@@ -89,7 +81,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
 
 
 def _plain(part: Any) -> Any:
-    """Options of older architectures are a namespace, of which YAML knows nothing."""
+    """Options of older architectures are a namespace, which YAML does not know."""
     if not isinstance(part, Namespace):
         return part
     values = {"_name": part.arch, **vars(part)}

@@ -1,7 +1,8 @@
-"""What a run's files say, typed: ``score.json``, ``started.json`` and ``failed.json``.
+"""What the files of a run say, typed: ``score.json``, ``started.json`` and ``failed.json``.
 
-A record is flat JSON with the names of its fields.  A file is checked when it is read: what is
-missing or of another type is named.
+All three are flat JSON with the names of the fields below.  A file is checked when it is read: the
+error names a field that is missing or of another type.  Readers of results import this module and
+:mod:`fairseq_collab.runs.run`, and nothing else of this room.
 """
 
 from __future__ import annotations
@@ -17,61 +18,51 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from collab_common import files
 from collab_common.errors import UserError
 
-SCORE_VERSION = 2
-AGAIN = "score the run again"
+AGAIN = "remove the file and score the run again (fairseq-collab score)"
 
 Task = Literal["translation", "language_modeling"]
-Verdict = Literal["failed", "diverged"]
 T = TypeVar("T")
 
-#: Of a cached number: ``metrics.cost.BYTES_PER_FLOAT``, whose module imports torch; tables do not.
+#: A cached number is float32 (``metrics.cost`` has the constant, but imports torch; tables do not).
 BYTES = 4
-#: Parts of options that make values or keys of another width than d and K say.
-OTHER_WIDTHS = ("head_size", "heads_in_")
-
-#: Beside the fields that every record must have, by task.
-_OF_TRANSLATIONS = (
-    "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "compound_split_bleu",
-    "compound_split_signature", "beam", "lenpen",
-)  # fmt: skip
+#: The fields that a record of a task must have beside those that every record has.
 NEEDED: Mapping[Task, tuple[str, ...]] = {
-    "translation": _OF_TRANSLATIONS,
+    "translation": (
+        "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "beam", "lenpen",
+    ),
     "language_modeling": ("perplexity",),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """All that is known of a finished run: what it is, its scores, its costs, where it was made.
+    """A finished run: identity, scores, costs and provenance.
 
     Attributes:
-        method: what the run's row in a table is called.
-        overrides: what its sweep varied, or was said of it when it was made.
-        data_sha256: of the data folder's manifest; None without one.
+        method: name of the run's row in a table.
+        overrides: what the sweep varied, or what ``score --set`` said.
+        data_sha256: hash of the data folder's manifest; None without one.
         subset: the test set.
-        reference: the untouched text, relative to the data folder or the run's own.
-        hypotheses: the translations, in the run's folder.
-        tokenised_bleu: on the tokens of fairseq's own reference, as ``fairseq-generate`` counts;
-            only of data in Moses tokens.
-        corpus, variant, languages, note: what the data folder's recipe says of it.
-        lowercased: whether the data folder's text is.
-        linear_maps: ``int8`` where large ones were rounded to 8 bits (``FAIRSEQ_COLLAB_MATMUL``);
-            else None.
-        perplexity: a token of the data (a word or a subword), ends of lines counted; by subset.
-        key_dim: size of queries and keys, all heads together; None where attentions differ.
-        model_dim: d; None in records of before it was kept, and where attentions differ.
-        heads: of each attention; None where attentions differ.
-        heads_by_site: heads of each layer, by attention site.
+        reference: the untouched text, relative to the data folder.
+        hypotheses: the translations, one line per sentence, in the run's folder.
+        tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate
+            counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
+            split.  Both only where the data folder's text is in Moses tokens.
+        perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
+        key_dim: width of queries and keys, all heads together; None where attentions differ.
+        model_dim, heads: of each attention; None where attentions differ.
+        heads_by_site: heads of each layer, by attention type.
+        key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
-        train_tokens_per_second: None of a model that was not trained in this run.
-        valid_loss: as fairseq logs it, in bits; label smoothing and penalties included.
-        valid_nats: negative log-likelihood of a token of the validation set, in nats.
-        averaged: the checkpoints that the model is the mean of.
+        train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
+            where the model was not trained in this run, or does not translate.
+        valid_loss: in bits, as fairseq logs it, label smoothing and penalties included.
+        valid_nats: negative log-likelihood per token of the validation set, in nats.
+        averaged: the checkpoints whose mean the model is.
     """
 
-    version: int = SCORE_VERSION
-    task: Task
-    run: str
+    task: Task = "translation"
+    run: str = ""
     method: str
     arch: str
     seed: int
@@ -84,11 +75,6 @@ class Record:
     subset: str
     reference: str | None = None
     hypotheses: str | None = None
-    corpus: str | None = None
-    variant: str | None = None
-    languages: list[str] | None = None
-    lowercased: bool | None = None
-    note: str | None = None
 
     sentences: int | None = None
     bleu: float | None = None
@@ -96,15 +82,14 @@ class Record:
     chrf: float | None = None
     chrf_signature: str | None = None
     length_ratio: float | None = None
-    compound_split_bleu: float | None = None
-    compound_split_signature: str | None = None
     tokenised_bleu: float | None = None
     tokenised_signature: str | None = None
+    compound_split_bleu: float | None = None
+    compound_split_signature: str | None = None
     perplexity: dict[str, float] | None = None
     sentences_per_second: float | None = None
     beam: int | None = None
     lenpen: float | None = None
-    linear_maps: str | None = None
 
     key_dim: int | None
     model_dim: int | None = None
@@ -139,13 +124,10 @@ class Record:
     @property
     def reduction(self) -> float | None:
         """d/K of a decoder whose values are d wide; None of another, and where K differs."""
-        keys, values = self.key_bytes_per_target_token, self.value_bytes_per_target_token
-        if self.model_dim is None:  # values may be assumed d wide, and the ratio of caches d/K
-            narrow = any(part in name for name in self.overrides for part in OTHER_WIDTHS)
-            narrow |= "content" in self.overrides.values()
-            return None if narrow or not keys else values / keys
         layers = len((self.heads_by_site or {}).get("decoder", ()))
-        if not self.key_dim or values != BYTES * self.model_dim * layers:
+        if not self.key_dim or not self.model_dim:
+            return None
+        if self.value_bytes_per_target_token != BYTES * self.model_dim * layers:
             return None
         return self.model_dim / self.key_dim
 
@@ -153,21 +135,17 @@ class Record:
     def read(cls, path: Path) -> Record:
         """The record in a file."""
         try:
-            content = files.read_json(path)
+            return cls.of(files.read_json(path), path)
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", where=path) from error
-        return cls.of(content, path)
 
     @classmethod
     def of(cls, content: Any, where: Path) -> Record:
         """The record that JSON in the file ``where`` describes."""
-        version = content.get("version") if isinstance(content, dict) else None
-        if version != SCORE_VERSION:
-            raise UserError(f"version {version}, not {SCORE_VERSION}", where, AGAIN)
         return parse(cls, content, where, AGAIN)
 
     def write(self, path: Path) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         files.write_json(path, dataclasses.asdict(self))
 
 
@@ -176,8 +154,9 @@ class Started:
     """How a run was started.
 
     Attributes:
-        overrides: what the sweep varied, or was said of an existing checkpoint.
-        checkpoint: the existing checkpoint that the run is of; None where it is trained here.
+        overrides: what the sweep varied, or what ``score --set`` said.
+        checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
+        hardware: of the training; scores may be computed on another machine.
     """
 
     overrides: dict[str, str]
@@ -185,28 +164,30 @@ class Started:
     commit: str | None = None
     date: str | None = None
     checkpoint: str | None = None
+    hardware: str | None = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why the last attempt at a run has failed."""
+    """Why the last attempt at a run failed."""
 
-    verdict: Verdict
+    verdict: Literal["failed", "diverged"]
     reason: str
 
 
-def read(cls: type[T], path: Path, todo: str | None = None) -> T | None:
-    """A dataclass from a JSON file, None without one; ``todo`` is the advice on a damaged file."""
+def read(cls: type[T], path: Path) -> T | None:
+    """A dataclass from a JSON file; None if there is no file."""
     try:
-        return parse(cls, files.read_json(path), path, todo)
+        return parse(cls, files.read_json(path), path)
     except FileNotFoundError:
         return None
 
 
 def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T:
-    """A dataclass from JSON; what is no field of it is left out.
+    """A dataclass from JSON; keys that are no field are ignored.
 
-    Raises UserError if a field is missing or of another type.
+    Raises:
+        UserError: a field is missing or of another type.
     """
     if not isinstance(content, dict):
         raise UserError("is not a JSON object", where, todo)
@@ -225,12 +206,12 @@ def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T
     try:
         return cls(**found)
     except UserError as error:
-        error.where, error.todo = error.where or where, error.todo or todo
+        error.where = error.where or where
         raise
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """``value``, dataclasses inside made such; TypeError if it is not of this type."""
+    """``value`` as ``kind``; TypeError if it is of another type."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):  # X | None
         return None if value is None else _typed(value, inner[0])
@@ -240,12 +221,7 @@ def _typed(value: Any, kind: Any) -> Any:
         return {name: _typed(one, inner[1]) for name, one in value.items()}
     if origin is Literal and value in inner:
         return value
-    if dataclasses.is_dataclass(kind):
-        try:
-            return parse(kind, value, Path())  # type: ignore[arg-type]
-        except UserError as error:  # the field that holds it is named
-            raise TypeError from error
     numbers = (int, float) if kind is float else kind
-    if origin is None and isinstance(value, numbers) and (kind is bool or type(value) is not bool):
+    if origin is None and isinstance(value, numbers) and type(value) is not bool:
         return float(value) if kind is float else value
     raise TypeError

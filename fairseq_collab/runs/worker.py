@@ -1,7 +1,9 @@
-"""Works off the runs of a sweep: several at a time, each in processes of its own.
+"""Does the runs of a sweep: trainings in processes of their own, scores in this one.
 
-A failed run is reported and the rest goes on.  Ctrl-C ends the trainings, which resume; SIGKILL
-leaves them running, and whoever comes next waits for them (they hold their run's lock).
+``jobs`` trainings run at a time, each as ``fairseq-hydra-train`` on the run's configuration.  As
+each ends, the main thread scores it.  A failed run is reported, and the others continue.  Ctrl-C
+ends the trainings, which resume; SIGKILL leaves them running, and the next sweep waits for them
+(they hold their run's lock).
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,24 +27,25 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from collab_common import files
+from collab_common.errors import UserError, first_line
 from collab_common.files import Busy
-from collab_common.provenance import commit, today
+from collab_common.provenance import commit, hardware, today
 from fairseq_collab.runs import devices
-from fairseq_collab.runs.fairseq_output import entries_in, last_line
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import OWN_CHECKPOINT, Run, started_from
+from fairseq_collab.runs.score import score_run
 from fairseq_collab.runs.sweep import Job
+from fairseq_collab.runs.train_log import is_over, last_epoch, tail
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
-_TAIL = 20_000  # bytes of a log that are looked at
-#: What a run's configuration says of how it is called, not how it is trained.
+#: Sections of a run's configuration that fairseq does not know.
 OURS = ("method", "units")
 _POLL = 2.0  # seconds between looks at the logs
 
 
 class Worker:
-    """Does runs, and can be told to stop.
+    """Trains runs in threads, and can be stopped.
 
     Args:
         gpus: those that the runs share, by the names of :func:`.devices.visible`.
@@ -54,56 +59,64 @@ class Worker:
         self.children: set[subprocess.Popen[bytes]] = set()
         self.current: set[Run] = set()
 
-    def do(self, run: Run, job: Job, wait: bool = False) -> None:
-        """Bring one run to its end; Busy where another process works on it, unless ``wait``."""
+    def train(self, run: Run, job: Job, wait: bool = False) -> ExitStack | None:
+        """Train one run; Busy if another process works on it, unless ``wait``.
+
+        Returns:
+            The run's lock, if the run is trained and not scored.
+        """
         while not self.stopping.is_set():
             try:
-                return self._do(run, job)
+                return self._train(run, job)
             except Busy:
                 if not wait:
                     raise
             self.stopping.wait(_POLL)
+        return None
 
-    def _do(self, run: Run, job: Job) -> None:
-        with run.locked() as lock:
+    def _train(self, run: Run, job: Job) -> ExitStack | None:
+        with ExitStack() as held:
+            lock = held.enter_context(run.locked())
             if self.stopping.is_set() or run.verdict() == "finished":
-                return
-            self.current.add(run)
-            self.say(f"{run.name}: {'goes on' if run.config_file.exists() else 'starts'}")
+                return None
+            self.say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
-            run.start(Started(job.overrides, self.command, commit(), today()), job.config)
-            with self.gpus.taken(devices.wanted(run.config())) as gpus:
-                failure = self._train_and_evaluate(run, lock, gpus)
-            self.current.discard(run)
+            gpus = devices.wanted(job.config)
+            where = hardware(bool(job.config.common.cpu), gpus)
+            started = Started(job.overrides, self.command, commit(), today(), hardware=where)
+            run.start(started, job.config)
+            failure = None
+            if not is_over(run):
+                with self.gpus.taken(gpus) as names, self._at_work(run):
+                    failure = self._child(run, lock, names)
             if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
             elif failure:
-                run.fail(failure)
-                self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
+                self.fail(run, failure)
             else:
-                self.say(f"{run.name}: {in_short(Record.read(run.score_file))}")
+                return held.pop_all()
+        return None
 
-    def _train_and_evaluate(self, run: Run, lock: int, gpus: list[str]) -> Failure | None:
-        # fairseq would add an update to a finished one
-        if not run.trained_file.exists() and not is_over(run):
-            if absent := absent_start(run):
-                return Failure("failed", absent)
-            failure = self._child(run, train_command(run), lock, gpus)
-            if failure:
-                return failure
-        run.trained_file.touch()
-        evaluate = [sys.executable, "-m", "fairseq_collab.runs.evaluate", str(run.folder)]
-        return self._child(run, evaluate, lock, gpus)
+    def fail(self, run: Run, failure: Failure) -> None:
+        """Record and report a failure."""
+        run.fail(failure)
+        self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
 
-    def _child(
-        self, run: Run, command: list[str], lock: int, gpus: Sequence[str] = ()
-    ) -> Failure | None:
-        """Run a command, its output appended to the log; why it ended badly, if it did."""
+    @contextlib.contextmanager
+    def _at_work(self, run: Run) -> Iterator[None]:
+        self.current.add(run)
+        yield
+        self.current.discard(run)
+
+    def _child(self, run: Run, lock: int, gpus: Sequence[str]) -> Failure | None:
+        """Run the training, its output appended to the log; why it failed, if it did."""
+        if absent := absent_start(run):
+            return Failure("failed", absent)
         with run.log.open("a") as log:
             start = log.tell()
-            # In a session of its own: Ctrl-C in a terminal reaches us alone, and we end the child.
+            # A session of its own: Ctrl-C in a terminal reaches this process alone.
             child = subprocess.Popen(
-                command,
+                train_command(run),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=run.folder,
@@ -119,29 +132,28 @@ class Worker:
         return why(run.log, start, status) if status else None
 
     def stop(self) -> None:
-        """End what is running, and what that has started; nothing new starts."""
+        """End the trainings with all their processes; no other starts."""
         self.stopping.set()
         for child in list(self.children):
             _end(child)
 
     def progress(self) -> str:
-        """``NAME: epoch N``, for the runs that are being trained."""
+        """``NAME: epoch N`` of the runs that are being trained."""
         runs = sorted(self.current, key=lambda run: run.name)
         return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Tell the whole session that a child leads: an evaluation has fairseq's commands below it."""
-    # PermissionError: macOS says so of a session that has ended and is not waited for yet.
+    """End the session that a child leads: a training on several GPUs has processes below it."""
+    # PermissionError: macOS raises it for a session that has ended and is not waited for yet.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGTERM)
 
 
 def absent_start(run: Run) -> str:
-    """What weights to start from are not there: fairseq would train from scratch without a word.
+    """A missing file of weights to start from: fairseq would silently train from scratch.
 
-    Once there is a checkpoint, fairseq goes on from that, whatever it was to begin with; but for
-    ``restore_file``.
+    Once there is a checkpoint, fairseq resumes from that; ``restore_file`` is read all the same.
     """
     begun = (run.checkpoints / OWN_CHECKPOINT).exists()
     for option, path in started_from(run.config()).items():
@@ -151,25 +163,8 @@ def absent_start(run: Run) -> str:
     return ""
 
 
-def is_over(run: Run) -> bool:
-    """Whether the training's log ends with its end: of one that has outlived its killed sweep."""
-    text = tail(run.log) if run.log.exists() else ""
-    _, done, rest = text.rpartition("done training in ")
-    return bool(done) and " | INFO | " not in rest
-
-
-def in_short(record: Record) -> str:
-    """The score of a run in a few words."""
-    if record.perplexity:
-        return ", ".join(f"perplexity {x:.2f} ({name})" for name, x in record.perplexity.items())
-    return f"BLEU {record.bleu:.2f}"
-
-
 def train_command(run: Run) -> list[str]:
-    """fairseq's own command on the run's own configuration; it resumes by itself.
-
-    fairseq refuses sections that it does not know: then it gets a file without them.
-    """
+    """fairseq's own command on the run's configuration, without the sections of :data:`OURS`."""
     config, file = run.config(), run.config_file
     if any(name in config for name in OURS):
         file = run.folder / "training.yaml"
@@ -193,29 +188,36 @@ def quoted(path: Path) -> str:
 
 
 def why(log: Path, start: int, status: int) -> Failure:
-    """Verdict and reason of a command that ended badly, from what it wrote after ``start``."""
+    """Verdict and reason of a failed training, from what it wrote after ``start``."""
     text = tail(log, start)
-    reason = last_line(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reason = lines[-1] if lines else "no output"
     if status < 0:
         reason = f"killed by signal {-status} ({signal.Signals(-status).name})"
     return Failure("diverged" if _DIVERGED.search(text) else "failed", reason)
 
 
-def tail(log: Path, start: int = 0) -> str:
-    """The last part of a log, from byte ``start`` on at the earliest."""
-    with log.open("rb") as file:
-        file.seek(max(start, log.stat().st_size - _TAIL))
-        return file.read().decode(errors="replace")
+def scored(run: Run) -> Record | Failure:
+    """The scores of a trained run, or why they could not be computed; the log has a traceback."""
+    try:
+        return score_run(run)
+    except UserError as error:
+        return Failure("failed", " ".join(str(error).split()))
+    except Exception as error:  # of fairseq, torch or the system: the other runs continue
+        with run.log.open("a") as log:
+            traceback.print_exc(file=log)
+        return Failure("failed", f"{type(error).__name__}: {first_line(error)}")
 
 
-def last_epoch(run: Run) -> int:
-    """The last epoch that a run has finished."""
-    epochs = entries_in(tail(run.log), "train") if run.log.exists() else []
-    return int(epochs[-1]["epoch"]) if epochs else 0
+def in_short(record: Record) -> str:
+    """The score of a run in a few words."""
+    if record.perplexity:
+        return ", ".join(f"perplexity {x:.2f} ({name})" for name, x in record.perplexity.items())
+    return f"BLEU {record.bleu:.2f}"
 
 
 def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO) -> int:
-    """Do the runs that are not finished, ``jobs`` at a time.
+    """Do the runs that are not finished, ``jobs`` trainings at a time.
 
     Returns:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
@@ -230,16 +232,15 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
 
     gpus = devices.visible() if todo else []
     for run, job in todo.items():
-        if not run.trained_file.exists():  # one GPU translates
+        if not is_over(run):
             devices.check_enough(job.config, gpus)
     say(f"{len(runs)} runs: {done} finished, {len(todo)} to do")
     worker = Worker(command, say, gpus)
-    # kill asks politely: as Ctrl-C does, and the trainings are told, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
         _work(worker, todo, jobs, bar)
     except KeyboardInterrupt:
-        say("interrupted: the same command goes on from here")
+        say("interrupted: rerun the command to resume")
         return 130
     finally:
         bar.close()
@@ -247,9 +248,10 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
 
 
 def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
-    """Do ``runs``; those that another process works on come last, and are waited for."""
+    """Do ``runs``; those that another process works on come last."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        left = {pool.submit(worker.do, run, job): run for run, job in runs.items()}
+        left: dict[Future[ExitStack | None], Run]
+        left = {pool.submit(worker.train, run, job): run for run, job in runs.items()}
         try:
             while left:
                 bar.set_postfix_str(worker.progress())
@@ -257,9 +259,9 @@ def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
                     run = left.pop(future)
                     if isinstance(future.exception(), Busy):
                         worker.say(f"{run.name}: waits for the process that works on it")
-                        left[pool.submit(worker.do, run, runs[run], wait=True)] = run
+                        left[pool.submit(worker.train, run, runs[run], wait=True)] = run
                     else:
-                        future.result()
+                        _score(worker, run, future.result())
                         bar.update(run.verdict() == "finished")
         except BaseException:
             worker.stop()
@@ -267,10 +269,22 @@ def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
             raise
 
 
+def _score(worker: Worker, run: Run, lock: ExitStack | None) -> None:
+    """Score a run whose training has ended well, and release its lock."""
+    if lock is None:
+        return
+    with lock:
+        found = scored(run)
+        if isinstance(found, Failure):
+            worker.fail(run, found)
+        else:
+            worker.say(f"{run.name}: {in_short(found)}")
+
+
 def report(runs: list[Run], say: Callable[[str], None]) -> int:
-    """Say which runs are finished, and which are not and why."""
+    """Say which runs are finished, and why the others are not; the exit status."""
     unfinished = [run for run in runs if run.verdict() != "finished"]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
     for run in unfinished:
-        say(f"{run.verdict()}: {run.folder}: {run.reason() or 'not worked off'}")
+        say(f"{run.verdict()}: {run.folder}: {run.reason() or 'not done'}")
     return 1 if unfinished else 0

@@ -18,7 +18,7 @@ from torch import nn
 
 from collab_common.main import main
 from fairseq_collab.advice import candidates, judge, search
-from fairseq_collab.metrics.model_bleu import BEAM
+from fairseq_collab.metrics.translate import BEAM
 
 GPU = Place("cuda", quick=True)
 #: With one number format of each kind of check.

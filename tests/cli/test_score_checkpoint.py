@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import warm_children
+from commands import succeed
 from refusals import refusing
 from unit.test_table import split
 
@@ -15,6 +15,7 @@ from fairseq_collab.commands import compare, table
 from fairseq_collab.commands.score import main
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.translations import read_hypotheses, read_lines
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +27,8 @@ SAID = [
 
 
 def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
-    """The command, which starts fairseq's in processes of their own."""
-    with warm_children():
-        main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
+    """The command."""
+    main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,24 @@ def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     assert started.command[:2] == ["fairseq-collab", "score"]
 
 
+def test_translations_are_those_of_fairseq_generate(
+    made: Path, corpus: Path, tmp_path: Path
+) -> None:
+    printed = succeed(
+        *(
+            "fairseq-generate",
+            corpus,
+            "--user-dir",
+            "fairseq_collab",
+            "--path",
+            made / "average.pt",
+        ),
+        *("--beam", 2, "--max-len-b", 10, "--max-tokens", 800, "--cpu"),
+    )
+    (tmp_path / "printed").write_text(printed)
+    assert read_hypotheses(tmp_path / "printed") == read_lines(made / "translations.txt")
+
+
 def test_the_same_command_does_what_is_missing(
     made: Path, corpus: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -64,7 +82,7 @@ def test_the_same_command_does_what_is_missing(
     before = {path: path.stat().st_mtime_ns for path in run.iterdir() if path.name != "lock"}
     score(trained, corpus, run, *SAID)
     assert before == {path: path.stat().st_mtime_ns for path in before}
-    for name in ("score.json", "average.pt", "trained", "generation.txt"):
+    for name in ("score.json", "average.pt", "translations.txt"):
         (run / name).unlink()
     score(trained, corpus, run, *SAID)
     again, first = (json.loads((path / "score.json").read_text()) for path in (run, made))
@@ -101,16 +119,13 @@ def test_perplexities_of_a_language_model(
     ordinary_lm: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with refusing("--examples: is of translations, and run is a language model; leave it out"):
-        score(ordinary_lm, monolingual, run, "--examples=5")
-    assert not run.exists()
     score(ordinary_lm, monolingual, run)
     report = capsys.readouterr().out
     record = Record.read(run / "score.json")
     assert record.task == "language_modeling"
     assert record.perplexity is not None
     assert record.perplexity.keys() == {"valid", "test"}
-    assert f"perplexity {record.perplexity['test']:.2f}  test" in report
+    assert f"perplexity {record.perplexity['test']:.2f} (test)" in report
     assert record.bleu is None
     assert record.heads_by_site == {"decoder": [4]}
     assert record.multiply_adds

@@ -15,7 +15,6 @@ import torch
 from commands import BIN, REPOSITORY, SETTINGS, warm
 
 from fairseq_collab.models.layers import EncoderLayer
-from fairseq_collab.runs.fairseq_output import read_hypotheses
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_compat import checkpoints
@@ -132,6 +131,6 @@ def assert_same_results(out: Path, other: Path) -> None:
     ours, theirs = weights(trained(out).average), weights(trained(other).average)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    hypotheses = [read_hypotheses(trained(one).generation) for one in (out, other)]
+    hypotheses = [trained(one).translations.read_text() for one in (out, other)]
     assert hypotheses[0] == hypotheses[1]
     assert scores(out).bleu == scores(other).bleu

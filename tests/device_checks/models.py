@@ -15,7 +15,7 @@ from fairseq_collab.bench import train, translate
 from fairseq_collab.bench.models import TIMED, architectures, random_pair
 from fairseq_collab.bench.translate import Translator, count_ties
 from fairseq_collab.bench.work import batches, random_task
-from fairseq_collab.metrics.model_bleu import BEAM
+from fairseq_collab.metrics.translate import BEAM
 
 from .core import Check, Place, expect
 

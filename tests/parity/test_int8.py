@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toy
-from run_folders import facts_of, some_record
 from torch import nn
 from toy_language_models import FAMILIES
 
@@ -20,7 +18,6 @@ from collab_common.errors import UserError
 from fairseq_collab.kernels import int8, onednn
 from fairseq_collab.kernels.int8 import Int8Linear, int8_linear, pack
 from fairseq_collab.kernels.onednn import VARIABLE, OneDnnLinear, matrix_library
-from fairseq_collab.runs.evaluate import linear_maps
 from fairseq_compat import doctor
 
 pytestmark = pytest.mark.usefixtures("fresh_choice")
@@ -166,8 +163,6 @@ def test_a_slow_processor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "it would be slower on this processor, which has neither AVX512-VNNI nor AMX: unset it"
     with pytest.raises(UserError, match=told):
         toy.model("transformer_collab")
-    with pytest.raises(UserError, match=told):
-        linear_maps("transformer_collab")
     assert doctor.linear_maps().endswith("int8 would be slower here")
 
 
@@ -205,11 +200,5 @@ def test_it_is_told(
     toy.model("transformer_collab").make_generation_fast_()
     assert "FAIRSEQ_COLLAB_MATMUL=int8: 3" in caplog.text
     assert doctor.linear_maps().startswith("FAIRSEQ_COLLAB_MATMUL=int8; int8 ")
-    assert linear_maps("transformer_collab_multi30k") == "int8"
-    assert linear_maps("transformer") is None, "fairseq's own is not changed"
-    some_record(linear_maps="int8").write(tmp_path / "score.json")
-    assert json.loads((tmp_path / "score.json").read_text())["linear_maps"] == "int8"
     monkeypatch.delenv(VARIABLE)
     matrix_library.cache_clear()
-    assert linear_maps("transformer_collab") is None
-    assert "linear_maps" not in facts_of("collab", 64)

@@ -17,7 +17,7 @@ from fairseq_collab.advice.candidates import FFN, HEADS, Heads, candidate, ways
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, best, chosen, combinations, nearest
 from fairseq_collab.advice.wishes import COUNTED, Wish, counts, parse, ratios
-from fairseq_collab.metrics.seeds import drawn_gains
+from fairseq_collab.metrics.significance import drawn_gains
 
 WHOLE = {"cache": 100, "parameters": 1000, "multiply_adds": 10}
 

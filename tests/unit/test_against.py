@@ -62,11 +62,11 @@ def test_seeds_without_a_partner_or_translations(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 32, 2, 41)
     table = read_table([tmp_path])
     untested, alone = table.differences
-    assert content_of(table, None)["p"].keys() <= {run.name for run in untested.row.runs}
+    assert content_of(table)["p"].keys() <= {run.name for run in untested.row.runs}
     assert untested.mean == 1
     assert untested.interval is None
     assert untested.p == ((1, None),)
-    assert "generation.txt: no such file" in untested.reason
+    assert "translations.txt: no such file" in untested.reason
     assert (alone.mean, alone.p) == (None, ())
     assert alone.reason == "no finished baseline run with the same seed"
 

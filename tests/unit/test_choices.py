@@ -10,7 +10,7 @@ from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads import source
-from fairseq_collab.metrics.model_bleu import check_translation
+from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.prune.choices import without_least
 from fairseq_collab.prune.surgery import Kept, pruned

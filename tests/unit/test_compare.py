@@ -200,7 +200,7 @@ def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
 
 def test_translations_changed_after_scoring_are_refused(tmp_path: Path) -> None:
     runs = two_runs(tmp_path)
-    write_generation(Path(runs[1]) / "generation.txt", spoilt(sentences(), 1))
+    write_generation(Path(runs[1]) / "translations.txt", spoilt(sentences(), 1))
     with pytest.raises(UserError, match=r"but the run recorded 100\.00; give the reference"):
         main(runs)
 

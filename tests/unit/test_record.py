@@ -18,36 +18,27 @@ from fairseq_collab.runs.record import Failure, Record, Started, read
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    record = replace(
-        some_record(),
-        perplexity={"test": 30.0},
-        heads_by_site={"encoder": [4, 2]},
-        key_dim=None,
-    )
+    record = replace(some_record(), heads_by_site={"encoder": [4, 2]}, key_dim=None)
     record.write(tmp_path / "score.json")
     assert Record.read(tmp_path / "score.json") == record
-    content = json.loads((tmp_path / "score.json").read_text())
-    assert (content["version"], content["perplexity"]["test"]) == (2, 30.0)
 
 
 def test_unknown_fields_are_left_out_and_missing_ones_have_their_default() -> None:
     facts = facts_of("collab", 64, seed=3, bleu=41)
     record = Record.of({**facts, "unknown": "field"}, Path("score.json"))
-    assert (record.bleu, record.seed, record.note, record.command) == (41.0, 3, None, None)
+    assert (record.bleu, record.seed, record.command) == (41.0, 3, None)
     assert {name: getattr(record, name) for name in facts} == facts
 
 
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"seed": "1"}, "seed is '1', not int; score the run again"),
+        ({"seed": "1"}, "seed is '1', not int; remove the file and score the run again"),
         ({"seed": True}, "seed is True, not int"),
         ({"heads": 2.5}, "heads is 2.5, not int | None"),
         ({"overrides": {"model": 1}}, "overrides is {'model': 1}, not dict[str, str]"),
         ({"averaged": "last"}, "averaged is 'last', not list[str]"),
-        ({"perplexity": {"test": "low"}}, "perplexity is {'test': 'low'}, not dict[str, float]"),
         ({"bleu": None}, "lacks bleu"),
-        ({"version": 3}, "version 3, not 2; score the run again"),
     ],
 )
 def test_faulty_fields_are_named(facts: dict[str, Any], message: str) -> None:
@@ -59,13 +50,13 @@ def test_faulty_fields_are_named(facts: dict[str, Any], message: str) -> None:
 def test_what_is_no_record(tmp_path: Path, content: str) -> None:
     path = tmp_path / "score.json"
     path.write_text(content)
-    with pytest.raises(UserError, match=r"score\.json: version None, not 2"):
+    with pytest.raises(UserError, match=r"score\.json: is not a JSON object"):
         Record.read(path)
 
 
 def test_each_task_has_its_scores() -> None:
     whole = json.loads(json.dumps(some_record().__dict__))
-    with pytest.raises(UserError, match=r"score\.json: lacks perplexity; score the run again"):
+    with pytest.raises(UserError, match=r"score.json: lacks perplexity; remove the file and"):
         Record.of({**whole, "task": "language_modeling"}, Path("run/score.json"))
     with pytest.raises(UserError, match="task is 'parsing', not Task"):
         Record.of({**whole, "task": "parsing"}, Path("run/score.json"))
@@ -81,22 +72,18 @@ def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     started = read(Started, path)
     assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
     path.write_text('{"verdict": "lost", "reason": ""}')
-    with pytest.raises(UserError, match=r"file\.json: verdict is 'lost', not Verdict"):
+    with pytest.raises(UserError, match=r"file\.json: verdict is 'lost', not Literal"):
         read(Failure, path)
-
-
-DECODER = {"heads_by_site": {"decoder": [8, 8, 8]}}
 
 
 @pytest.mark.parametrize(
     ("facts", "reduction"),
     [
-        ({"model_dim": MODEL_DIM, **DECODER}, 4.0),
-        ({"model_dim": MODEL_DIM, **DECODER, "value_bytes_per_target_token": 384}, None),
-        ({"model_dim": MODEL_DIM, **DECODER, "key_bytes_per_target_token": 480}, 4.0),
-        ({}, 4.0),  # a record of before: the ratio of the caches
-        ({"overrides": {"model.head_size": "8"}}, None),
-        ({"overrides": {"model.heads_in_encoder": "2"}}, None),
+        ({}, 4.0),
+        ({"value_bytes_per_target_token": 384}, None),
+        ({"key_bytes_per_target_token": 480}, 4.0),
+        ({"key_dim": None}, None),
+        ({"model_dim": None}, None),
     ],
 )
 def test_the_reduction_of_keys(facts: dict[str, Any], reduction: float | None) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from run_folders import REFERENCES, spoilt, start_run, write_generation
+from run_folders import REFERENCES, spoilt, start_run
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.significance import Result, paired
 from fairseq_collab.results import against, published
 from fairseq_collab.results.report import budget, charts, content, find, significance
-from fairseq_collab.runs.fairseq_output import decoding_speed
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import System
 
@@ -287,12 +286,6 @@ def test_commands_have_no_absolute_paths(arguments: list[str], expected: str | N
 def test_reasons_have_no_absolute_paths() -> None:
     text = "no space on /home/me/runs (d/H is 1/2): see /home/me/x.log, raw/test.de"
     assert find.portable(text) == ("no space on .../runs (d/H is 1/2): see .../x.log, raw/test.de")
-
-
-def test_decoding_speed_is_fairseqs_clock(tmp_path: Path) -> None:
-    line = "Translated 1,014 sentences (15,195 tokens) in 2.9s (350.12 sentences/s, 5240 tokens/s)"
-    assert decoding_speed(f"x\n2026-11-21 | INFO | fairseq_cli.generate | {line}\n") == 350.12
-    assert decoding_speed(write_generation(tmp_path / "g", ["a"]).read_text()) is None
 
 
 def test_papers_are_carried_over() -> None:

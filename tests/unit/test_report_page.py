@@ -517,7 +517,7 @@ def test_papers_without_a_counterpart_are_folded_together(stored: str) -> None:
 
 def test_decoding_speed_of_what_fairseq_printed(tmp_path: Path) -> None:
     run = trained(tmp_path, "collab", 64, 1, 3)
-    with (run / "generation.txt").open("a") as file:
+    with (run / "translations.txt").open("a") as file:
         file.write("Translated 40 sentences (400 tokens) in 2.0s (20.00 sentences/s, 200 tok/s)\n")
     found = collect([tmp_path], "report.html")
     assert found["sections"][0]["rows"][0]["sentences_per_second"] == 20.0
@@ -531,9 +531,9 @@ def test_runs_that_cannot_stand_in_a_report(tmp_path: Path) -> None:
     start_run(tmp_path, "waiting")
     refused(r"no finished run; waiting: incomplete; finish them")
     run = trained(tmp_path, "collab", 64, 1, 3)
-    (run / "generation.txt").rename(run / "kept")
-    refused(r"generation\.txt: no such file")
-    (run / "kept").rename(run / "generation.txt")
+    (run / "translations.txt").rename(run / "kept")
+    refused(r"translations\.txt: no such file")
+    (run / "kept").rename(run / "translations.txt")
     facts = json.loads((run / "score.json").read_text())
     (run / "score.json").write_text(json.dumps({**facts, "version": 3}))
     refused(r"score\.json: version 3, not 2; score the run again")

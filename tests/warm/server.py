@@ -35,8 +35,8 @@ from composing import compose_faster
 #: The last that fairseq's commands import, and what torch's optimisers import when one is made.
 LATE = ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece", "torch._dynamo")
 #: The same of the commands of this plug-in.
-PLUGIN_LATE = ("joblib", "matplotlib.figure", "sacrebleu", "sacremoses", "torch.profiler")
-PLUGIN_LATE += ("fairseq_collab.runs.evaluate", "fairseq_collab.runs.sweep")
+PLUGIN_LATE = ("joblib", "matplotlib.figure", "sacrebleu", "torch.profiler")
+PLUGIN_LATE += ("fairseq_collab.runs.score", "fairseq_collab.runs.sweep")
 
 
 def main(folder: Path, user_dir: str) -> None:

@@ -47,9 +47,8 @@ from fairseq_collab.results.rows import (
     warnings,
 )
 from fairseq_collab.results.tables import deviation
-from fairseq_collab.runs.fairseq_output import decoding_speed
-from fairseq_collab.runs.fairseq_output import entries as log_entries
 from fairseq_collab.runs.run import Run
+from fairseq_collab.runs.train_log import entries as log_entries
 from fairseq_collab.runs.translations import System, read_system
 
 VERSION = 2
@@ -159,7 +158,7 @@ def _row(row: Row, seeds: Sequence[Entry]) -> Content:
         "reduction": None if reduction is None else round(reduction, DIGITS),
         "head_ratio": _head_ratio(seeds[0]),
         "train_tokens_per_second": _mean(row.values("train_tokens_per_second")),
-        "sentences_per_second": _mean([_decoding_speed(entry) for entry in seeds]),
+        "sentences_per_second": _mean([entry.record.sentences_per_second for entry in seeds]),
         "epochs": [of(row.values("epochs")) for of in (min, max)],
         "updates": [of(row.values("train_updates")) for of in (min, max)],
         "fine_tuned": budget.fine_tuned(seeds[0].run),
@@ -191,15 +190,6 @@ def _head_ratio(entry: Entry) -> float | None:
     if entry.overridden("head_size") is None or not width or not key_dim:
         return None
     return round(key_dim / width, DIGITS)
-
-
-def _decoding_speed(entry: Entry) -> float | None:
-    """By ``fairseq-generate``'s clock, from ``score.json`` or else from what it printed."""
-    record = entry.record
-    if record.sentences_per_second is not None:
-        return record.sentences_per_second
-    assert record.hypotheses is not None  # read_system has seen to it
-    return decoding_speed((entry.folder / record.hypotheses).read_text(encoding="utf-8"))
 
 
 def curve(run: Run) -> list[list[float]]:
