@@ -92,7 +92,9 @@ once "$OUT/average.pt" average
 once "$OUT/generation.txt" translate
 
 say "Some translations, and the scores of all"
-fairseq-collab score "$OUT/generation.txt" --reference "$OUT/data/raw/test.de" --examples 6
+# Of some sentences the source (S), the reference (T) and the translation (D).
+awk -F'\t' '/^[STD]-(0|100|200|300)\t/ { print $1 "\t" $NF }' "$OUT/generation.txt"
+fairseq-collab score "$OUT/generation.txt" --reference "$OUT/data/raw/test.de"
 
 say "What it costs, beside the same model with concatenated heads"
 fairseq-collab cost "$OUT/average.pt"

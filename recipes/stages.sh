@@ -267,11 +267,8 @@ all_stages() {
             ;;
     esac
     printf '\n== stages 6 to 8: the scores\n'
-    if [ "$stage" -gt 5 ] && [ "${#force[@]}" -gt 0 ]; then
-        call fairseq-collab score "$out/runs/$run"   # again
-    else
-        call fairseq-collab score "$out/runs"   # where they are missing
-    fi
+    [ "$stage" -le 5 ] || [ "${#force[@]}" -eq 0 ] || call rm -f "$out/runs/$run/score.json"
+    call fairseq-collab score "$out/runs"   # where they are missing
 }
 
 # is_made FILE SOURCE: of the source as it is now, and not to be made again.

@@ -92,9 +92,9 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation, reference = tmp_path / "generation", tmp_path / "reference"
     score = ["fairseq-collab", "score", generation, "--reference", reference]
     assert f"{generation}: no such file" in refuse(*score)
-    generation.write_text("nothing here\n")
+    generation.write_text("S-0\ta\n")
     reference.write_text("a\n")
-    assert "no hypotheses (lines that start with D-) in it" in refuse(*score)
+    assert "no hypotheses (lines that start with D- or H-) in it" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-2\t-0.1\tb\n")
     assert "hypothesis 1 is missing (1 of 3)" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
