@@ -7,8 +7,7 @@ all others, on GPUs, and in other number formats they are torch's own.  Both add
 differ by rounding only.
 
 The choice depends on the machine alone, never on a measurement, so that a training that resumes
-goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it; ``int8``
-leaves it, and rounds large maps in decoding (:mod:`fairseq_collab.kernels.int8`).
+goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
 """
 
 from __future__ import annotations
@@ -21,34 +20,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collab_common.processor import MATMUL, int8_instructions, is_intel
+from collab_common.processor import MATMUL, is_intel
 
 #: The environment variable that chooses the library, and its values.
 VARIABLE = MATMUL
 LIBRARIES = ("torch", "onednn")
-#: Another value: the library of this processor, and in decoding 8 bits.
-INT8 = "int8"
 #: oneDNN's ``x W^T + b`` as torch calls it itself in compiled models; None if this torch lacks it.
 ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-#: The same of 8-bit integers.
-INT8_LINEAR = getattr(torch.ops.onednn, "qlinear_pointwise", None)
 
 
-class PackedLinear(nn.Linear):
-    """``nn.Linear`` that may keep its weight in another layout, which copies do not take along."""
-
-    packed: tuple[Any, ...] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # torch cannot copy what is in a layout of oneDNN's own.
-        return {name: value for name, value in self.__dict__.items() if name != "packed"}
-
-
-class OneDnnLinear(PackedLinear):
+class OneDnnLinear(nn.Linear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
     #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
     packed: tuple[Tensor, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # torch cannot copy a tensor in a layout of oneDNN's own.
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in) -> (..., out)``."""
@@ -99,46 +88,17 @@ def matrix_library() -> str:
     """The library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
 
     Raises:
-        ValueError: the environment variable asks for another, or for one that torch lacks, or for
-            8 bits where they would be slower.
+        ValueError: the environment variable asks for another, or for one that torch lacks.
     """
     has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_LINEAR is not None
     asked = os.environ.get(VARIABLE)
-    if asked == INT8:
-        _check_int8(torch.backends.mkldnn.is_available())
-        asked = None
     if asked is None:
         mkl_is_slow = torch.backends.mkl.is_available() and not is_intel()
         return "onednn" if has_onednn and mkl_is_slow else "torch"
     if asked not in LIBRARIES or (asked == "onednn" and not has_onednn):
-        known = (*(LIBRARIES if has_onednn else LIBRARIES[:1]), INT8)
+        known = LIBRARIES if has_onednn else LIBRARIES[:1]
         raise ValueError(f"{VARIABLE} is {asked!r}; here it can be {' or '.join(known)}")
     return asked
-
-
-def _check_int8(has_onednn: bool) -> None:
-    """Raises ValueError where 8 bits would be slower than 32, or cannot be had."""
-    why = None
-    if not has_onednn or not _multiplies_int8():
-        why = f"torch {torch.__version__} has no 8-bit linear map"
-    elif not int8_instructions():
-        why = "it would be slower on this processor, which has neither AVX512-VNNI nor AMX"
-    if why:
-        raise ValueError(f"{VARIABLE} is {INT8!r}, but {why}: unset it")
-
-
-def _multiplies_int8() -> bool:
-    """Whether torch has the product of signed numbers; 2.6 has that of unsigned ones alone."""
-    if INT8_LINEAR is None:
-        return False
-    rows, scales = torch.ones(2, 2, dtype=torch.int8), torch.ones(2)
-    zeros = torch.zeros(2, dtype=torch.int32)
-    weight = torch.ops.onednn.qlinear_prepack(rows, None)
-    try:
-        INT8_LINEAR(rows, 1.0, 0, weight, scales, zeros, None, 1.0, 0, scales.dtype, "none", [], "")
-    except RuntimeError:
-        return False
-    return True
 
 
 def in_float32_on_cpu(x: Tensor, weight: Tensor) -> bool:

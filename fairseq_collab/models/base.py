@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
-from fairseq_collab.kernels.int8 import round_linear
 from fairseq_collab.kernels.onednn import swap_linear
 from fairseq_collab.models.config import copied, plain_options, preset
 from fairseq_collab.models.cross_cache import set_cross_cache
@@ -96,11 +95,6 @@ class HeadModel(BaseFairseqModel):
         encoder, decoder = counted_layers(config.encoder), counted_layers(config.decoder)
         config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config
-
-    def make_generation_fast_(self, **options: Any) -> None:
-        """Called by fairseq before it translates, after which it forbids training."""
-        round_linear(self)  # before the parent, which has every module make itself fast
-        super().make_generation_fast_(**options)
 
     def __prepare_scriptable__(self) -> HeadModel:
         """Called by ``torch.jit.script``, also for what holds the model."""
