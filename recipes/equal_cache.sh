@@ -108,15 +108,13 @@ measure() {   # RUN METHOD MODEL
 measure plain plain "$TRAINED"
 for cache in $BUDGETS; do
     sizes "$cache"
-    # Trained heads have biases, which collaborative ones keep as a number a head beside the keys.
     if [ "$keys" -gt 0 ]; then
-        convert collab "$cache" --key-dim $((keys - heads))
+        convert collab "$cache" --key-dim "$keys"
     else
-        convert grouped-query-mean "$cache" --to grouped-query --key-value-heads "$few"
-        convert grouped-query-fit "$cache" --to grouped-query --key-value-heads "$few" --pooling fit
+        convert grouped-query "$cache" --to grouped-query --key-value-heads "$few"
         convert latent "$cache" --to latent --latent-dim "$cache"
     fi
-    convert collab-values "$cache" --key-dim $((beside - heads)) --value-heads $values --pooling fit
+    convert collab-values "$cache" --key-dim "$beside" --value-heads $values
 done
 
 echo "== 3 fine-tune"
@@ -131,16 +129,14 @@ for cache in $BUDGETS; do
     sizes "$cache"
     if [ "$keys" -gt 0 ]; then
         tune collab "$models/collab-$cache/model.pt" model=reparametrized \
-            model.key_dim="choice($((keys - heads)))"
+            model.key_dim="choice($keys)"
     else
-        for pooling in mean fit; do
-            tune grouped-query-$pooling "$models/grouped-query-$pooling-$cache/model.pt" \
-                model=grouped_query model.key_value_heads="choice($few)"
-        done
+        tune grouped-query "$models/grouped-query-$cache/model.pt" \
+            model=grouped_query model.key_value_heads="choice($few)"
         tune latent "$models/latent-$cache/model.pt" model=latent model.latent_dim="choice($cache)"
     fi
     tune collab-values "$models/collab-values-$cache/model.pt" model=reparametrized \
-        model.key_dim="choice($((beside - heads)))" model.value_heads=$values
+        model.key_dim="choice($beside)" model.value_heads=$values
 done
 
 echo "== 4 tables"

@@ -1,10 +1,9 @@
-"""Trained heads of another library as collaborative heads, and how batch-first models call them.
+"""Trained heads of another library as shared keys, and how batch-first models call them.
 
-    s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s ( x Wq~^T diag(m_i) Wk~ y^T + y c_i )
+    s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s q_i(x) (y Wk~^T)^T + (equal for all keys)
 
-with the content bias ``c_i = Wk_i^T bq_i``, up to what is the same for all keys, which the softmax
-ignores (Cordonnier, Loukas, Jaggi 2020, arXiv 2006.16362, on re-parametrising trained heads).  With
-``K = H h`` this is exact: weights are copied.
+The queries ``q_i`` are diagonal, full or own (:mod:`fairseq_collab.attention.collaborative`); the
+closed forms are those of :mod:`fairseq_collab.convert.low_rank`.  With ``K = H h`` they are exact.
 
 Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; ``Wq_i, Wk_i (h, .)`` with ``h = d/H``; masks
 ``(B or 1, 1 or H, T or 1, S)``, added to the scores, or true where a query may look.
@@ -21,9 +20,9 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.convert.convert import collaborative_weights
-from fairseq_collab.convert.factorise import MAX_STEPS, Problem, factorise
-from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.calibrate import Moments
+from fairseq_collab.convert.target import Part
+from fairseq_collab.convert.targets import shared_keys
 
 #: Weight and bias of a linear map, if it has one.
 Projection = tuple[Tensor, Tensor | None]
@@ -35,26 +34,27 @@ def collaborative_core(
     *,
     num_heads: int,
     key_dim: int,
+    query: str,
     scaling: float,
     dropout: float = 0.0,
-    max_steps: int = MAX_STEPS,
-    seed: int = 1,
+    seen: Moments | None = None,
 ) -> CollaborativeAttention:
-    """Collaborative heads that score as the trained ones do, or nearly so.
+    """Heads with a shared key that score as the trained heads do, or nearly so.
 
     Args:
         name: of the attention, for messages.
         projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked.
         key_dim: ``K``; exact at ``H h``.
+        query: the query mixing: diagonal, full or own.
         scaling: the factor of the trained heads' scores.
-        max_steps, seed: of the factorisation.
+        seen: moments of the attention's inputs, which weigh the errors.
 
     Returns:
-        A core without an output projection: who calls it has one.
+        An attention without an output projection, which the caller has.
 
     Raises:
-        UserError: heads that are pruned or of another size than d/H, NaN weights, or a key
-            dimension out of range.
+        UserError: heads that are pruned or of another size than d/H, NaN weights, or a key width
+            out of range.
     """
     check(name, projections, num_heads, key_dim)
     dim, kdim, vdim = (weight.size(1) for weight, _ in projections)
@@ -66,20 +66,20 @@ def collaborative_core(
     source = ConcatenatedAttention(dim, num_heads, kdim=kdim, vdim=vdim).to(like)
     source.load_state_dict(trained, strict=False)
     source.scaling = scaling
-    heads = Heads.of(source)
-    problem = Problem(heads.wq, heads.wk)
-    factors = factorise(problem, key_dim, max_steps=max_steps, seed=seed)
-    weights = collaborative_weights(source, factors)
+    part = Part(source, seen)
+    weights, _ = shared_keys(part, key_dim, query)
     core = CollaborativeAttention(
-        dim, num_heads, key_dim, kdim=kdim, vdim=vdim, bias="content", dropout=dropout
+        dim, num_heads, key_dim, query_mixing=query, kdim=kdim, vdim=vdim, dropout=dropout
     ).to(like)
-    core.load_state_dict({**weights, "signature": core.signature})
+    core.load_state_dict(
+        {"signature": core.signature, **weights, **part.kept("v_proj", "out_proj")}
+    )
     del core.out_proj
     return core
 
 
 def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim: int) -> None:
-    """Refuse heads that cannot become collaborative ones; raises UserError."""
+    """Raise UserError for heads that cannot share keys."""
     dim = projections[0][0].size(1)
     sizes = [len(weight) for weight, _ in projections]
     if sizes != [dim] * 3 or dim % num_heads:
@@ -90,14 +90,14 @@ def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim:
             "heads that were pruned or resized cannot be swapped",
         )
     if not 1 <= key_dim <= dim:
-        raise UserError(f"key dimension {key_dim} is not within 1 and {dim}", name)
+        raise UserError(f"key width {key_dim} is not within 1 and {dim}", name)
     parameters = (one for projection in projections for one in projection if one is not None)
     if not all(torch.isfinite(one).all() for one in parameters):
         raise UserError("its weights hold NaN or infinity", name, "load an intact model")
 
 
 def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Tensor]:
-    """One key for all heads ``(B, 1, S, K + H)``, and values ``(B, H, S, h)``: what is cached."""
+    """One key for all heads ``(B, 1, S, K)``, and values ``(B, H, S, h)``: what is cached."""
     source = y.transpose(0, 1)  # (S, B, d_y)
     return core.project_key(source), core.project_value(source)
 

@@ -1,75 +1,136 @@
-"""Collaborative heads in place of a trained model's own."""
+"""Shared keys in place of the heads of a trained Hugging Face model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from fairseq_collab.adapters import hugging_face
 from fairseq_collab.adapters.core import collaborative_core
-from fairseq_collab.convert.factorise import MAX_STEPS
+from fairseq_collab.attention.checks import check_choice
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.convert.calibrate import Moments, Sums
 
 
 def swap_attention(
     model: Any,
     key_dim: int,
     *,
+    query: str = "own",
+    inputs: Iterable[Mapping[str, Any]] | None = None,
     select: Callable[[str], bool] = lambda name: True,
-    max_steps: int = MAX_STEPS,
-    seed: int = 1,
 ) -> list[str]:
-    """Swap attentions for collaborative heads that compute the same, or nearly so; in place.
+    """Replace attentions by heads that share one key of width ``key_dim``, in place and in seconds.
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
     ALBERT, Marian (all three), ViT and DeiT.  At the model's own dimension the result is exact;
-    below it the heads' weights are factorised.
+    below, the trained weights are approximated in closed form.
 
-    The model can be used, trained and saved as before.  To load what was saved, make the model from
-    its configuration, swap (``max_steps=0`` is fast), then load the state dict.
+    The model can be used, trained and saved as before.  To load a saved model, make it from its
+    configuration, call ``swap_attention`` with equal arguments, then load the state dict.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1,
+        ...                              num_attention_heads=2, intermediate_size=8))
+        >>> swap_attention(model, key_dim=4)
+        ['encoder.layer.0.attention.self']
 
     Args:
         model: any ``torch.nn.Module`` that holds such attentions.
         key_dim: ``K``, from 1 to the model's dimension.
-        select: says by its name in ``model`` which attention to swap; all unless given.
-        max_steps: of the factorisation; see ``convert.factorise``.
-        seed: of the factorisation.
+        query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
+            (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.
+        inputs: batches, as keyword arguments of ``model``: errors are weighted by what the
+            attentions read of them.  Without, all directions of their inputs count alike.
+        select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:
-        The names of the attentions that were swapped.
+        The names of the attentions that were replaced.
 
     Raises:
-        UserError: there is none, one cannot be swapped, or ``model`` is one itself; the model is
+        UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
             then unchanged.
+        ValueError: an unknown ``query``.
     """
-    swapped: dict[str, nn.Module] = {}
-    for name, module in model.named_modules():
-        if select(name):
-            adapter = _adapter(name, module, key_dim=key_dim, max_steps=max_steps, seed=seed)
-            if adapter is not None:
-                swapped[name] = adapter
-    if not swapped:
+    check_choice("query", query, QUERY_MIXINGS)
+    found = {
+        name: parts
+        for name, module in model.named_modules()
+        if select(name) and (parts := hugging_face.parts(module)) is not None
+    }
+    if not found:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
             todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT",
         )
-    if "" in swapped:
+    if "" in found:
         what = f"the {type(model).__name__} is an attention itself"
         raise UserError(what, todo="give a model that holds it")
-    for name, adapter in swapped.items():
+    seen = {} if inputs is None else moments(model, [*found], inputs)
+    swapped = {}
+    for name, (adapter, parts) in bar("attentions", list(found.items())):
+        core = collaborative_core(name, key_dim=key_dim, query=query, seen=seen.get(name), **parts)
+        swapped[name] = adapter(model.get_submodule(name), core)
+    for name, module in swapped.items():
         parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, adapter)
+        setattr(model.get_submodule(parent), attribute, module)
     if hasattr(model, "set_attn_implementation"):
         model.set_attn_implementation("eager")  # whose masks the adapters understand
     return list(swapped)
 
 
-def _adapter(name: str, module: Any, **search: Any) -> nn.Module | None:
-    """What to put in place of ``module``; None if it is no attention that is known."""
-    found = hugging_face.parts(module)
-    if found is None:
-        return None
-    adapter, parts = found
-    return adapter(module, collaborative_core(name, **parts, **search))
+@torch.no_grad()
+def moments(
+    model: nn.Module, names: list[str], inputs: Iterable[Mapping[str, Any]]
+) -> dict[str, Moments]:
+    """Run the model on ``inputs``; the moments of what each attention reads, padding left out."""
+    sums = {name: (Sums(), Sums(), Sums()) for name in names}  # of queries, keys, values
+    masks: dict[str, Tensor | None] = {}  # of encoder and decoder: (B, T), true at tokens
+
+    def see(name: str, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        x = args[0] if args else kwargs["hidden_states"]  # (B, T, d)
+        y = kwargs.get("key_value_states")  # (B, S, d_y), in cross-attention
+        own = masks["decoder" if "decoder" in name.split(".") else "encoder"]
+        real = _tokens(x, own)
+        source, there = (x, real) if y is None else (y, _tokens(y, masks["encoder"]))
+        weights = there.to(source).unsqueeze(2)  # (B, S, 1)
+        centre = (source * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp_min(1)
+        queries, keys, values = sums[name]
+        queries.add(x[real])
+        keys.add((source - centre)[there])
+        values.add(source[there])
+
+    training = model.training
+    model.eval()
+    with ExitStack() as hooks:
+        for name in names:
+            hook = model.get_submodule(name).register_forward_pre_hook(
+                partial(see, name), with_kwargs=True
+            )
+            hooks.enter_context(hook)
+        for batch in bar("calibration", inputs):
+            masks["encoder"] = batch.get("attention_mask")
+            masks["decoder"] = batch.get("decoder_attention_mask")
+            model(**batch)
+    model.train(training)
+    if not all(queries.count for queries, _, _ in sums.values()):
+        raise UserError("an attention has read no token", "inputs", "give batches for the model")
+    return {
+        name: Moments(q.with_constant(), k.covariance(), v.covariance(), v.mean())
+        for name, (q, k, v) in sums.items()
+    }
+
+
+def _tokens(x: Tensor, mask: Tensor | None) -> Tensor:
+    """True at tokens, ``(B, T)``; everywhere without a mask."""
+    if mask is None:
+        return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    return mask.to(torch.bool)

@@ -27,8 +27,8 @@ from typing import Any
 from collab_common.errors import UserError
 from fairseq_collab.analysis.heads.importance import Importance
 from fairseq_collab.convert import source
-from fairseq_collab.convert.factorise import MAX_STEPS
-from fairseq_collab.convert.work import TARGETS, Reparametrizer
+from fairseq_collab.convert.targets import TARGETS
+from fairseq_collab.convert.work import Reparametrizer
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune import surgery
 from fairseq_collab.prune.choices import all_heads, without_gates, without_least
@@ -202,16 +202,14 @@ class Heads(Way):
 #: Ways to share: ``fairseq-collab reparametrize --to`` what, with which other options.  Those that
 #: take longest come last, when it is known how much time is left.
 SHARING: dict[str, tuple[str, dict[str, Any]]] = {
-    "grouped-query": ("grouped-query", {"pooling": "fit"}),
+    "grouped-query": ("grouped-query", {}),
     "latent": ("latent", {}),
     "collab": ("collab", {}),
-    "collab-values": ("collab", {"value_heads": 1, "pooling": "fit"}),
+    "collab-values": ("collab", {"value_heads": 1}),
 }
 #: The command's own choices of what else there is to choose.
 USUAL = {
-    "calibration": CALIBRATION, "subset": SUBSET, "weighting": "root", "method": "shared",
-    "steps": MAX_STEPS, "restarts": 0, "exportable": False, "value_heads": None,
-    "pooling": "mean", "match_heads": False,
+    "calibration": CALIBRATION, "subset": SUBSET, "query_mixing": "own", "value_heads": None,
 }  # fmt: skip
 
 

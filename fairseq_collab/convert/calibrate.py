@@ -1,13 +1,14 @@
-"""Means and covariances of what every attention of a model reads, on real sentences.
+"""Moments of what every attention of a model reads, on real sentences.
 
-    mean = E x,     covariance = E (x - E x)^T (x - E x)      over all tokens, padding left out
+    X = E [x 1]^T [x 1],      Y = E (y - mean of the sentence)^T (y - mean of the sentence),
+    Z = E (y - E y)^T (y - E y)      over all tokens, padding left out
 
-Shapes: ``mean (d)``, ``covariance (d, d)``, in double precision.  Queries of an attention come from
-its own side; keys and values of cross-attention are the encoder's output.  Nothing is kept but
-sums: as many sentences as you like, in ``O(d^2)`` memory.
+``X`` weighs queries, ``Y`` keys, ``Z`` values.  The softmax compares keys of one sentence, and what
+all of them have in common cancels; values do not cancel.
 
-For keys the mean is that of the *sentence*: the softmax compares keys of one sentence, and what all
-of them have in common cancels.  For values, which do not cancel, it is that of all.
+Shapes: ``X (d + 1, d + 1)``, ``Y, Z (d_y, d_y)``, in double precision.  Queries of an attention
+come from its own side; keys and values of cross-attention are the encoder's output.  Only sums are
+kept: ``O(d^2)`` memory for any number of sentences.
 """
 
 from __future__ import annotations
@@ -23,47 +24,18 @@ from torch import Tensor, nn
 
 from collab_common.progress import bar
 from fairseq_collab.analysis.scores import inputs_of
-from fairseq_collab.convert.factorise import root
 from fairseq_collab.trained.attentions import Attention
 from fairseq_collab.trained.opener import Trained, collated, spread
-
-#: What the factorisation minimises the error of.  ``scores``: of the centred scores, by the
-#: covariances.  ``weights``: of the weights.  ``root``: halfway, by the covariances' square roots.
-#: On Multi30k ``root`` loses least: scores count common words most, and weights none.
-WEIGHTINGS = ("root", "scores", "weights")
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Statistics of one attention's inputs: means ``(d)``, covariances ``(d, d)``."""
+    """Statistics of one attention's inputs: ``X``, ``Y``, ``Z``; mean of values ``(d_y)``."""
 
-    query_mean: Tensor
-    query_covariance: Tensor
-    key_covariance: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
     value_mean: Tensor
-    value_covariance: Tensor
-
-    def metrics(self, weighting: str) -> tuple[Tensor | None, Tensor | None]:
-        """``Cx (d, d)`` and ``Cy (d_y, d_y)`` for one of :data:`WEIGHTINGS`; None for weights."""
-        query, key = _weighted(weighting, self.query_covariance, self.key_covariance)
-        return query, key
-
-    def with_biases(self, weighting: str) -> Sequence[Tensor | None]:
-        """The same for heads whose queries ``[x, 1] (d + 1)`` have a bias, and for values.
-
-        Queries by their second moment: no content bias takes up what their mean has lost.
-        """
-        query = torch.zeros(len(self.query_mean) + 1, len(self.query_mean) + 1).to(self.query_mean)
-        query[:-1, :-1] = self.query_covariance
-        x = torch.cat([self.query_mean, self.query_mean.new_ones(1)])
-        second = query + torch.outer(x, x)
-        return _weighted(weighting, second, self.key_covariance, self.value_covariance)
-
-
-def _weighted(weighting: str, *metrics: Tensor) -> Sequence[Tensor | None]:
-    if weighting == "weights":
-        return [None] * len(metrics)
-    return metrics if weighting == "scores" else [root(metric) for metric in metrics]
 
 
 class Sums:
@@ -80,6 +52,12 @@ class Sums:
 
     def mean(self) -> Tensor:
         return self.first / self.count
+
+    def with_constant(self) -> Tensor:
+        """``E [x 1]^T [x 1] (d + 1, d + 1)``."""
+        mean = self.mean()
+        rows = torch.cat([self.second / self.count, mean.unsqueeze(0)])
+        return torch.cat([rows, torch.cat([mean, mean.new_ones(1)]).unsqueeze(1)], 1)
 
     def covariance(self) -> Tensor:
         mean = self.mean()
@@ -131,6 +109,6 @@ def moments(
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
             trained.model(**net_input)
     return {
-        place: Moments(q.mean(), q.covariance(), k.covariance(), v.mean(), v.covariance())
+        place: Moments(q.with_constant(), k.covariance(), v.covariance(), v.mean())
         for place, (q, k, v) in sums.items()
     }

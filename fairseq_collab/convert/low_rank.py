@@ -1,95 +1,194 @@
-"""The few numbers of a token from which heads make their keys and values again.
+"""The best narrow keys of trained heads, in closed form.
 
-Heads make ``y W_i^T`` of an input ``y``; an error in it costs what its reader makes of it:
+The scores of head i are ``[x 1] A_i B_i^T y^T``.  With second moments ``X = E [x 1]^T [x 1]`` of
+real queries and the covariance ``Y`` of real keys within a sentence (what all keys of a sentence
+have in common, the softmax ignores), other maps ``A'_i``, ``B'_i`` lose on average
 
-    cost(W') = sum_i || L_i (W_i - W'_i) Cy^1/2 ||_F^2
+    cost = sum_i || X^1/2 (A_i B_i^T - A'_i B'_i^T) Y^1/2 ||_F^2 = sum_i || S_i - S'_i ||_F^2
 
-Keys are read by queries ``q_i = x Wq_i^T + bq_i``, values by the output projection, and the cost is
-the mean squared error of the centred scores, or of the heads' outputs:
+The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^1/2``:
 
-    L_i^T L_i = E q_i^T q_i  (keys),      L_i^T L_i = Wo_i^T Wo_i  (values),      Cy = Cov y
+    own       S'_i = S_i V V^T: one key of width K for all heads.  V: the K largest eigenvectors of
+              sum_i S_i^T S_i.  The least cost of any shared key of width K.
+    full      S'_i = U U^T S_i V V^T: one query of width K, too.  U: the K largest eigenvectors of
+              sum_i S_i V V^T S_i^T; then V again for this U, and so on (higher-order SVD with
+              alternating sweeps, De Lathauwer et al. 2000).
+    diagonal  S'_i = U diag(m_i) V^T: the K largest singular directions of all S_i, each used by the
+              head that it comes from (m_i is 1 or 0).  Not the least cost: that is a CP
+              decomposition, which has no closed form.
+    separate  S'_i: the K/H largest singular directions of each head (Eckart and Young 1936).
 
-With ``W'_i = B_i C``, where ``C y`` are ``r`` numbers that are kept of a token for all heads, the
-least cost is that of a truncated singular value decomposition (Eckart and Young 1936) of all heads'
-rows below each other:
+``V`` gives the keys ``y Y^-1/2 V``, and so on.  All are exact once K reaches the rank of the maps.
 
-    [L_1 W_1; ...; L_H W_H] Cy^1/2 = U S V^T,      C = V_r^T Cy^-1/2,      B_i = W_i Cy^1/2 V_r
-
-Exact from the rows' joint rank on, which is ``d_y`` at most.
-
-Shapes: ``W_i (h, d_y)``, ``L_i (h, h)``, ``B_i (h, r)``, ``C (r, d_y)``, ``Wo_i (d, h)``.
+Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``S (H, d + 1, d_y)``, ``U (d + 1, K)``,
+``V (d_y, K)``, ``M (H, K, K)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairseq_collab.convert.factorise import RIDGE, root, unwhiten, whiten
+from fairseq_collab.convert.heads import Heads
+
+#: Share of the mean eigenvalue that is added to all of a metric: in directions that calibration
+#: sentences hardly show, maps must not come out arbitrarily large.
+RIDGE = 1e-3
+#: Alternating sweeps of full mixing.
+SWEEPS = 4
 
 
-@dataclass(frozen=True)
-class Projections:
-    """What heads make of an input, and what an error in it costs.
+class Roots(NamedTuple):
+    """``X^1/2 (d + 1, d + 1)``, ``Y^1/2 (d_y, d_y)`` and their inverses."""
 
-    Attributes:
-        weights: ``W (H, h, d_y)``.
-        importance: ``L (H, h, h)``.
-        metric: ``Cy^1/2 (d_y, d_y)``; None for ones.
-    """
-
-    weights: Tensor
-    importance: Tensor
-    metric: Tensor | None = None
+    query: Tensor
+    key: Tensor
+    query_inverse: Tensor
+    key_inverse: Tensor
 
     @classmethod
-    def read_with(cls, weights: Tensor, gram: Tensor, metric: Tensor | None) -> Projections:
-        """Those whose ``L_i^T L_i`` is ``gram (H, h, h)``, with the ``metric`` ``Cy``."""
-        importance = torch.stack([root(one) for one in gram])
-        return cls(weights, importance, None if metric is None else root(metric, RIDGE))
+    def of(cls, query: Tensor, key: Tensor, power: float = 0.5) -> Roots:
+        """Of the metrics ``X`` and ``Y``."""
+        (x, x_inverse), (y, y_inverse) = (root(metric, power) for metric in (query, key))
+        return cls(x, y, x_inverse, y_inverse)
 
-    def rows(self, weights: Tensor | None = None) -> Tensor:
-        """``L_i W_i Cy^1/2`` of all heads, ``(H h, d_y)``; also of other weights."""
-        own = self.weights if weights is None else weights
-        return whiten((self.importance @ own).flatten(0, 1), self.metric)
-
-    def relative_error(self, weights: Tensor) -> float:
-        """Root of the cost of other weights ``(H, h, d_y)``, over that of zeros."""
-        whole = torch.linalg.vector_norm(self.rows())
-        lost = torch.linalg.vector_norm(self.rows(self.weights - weights))
-        return float(lost / whole) if whole else 0.0
-
-    def __getitem__(self, heads: Sequence[int]) -> Projections:
-        """Some of the heads."""
-        chosen = list(heads)
-        return Projections(self.weights[chosen], self.importance[chosen], self.metric)
+    @classmethod
+    def ones(cls, heads: Heads) -> Roots:
+        """Those with which weights are approximated, whatever the inputs are."""
+        x, y = (torch.eye(part.size(1)).to(part) for part in (heads.queries, heads.keys))
+        return cls(x, y, x, y)
 
 
-def shared_directions(rows: Tensor, size: int) -> Tensor:
-    """``V_r^T (r, d_y)``: the directions in which the rows ``(N, d_y)`` are longest."""
-    _, _, right = torch.linalg.svd(rows, full_matrices=size > len(rows))
-    return right[:size]
+class Shared(NamedTuple):
+    """``A'_i = query M_i`` (or the queries of each head), and the shared key.
 
-
-def down_and_up(
-    directions: Tensor, weights: Tensor, metric: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """``C (r, d_y)`` and ``B (H, h, r)`` of heads' weights ``(H, h, d_y)``."""
-    return unwhiten(directions, metric), whiten(weights, metric) @ directions.T
-
-
-def balance(down: Tensor, up: Tensor) -> Tensor:
-    """Factors ``f (r)`` with which entries of ``f down`` and ``up / f``, the same map, are alike.
-
-    So further training starts from weights as those of a fresh model: none is out of scale.
-
-    Args:
-        down: ``(r, d_y)``, a row for each number that is kept of a token.
-        up: ``(r, n)``, what reads it.
+    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` where it is diagonal; with own
+    queries ``query (H, d + 1, K)`` and no mixing.  ``key (d_y, K)``.
     """
-    own, read = (part.square().mean(1).sqrt() for part in (down, up))
-    scale = (read / own.clamp_min(torch.finfo(own.dtype).tiny)).sqrt()
-    return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+    query: Tensor
+    mixing: Tensor | None
+    key: Tensor
+
+    def queries(self) -> Tensor:
+        """``A' (H, d + 1, K)``."""
+        if self.mixing is None:
+            return self.query
+        if self.mixing.dim() == 2:
+            return self.query * self.mixing.unsqueeze(1)
+        return self.query @ self.mixing
+
+
+def root(metric: Tensor, power: float = 0.5) -> tuple[Tensor, Tensor]:
+    """A power of a symmetric, positive semi-definite matrix ``(n, n)``, and its inverse."""
+    values, vectors = torch.linalg.eigh(metric)
+    values = values.clamp_min(0)
+    values = values + RIDGE * values.mean().clamp_min(torch.finfo(values.dtype).tiny)
+    return (vectors * values**power) @ vectors.T, (vectors * values**-power) @ vectors.T
+
+
+def whitened(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor]:
+    """``X^1/2 A (H, d + 1, e)`` and ``Y^1/2 B (H, d_y, e)``, whose products are ``S_i``."""
+    return roots.query @ heads.queries, roots.key @ heads.keys
+
+
+def largest(gram: Tensor, size: int) -> Tensor:
+    """The ``size`` eigenvectors of the largest eigenvalues: ``(n, n) -> (n, size)``.
+
+    Zeros where there are not so many.
+    """
+    vectors = torch.linalg.eigh(gram)[1].flip(1)[:, :size]
+    return torch.nn.functional.pad(vectors, (0, size - vectors.size(1)))
+
+
+def own(heads: Heads, roots: Roots, size: int) -> Shared:
+    """The best shared key of width ``size``, queries free."""
+    left, right = whitened(heads, roots)
+    v = largest((right @ (left.mT @ left) @ right.mT).sum(0), size)  # (d_y, K)
+    return _balanced(Shared(heads.queries @ (right.mT @ v), None, roots.key_inverse @ v))
+
+
+def full(heads: Heads, roots: Roots, size: int) -> Shared:
+    """The best shared key and shared query of width ``size``, mixed by a matrix per head."""
+    left, right = whitened(heads, roots)
+    read = left.mT @ left  # (H, e, e): of the directions that queries keep, all at first
+    for _ in range(SWEEPS):
+        v = largest((right @ read @ right.mT).sum(0), size)  # (d_y, K)
+        seen = right.mT @ v  # (H, e, K)
+        u = largest((left @ (seen @ seen.mT) @ left.mT).sum(0), size)  # (d + 1, K)
+        kept = left.mT @ u
+        read = kept @ kept.mT
+    return _balanced(
+        Shared(roots.query_inverse @ u, (u.T @ left) @ (right.mT @ v), roots.key_inverse @ v)
+    )
+
+
+def diagonal(heads: Heads, roots: Roots, size: int) -> Shared:
+    """The largest singular directions of all heads, each used by its own head."""
+    values, u, v = singular(heads, roots)  # (H, n), (H, d + 1, n), (H, d_y, n)
+    best = values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
+    owner, place = best // values.size(1), best % values.size(1)
+    length = values[owner, place].sqrt()  # (K)
+    query = roots.query_inverse @ (u[owner, :, place].T * length)  # (d + 1, K)
+    key = roots.key_inverse @ (v[owner, :, place].T * length)  # (d_y, K)
+    mixing = torch.nn.functional.one_hot(owner, len(values)).T.to(query)  # (H, K)
+    missing = size - len(best)
+    return Shared(*(torch.nn.functional.pad(part, (0, missing)) for part in (query, mixing, key)))
+
+
+SHARED = {"diagonal": diagonal, "full": full, "own": own}
+
+
+def separate(heads: Heads, roots: Roots, size: int) -> tuple[Tensor, Tensor]:
+    """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
+    values, u, v = singular(heads, roots)
+    length = values[:, None, :size].sqrt()  # (H, 1, k)
+    missing = (0, size - length.size(2))
+    queries = roots.query_inverse @ (u[..., :size] * length)
+    keys = roots.key_inverse @ (v[..., :size] * length)
+    return torch.nn.functional.pad(queries, missing), torch.nn.functional.pad(keys, missing)
+
+
+def singular(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each ``S_i``: values ``(H, n)``, left ``(H, d + 1, n)`` and right ``(H, d_y, n)`` vectors.
+
+    By QR of both factors, so that only small matrices are decomposed.
+    """
+    (left, upper), (right, other) = (torch.linalg.qr(part) for part in whitened(heads, roots))
+    u, values, vt = torch.linalg.svd(upper @ other.mT, full_matrices=False)
+    return values, left @ u, right @ vt.mT
+
+
+def relative_error(heads: Heads, roots: Roots, queries: Tensor, keys: Tensor) -> float:
+    """Root of the cost of other maps ``(H, d + 1, k)``, ``(G, d_y, k)``, over that of zeros.
+
+    With the square roots of second moments: the root mean square error of the centred scores.
+    """
+    left, right = whitened(heads, roots)
+    other = roots.query @ queries, (roots.key @ keys).expand(len(queries), -1, -1)
+
+    def product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> float:
+        return float(((a[0].mT @ b[0]) * (a[1].mT @ b[1])).sum())
+
+    whole = product((left, right), (left, right))
+    lost = whole - 2 * product((left, right), other) + product(other, other)
+    return (max(lost, 0.0) / whole) ** 0.5 if whole else 0.0
+
+
+def _balanced(shared: Shared) -> Shared:
+    """The same maps with queries and keys of about the same size: training starts from known sizes.
+
+    A row of own queries is as long as its key, on average over heads; full mixing matrices are as
+    large as block mixing starts them.
+    """
+    query, mixing, key = shared
+    tiny = torch.finfo(key.dtype).tiny
+    if mixing is None:
+        read = query.square().mean((0, 1)).sqrt()  # (K)
+        scale = (read.clamp_min(tiny) / key.square().mean(0).sqrt().clamp_min(tiny)).sqrt()
+        scale = torch.where(read > 0, scale, 1.0)
+        return Shared(query / scale, None, key * scale)
+    size = (torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5).clamp_min(tiny)
+    return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())

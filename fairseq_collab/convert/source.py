@@ -1,8 +1,8 @@
 """The trained model to re-parametrise: opened, recognised and checked before anything is computed.
 
-Accepted are fairseq's own ``transformer``, ``transformer_lm`` and ``roberta`` families, and
-``transformer_headsize_n`` and its twins as long as values have size ``d/H`` and all layers of a
-side have as many heads; and ``transformer_collab``, whose heads can share fewer dimensions.
+Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
+and ``transformer_collab``, whose heads can share fewer dimensions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_o
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained, opened, read_checkpoint
 
+#: Weights that conversion changes.
+_CHANGED = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "out"))
+
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:
     """Open a checkpoint; UserError says why it cannot be re-parametrised."""
     state = read_checkpoint(path, data)
-    check_weights(state["model"], path, target)
+    check_weights(state["model"], path)
     trained = opened(path, state)
     check(trained, target)
     return trained
@@ -49,7 +52,7 @@ def target_arch(trained: Trained, target: Target) -> str:
     model, path = trained.model, trained.path
     shares_keys = any(isinstance(module, CollaborativeAttention) for module in model.modules())
     if shares_keys and target.variant is not COLLABORATIVE:
-        todo = "they can share a smaller --key-dim; or give the model that it was made from"
+        todo = "give a smaller --key-dim, or the model that it was made from"
         raise UserError("its heads are collaborative already", path, todo)
     family = family_of(type(model))
     known = (CONCATENATED, COLLABORATIVE)
@@ -58,13 +61,13 @@ def target_arch(trained: Trained, target: Target) -> str:
         raise UserError(
             f"a {type(model).__name__} is none of the models that can be re-parametrised",
             path,
-            "give a transformer, transformer_lm, roberta, transformer_headsize_n or, for a smaller "
-            "key dimension, transformer_collab",
+            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower keys, "
+            "transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
 
 
-def check_weights(weights: Mapping[str, Tensor], path: Path, target: Target) -> None:
+def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """No attention may be pruned, or share weights that change with another."""
     owners: dict[int, str] = {}
     for name, weight in weights.items():
@@ -73,7 +76,7 @@ def check_weights(weights: Mapping[str, Tensor], path: Path, target: Target) -> 
             if f"{attention}signature" not in weights and rows != columns:
                 what = f"{name} has {rows} of {columns} rows: heads were pruned"
                 raise UserError(what, path, "give the model before it was pruned")
-        if name.endswith(target.changed):
+        if name.endswith(_CHANGED):
             first = owners.setdefault(weight.data_ptr(), name)
             if first != name:
                 what = f"{name} is tied to {first}: heads that share weights would come apart"

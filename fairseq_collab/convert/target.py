@@ -8,31 +8,72 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from fairseq_collab.convert.calibrate import Moments
-from fairseq_collab.convert.heads import Weighed
+from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.low_rank import Roots, relative_error, root
 from fairseq_collab.models.base import Variant
 from fairseq_collab.trained.attentions import Attention
 
-#: The state dict of a new attention but for its signature, and how well it fits.
+#: The state dict of a new attention without its signature, and its errors.
 Converted = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+class Part:
+    """One trained attention: its maps, and what weighs their errors.
+
+    Args:
+        seen: moments of its inputs; without them all inputs count alike.
+    """
+
+    def __init__(self, module: Any, seen: Moments | None):
+        self.module, self.heads = module, Heads.of(module)
+        self.value_mean = None if seen is None else seen.value_mean
+        if seen is None:
+            self.roots = Roots.ones(self.heads)
+            self.value_roots = self.roots.key, self.roots.key_inverse
+        else:
+            self.roots, self.value_roots = Roots.of(seen.query, seen.key), root(seen.value)
+
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights in the precision of the trained attention."""
+        dtype = self.module.k_proj.weight.dtype
+        return {name: one.detach().to(dtype).contiguous() for name, one in weights.items()}
+
+    def kept(self, *names: str) -> dict[str, Tensor]:
+        """Weights and biases of projections that stay as they are."""
+        own = self.module.state_dict()
+        return {name: weight for name, weight in own.items() if name.startswith(names)}
+
+    def score_error(self, queries: Tensor, keys: Tensor) -> float:
+        """Relative error of the centred scores; see :func:`.relative_error`."""
+        return relative_error(self.heads, self.roots, queries, keys)
+
+    def value_error(self, values: Tensor) -> float:
+        """Relative error of the heads' outputs with other values ``(H, d_y, h_v)``."""
+        metric = self.value_roots[0]
+
+        def energy(maps: Tensor) -> float:
+            return float(torch.linalg.vector_norm(metric @ maps @ self.heads.out.mT))
+
+        whole = energy(self.heads.values[:, :-1])
+        return energy(self.heads.values[:, :-1] - values) / whole if whole else 0.0
 
 
 class Target:
     """A kind of heads, with the options of the command."""
 
-    #: Its architectures, and what a model of them is said to have.
+    #: Its architectures, and the name of its heads in messages.
     variant: ClassVar[Variant]
     heads: ClassVar[str]
-    #: The option of its size (``--key-dim``, ``--key-dim-in-SITE``), and what that is.
+    #: The option of its size (``--key-dim``, ``--key-dim-in-SITE``), and the name of that size.
     size: ClassVar[str]
     what: ClassVar[str]
-    #: What of concatenated heads must have the size d/H.
+    #: Parts of standard heads that must have the size d/H: keys, values.
     even: tuple[str, ...] = ()
-    #: The weights of a trained attention that do not stay as they are.
-    changed: tuple[str, ...] = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "out"))
-    #: Options that the results have whatever their sizes.
+    #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that mean the same in the trained model, if it has them.
     inherited: tuple[str, ...] = ()
@@ -56,18 +97,14 @@ class Target:
         return False
 
     def check(self, place: Attention, path: Path) -> None:
-        """Refuse options, other than sizes, that do not fit an attention; raises UserError."""
+        """Raise UserError for options, other than sizes, that do not fit an attention."""
 
     @classmethod
     def out_of_range(cls, module: Any, size: int) -> str | None:
-        """Which sizes an attention can have, if ``size`` is none of them."""
+        """The sizes that an attention can have, if ``size`` is none of them."""
         largest = cls.largest(module)
         return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
 
-    def part(self, module: Any, seen: Moments | None) -> Any:
-        """What all sizes of an attention have in common; ``seen`` is None without sentences."""
-        return Weighed.of(module, seen, self.args.weighting)
-
-    def convert(self, module: Any, part: Any, size: int) -> Converted:
-        """The new attention in place of ``module``."""
+    def convert(self, part: Part, size: int) -> Converted:
+        """The new attention in place of ``part.module``."""
         raise NotImplementedError

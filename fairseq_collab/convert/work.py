@@ -1,45 +1,29 @@
-"""The work of ``fairseq-collab reparametrize``, of the whole model: find the sizes that its options
-ask for, or that keep within a budget; calibrate, convert.
-"""
+"""The work of ``fairseq-collab reparametrize``: sizes from options, calibration, conversion."""
 
 from __future__ import annotations
 
 import functools
 import time
 from argparse import Namespace
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.progress import bar, say
-from fairseq_collab.convert import calibrate, convert
-from fairseq_collab.convert.collaborative import Collaborative
-from fairseq_collab.convert.grouped import GroupedQuery
-from fairseq_collab.convert.latent import Latent
-from fairseq_collab.convert.target import Converted, Target
-from fairseq_collab.metrics.translate import bleu
+from collab_common.progress import bar
+from fairseq_collab.convert import calibrate
+from fairseq_collab.convert.model import with_heads
+from fairseq_collab.convert.target import Converted, Part, Target
+from fairseq_collab.convert.targets import TARGETS
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
-
-#: What heads can become, by the values of ``--to``.
-TARGETS: dict[str, type[Target]] = {
-    "collab": Collaborative,
-    "grouped-query": GroupedQuery,
-    "latent": Latent,
-}
-
 
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
 def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Attention, int]:
     """The size of every attention as the options give them, without those left alone.
-
-    Empty where the options give a budget instead.
 
     Raises:
         UserError: one is out of range, or fits no layer.
@@ -48,8 +32,6 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     lists = {
         site: _listed(site, args, target, len(found)) for site, found in trained.attentions.items()
     }
-    if whole is None and not any(lists.values()):
-        return {}
     places, sizes = chosen_places(args, trained), {}
     sites = {place.site for place in places}
     for site, listed in lists.items():
@@ -112,42 +94,31 @@ def _listed(site: Site, args: Namespace, target: Target, layers: int) -> list[in
 # ---- work ----------------------------------------------------------------------------------------
 
 
-def smallest(largest: int, good: Callable[[int], bool]) -> int:
-    """The smallest ``K`` in ``1 .. largest`` with ``good(K)``, if goodness grows with ``K``.
-
-    ``largest`` is taken to be good (``K = H h`` is exact) and never asked for.  Where goodness does
-    not quite grow with ``K``, the result is still good, and ``K - 1`` was not, or is 0.
-    """
-    return 1 + bisect_left(range(1, largest), True, key=good)
-
-
 class Reparametrizer:
     """Converts attentions of one model, with the options of the command."""
 
     def __init__(self, trained: Trained, args: Namespace, places: Sequence[Attention]):
-        self.trained, self.args = trained, args
+        self.trained = trained
         self.target = target = TARGETS[args.to](args)
-        self.places = [*places]
         for place in places:
             target.check(place, trained.path)
-        #: Sizes of what is converted although it stays as it is.
+        #: Sizes of the attentions that are converted although they keep their size.
         self.kept = {
             place: target.kept(place.module)
             for place in attentions(trained.model)
             if target.converts(place.module)
         }
         places = [*dict.fromkeys([*places, *self.kept])]
-        self.inputs: list[dict[str, Any]] = []
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:
-            self.inputs = calibrate.sentences(trained, args.subset, args.calibration)
-            moments = calibrate.moments(trained, self.inputs, places)
-        self.parts = {place: target.part(place.module, moments.get(place)) for place in places}
-        # Whoever tries many sizes meets the same ones again.
+            inputs = calibrate.sentences(trained, args.subset, args.calibration)
+            moments = calibrate.moments(trained, inputs, places)
+        self.parts = {place: Part(place.module, moments.get(place)) for place in places}
+        # A caller that tries many sizes repeats some.
         self.converted = functools.cache(self._convert)
 
     def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, list[dict[str, Any]]]:
-        """The result, and how well each attention was converted: see :meth:`.Target.convert`."""
+        """The converted model, and the errors of each attention: see :meth:`.Target.convert`."""
         weights, fits, target = {}, [], self.target
         for place, size in bar("attentions", list(sizes.items())):
             began = time.perf_counter()
@@ -158,59 +129,7 @@ class Reparametrizer:
         for place, size in self.kept.items():
             if place not in sizes:
                 weights[place], _ = self.converted(place, size)
-        return convert.with_heads(self.trained, target, weights, sizes), fits
+        return with_heads(self.trained, target, weights, sizes), fits
 
     def _convert(self, place: Attention, size: int) -> Converted:
-        return self.target.convert(place.module, self.parts[place], size)
-
-    def within_error(self, budget: float) -> dict[Attention, int]:
-        """The smallest size of each attention whose logit error is at most ``budget``.
-
-        Raises:
-            UserError: the largest of one, where it is not exact, is off by more.
-        """
-
-        def good(place: Attention, size: int) -> bool:
-            _, fit = self.converted(place, size)
-            error = fit["logit_error"]
-            return error is not None and error <= budget
-
-        sizes = {}
-        for place in bar("budget", self.places):
-            most = self.target.largest(place.module)
-            sizes[place] = smallest(most, partial(good, place))
-            if sizes[place] == most and self.args.exportable and not good(place, most):
-                error = self.converted(place, most)[1]["logit_error"]
-                what = f"logits of {place} are off by {error:.4f} even with {self.target.what}"
-                todo = "allow more, or leave --exportable out"
-                raise UserError(f"{what} {most}", f"--max-logit-error {budget:g}", todo)
-        return sizes
-
-    def within_bleu(self, drop: float) -> dict[Attention, int]:
-        """One size for all attentions, the smallest that loses at most ``drop`` BLEU.
-
-        Raises:
-            UserError: the largest, where it is not exact, loses more.
-        """
-        task, subset = self.trained.task, self.args.bleu_subset
-        translate = partial(bleu, task=task, subset=subset)
-        whole = translate(self.trained.model)
-        largest = {place: self.target.largest(place.module) for place in self.places}
-
-        def each(size: int) -> dict[Attention, int]:
-            return {place: min(size, most) for place, most in largest.items()}
-
-        def lost(size: int) -> float:
-            found = translate(self.model(each(size))[0].model)
-            say(f"{self.target.what} {size}: {found:.2f} BLEU, {found - whole:+.2f}")
-            return whole - found
-
-        say(f"{self.trained.path}: {whole:.2f} BLEU on {subset}")
-        most = max(largest.values())
-        size = smallest(most, lambda size: lost(size) <= drop)
-        inexact = self.args.value_heads is not None or self.args.exportable
-        if size == most and inexact and (least := lost(most)) > drop:
-            what = f"{least:.2f} BLEU are lost even with {self.target.what} {most}"
-            todo = "allow more, or leave --value-heads and --exportable out"
-            raise UserError(what, f"--max-bleu-drop {drop:g}", todo)
-        return each(size)
+        return self.target.convert(self.parts[place], size)

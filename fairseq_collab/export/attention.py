@@ -38,6 +38,7 @@ from fairseq_collab.analysis.scores import matrix_of
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.attention.scores import for_each_head
 
 #: Attentions whose heads can be written so.
@@ -68,7 +69,8 @@ def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
     Raises:
         NotExactError: the kind of heads is not known here.
     """
-    if not isinstance(attention, KNOWN):
+    if not isinstance(attention, KNOWN) or isinstance(attention, MFAAttention):
+        # MFA normalises its queries: they are no linear map of the input.
         raise NotExactError(f"{type(attention).__name__} is of no kind that export knows")
     exact = copy.deepcopy(attention).double().eval()
     like, d, d_y = exact.out_proj.weight, exact.embed_dim, exact.kdim

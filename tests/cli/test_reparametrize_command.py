@@ -60,12 +60,12 @@ def test_full_dimension_translates_alike_and_trains_on(
     out = tmp_path / "collab.pt"
     report = run(stock, "--key-dim=32", "--out", out)
     assert report["arch"] == "transformer_collab"
-    assert [fit["error"] for fit in report["attentions"]] == [0, 0, 0]
+    assert max(fit["error"] for fit in report["attentions"]) < 1e-4
     words = [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(out, data)]
     assert words == [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(stock, data)]
     succeed(
         "fairseq-train", data, *USER_DIR, "--arch=transformer_collab", *STOCK, *SHORT,
-        "--key-dim=32", "--attention-bias=content", "--finetune-from-model", out,
+        "--key-dim=32", "--query-mixing=own", "--finetune-from-model", out,
         "--save-dir", tmp_path / "tuned",
     )  # fmt: skip
 
@@ -73,21 +73,26 @@ def test_full_dimension_translates_alike_and_trains_on(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("to", "size", "title"),
-    [("grouped-query", "key-value-heads=2", "G"), ("latent", "latent-dim=24", "r")],
+    [
+        ("grouped-query", "key-value-heads=2", "G"),
+        ("latent", "latent-dim=24", "r"),
+        ("headsize", "key-dim=16", "K"),
+    ],
 )
 def test_shared_keys_and_values_translate_and_train_on(
     to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
 ) -> None:
-    out, arch = tmp_path / "shared.pt", f"transformer_{to.replace('-', '_')}"
-    options = [f"--to={to}", f"--{size}", "--calibration=50", "--pooling=fit", "--distil=2"]
-    report = run(stock, *options, "--out", out)
-    assert report["arch"] == arch
-    errors = ("error", "value_error", "logit_error")
+    out = tmp_path / "shared.pt"
+    report = run(stock, f"--to={to}", f"--{size}", "--calibration=50", "--out", out)
+    arch = report["arch"]
+    assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
+    errors = [name for name in ("error", "value_error") if name in report["attentions"][0]]
     assert all(0 < fit[name] < 1 for fit in report["attentions"] for name in errors)
-    assert command.report(report).split()[:5] == ["attention", title, "error", "values", "logits"]
+    assert command.report(report).split()[:2] == ["attention", title]
     assert len(translations(out, data)) > 10
+    scale = ["--attention-scale=embed"] * (to == "headsize")
     succeed(
-        "fairseq-train", data, *USER_DIR, f"--arch={arch}", *STOCK, *SHORT, f"--{size}",
+        "fairseq-train", data, *USER_DIR, f"--arch={arch}", *STOCK, *SHORT, f"--{size}", *scale,
         "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
     )  # fmt: skip
 
@@ -97,7 +102,7 @@ def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
                  "--out", tmp_path / "out.pt")  # fmt: skip
     assert [(fit["site"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
     weights = checkpoints.read(tmp_path / "out.pt")["model"]
-    assert weights["decoder.layers.0.encoder_attn.mixing"].shape == (4, 9)
+    assert weights["decoder.layers.0.encoder_attn.q_proj.weight"].shape == (4 * 9, 32)
     assert weights["decoder.layers.0.self_attn.k_proj.weight"].shape == (32, 32)
     state = checkpoints.read(tmp_path / "out.pt")
     assert "last_optimizer_state" not in state
@@ -106,79 +111,31 @@ def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
     assert model.decoder.layers[0].encoder_attn.key_dim == 9
 
 
-def test_the_report_and_the_seed(stock: Path, tmp_path: Path) -> None:
-    """From the shell: weighted by sentences, restarted, distilled; and the same weights again."""
-    options = ["--key-dim=12", "--calibration=200", "--distil=5", "--restarts=1", "--steps=5"]
+def test_the_report_comes_again(stock: Path, tmp_path: Path) -> None:
+    """From the shell, weighted by sentences; and the same weights again."""
+    options = ["--key-dim=12", "--calibration=200", "--query-mixing=full"]
     one, two = tmp_path / "one.pt", tmp_path / "two.pt"
     output = succeed("fairseq-collab", "reparametrize", stock, *options, "--out", one)
-    assert re.search(r"^cross 0 +12( +0\.\d{4}){3} +\d+$", output, re.MULTILINE)
-    assert re.search(r"distillation: KL [\d.]+ at first, [\d.]+ at last", output)
+    assert re.search(r"^cross 0 +12 +0\.\d{4}$", output, re.MULTILINE)
     run(stock, *options, "--out", two)
     first, second = (checkpoints.read(path)["model"] for path in (one, two))
     for name in first:
         assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
 
 
-def test_an_error_budget(stock: Path, tmp_path: Path) -> None:
-    options = ("--calibration=200", "--weighting=scores", "--steps=5", f"--out={tmp_path / 'o.pt'}")
-    loose = run(stock, "--max-logit-error=0.2", *options)
-    tight = run(stock, "--max-logit-error=0.05", *options)
-    for report, budget in ((loose, 0.2), (tight, 0.05)):
-        for fit in report["attentions"]:
-            assert fit["logit_error"] <= budget
-            dim = f"--key-dim-in-{fit['site']}={fit['key_dim'] - 1}"
-            less = run(stock, dim, "--sites", fit["site"], *options)
-            assert less["attentions"][0]["logit_error"] > budget
-    dims = [[fit["key_dim"] for fit in report["attentions"]] for report in (loose, tight)]
-    assert all(a < b for a, b in zip(*dims, strict=True))
-
-
-@pytest.mark.slow
-def test_a_bleu_budget(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = run(stock, "--max-bleu-drop=1", "--calibration=200", "--out", tmp_path / "out.pt")
-    lines = capsys.readouterr().err
-    asked = {
-        int(d): float(x) for d, x in re.findall(r"dimension (\d+): .* BLEU, ([-+.\d]+)", lines)
-    }
-    key_dim = report["attentions"][0]["key_dim"]
-    assert {fit["key_dim"] for fit in report["attentions"]} == {key_dim}
-    assert 1 <= key_dim <= 32
-    assert all((drop >= -1) == (dim >= key_dim) for dim, drop in asked.items())
-
-
-def test_tensorly_for_comparison(stock: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tensorly", reason="an optional dependency")
-    common = ("--key-dim=12", "--calibration=0", "--out", tmp_path / "out.pt")
-    theirs, ours = run(stock, *common, "--method=tensorly"), run(stock, *common)
-    for a, b in zip(theirs["attentions"], ours["attentions"], strict=True):
-        assert 0 < b["error"] <= 1.02 * a["error"] < 1
-
-
-@pytest.mark.parametrize("kind", ["transformer_lm", "roberta"])
-def test_language_models(kind: str, monolingual: Path, tmp_path: Path) -> None:
-    side, task = ("decoder", "language_modeling") if kind != "roberta" else ("encoder", "masked_lm")
-    criterion = "masked_lm" if kind == "roberta" else "cross_entropy"
-    train = ["fairseq-train", monolingual, f"--task={task}", "--tokens-per-sample=16"]
-    train += [*SHORT, f"--criterion={criterion}", *(f"--{side}-{size}" for size in LM_SIZES)]
-    if side == "decoder":
-        train += ["--decoder-input-dim=16", "--decoder-output-dim=16"]
-    succeed(*train, f"--arch={kind}", "--save-dir", tmp_path)
+def test_language_models(monolingual: Path, tmp_path: Path) -> None:
+    train = ["fairseq-train", monolingual, "--task=language_modeling", "--tokens-per-sample=16"]
+    train += [*SHORT, "--criterion=cross_entropy", *(f"--decoder-{size}" for size in LM_SIZES)]
+    train += ["--decoder-input-dim=16", "--decoder-output-dim=16"]
+    succeed(*train, "--arch=transformer_lm", "--save-dir", tmp_path)
     checkpoint, out = tmp_path / "checkpoint_last.pt", tmp_path / "out.pt"
     report = run(checkpoint, "--key-dim=16", "--calibration=50", "--out", out)
-    assert report["arch"] == f"{kind}_collab"
-    with pytest.raises(UserError, match="does not translate, so that it has no BLEU"):
-        run(checkpoint, "--max-bleu-drop=1", "--out", tmp_path / "none.pt")
-    if side == "decoder":
-        read = ["fairseq-eval-lm", monolingual, *USER_DIR, "--cpu", "--gen-subset=valid", "--path"]
-        before, after = (
-            re.search(r"Perplexity: [\d.]+", succeed(*read, path))[0] for path in (checkpoint, out)
-        )
-        assert before == after
-    else:
-        succeed(
-            *train, *USER_DIR, "--arch=roberta_collab", "--key-dim=16", "--attention-bias=content",
-            "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
-        )  # fmt: skip
+    assert report["arch"] == "transformer_lm_collab"
+    read = ["fairseq-eval-lm", monolingual, *USER_DIR, "--cpu", "--gen-subset=valid", "--path"]
+    before, after = (
+        re.search(r"Perplexity: [\d.]+", succeed(*read, path))[0] for path in (checkpoint, out)
+    )
+    assert before == after
 
 
 def _pruned(state: dict[str, Any]) -> None:
@@ -210,10 +167,10 @@ def test_weights_that_are_refused(stock: Path, tmp_path: Path, change: Any, mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--key-dim=33"], "encoder 0: key dimension 33 is out of range; give one from 1 to 32"),
-        (["--key-dim=0"], "encoder 0: key dimension 0 is out of range"),
+        (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 32"),
+        (["--key-dim=0"], "encoder 0: key width 0 is out of range"),
         (["--key-dim-in-cross=4,4"], "--key-dim-in-cross is '4,4'; it must be a number from 0"),
-        (["--key-dim-in-cross=4"], "no key dimension for encoder 0; give --key-dim-in-encoder or"),
+        (["--key-dim-in-cross=4"], "no key width for encoder 0; give --key-dim-in-encoder or"),
         (["--key-dim-in-cross=0", "--sites=cross"], "no attention is left to re-parametrise"),
         (["--key-dim=4", "--sites=middle"], "--sites is 'middle'; it must name some of encoder"),
         (["--key-dim=4", "--sites=none"], "--sites none: the model has no such attention"),
@@ -246,5 +203,5 @@ def test_json(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     arguments = [stock, "--key-dim=8", "--calibration=0", "--out", tmp_path / "out.pt", "--json"]
     assert command.main([*map(str, arguments)]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["weighting"] == "weights"
-    assert report["attentions"][0]["logit_error"] is None
+    assert (report["query_mixing"], report["calibration_sentences"]) == ("own", 0)
+    assert report["attentions"][0]["error"] > 0

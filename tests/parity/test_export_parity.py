@@ -23,9 +23,8 @@ from toy_heads import ordinary
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.convert.convert import collaborative_weights
-from fairseq_collab.convert.factorise import Problem, factorise
-from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.target import Part
+from fairseq_collab.convert.targets import shared_keys
 from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
 from fairseq_collab.export.model import plain
 from fairseq_collab.trained.opener import Trained
@@ -45,8 +44,13 @@ EXACT = {
     "all heads share one value": {"key_dim": 4, "value_heads": 1},
     "latent": {"latent_dim": 7},
     "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
-    "learnt scales": {"key_dim": 3, "bias": "content", "learn_scale": True},
-    "a matched scale and a fast mixing": {"key_dim": 4, "scale": "variance", "mixing_speed": 5},
+    "full mixing": {"key_dim": 4, "query_mixing": "full"},
+    "own queries and one narrow value": {
+        "key_dim": 3,
+        "query_mixing": "own",
+        "value_heads": 1,
+        "v_head_size": 2,
+    },
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
     "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
@@ -124,15 +128,16 @@ def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
 def test_re_parametrised_heads_and_back() -> None:
     """At K = d nothing is lost, not even in weights that are stored in single precision."""
     source = attention({}).float()
-    problem = Problem(Heads.of(source).wq, Heads.of(source).wk)
-    weights = collaborative_weights(source, factorise(problem, D))
-    ours = CollaborativeAttention(D, H, D, bias="content", encoder_decoder_attention=True)
-    ours.load_state_dict({**weights, "signature": ours.signature})
-    plain_again = plain_weights(ours.float(), D // H)
-    for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight", "v_proj.weight"):
-        torch.testing.assert_close(
-            plain_again[name], source.state_dict()[name], rtol=0, atol=1e-5, msg=name
-        )
+    part = Part(source, None)
+    weights, _ = shared_keys(part, D, "diagonal")
+    kept = part.kept("v_proj", "out_proj")
+    ours = CollaborativeAttention(D, H, D, encoder_decoder_attention=True)
+    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
+    again = ConcatenatedAttention(D, H, encoder_decoder_attention=True)
+    again.load_state_dict({**plain_weights(ours.float(), D // H), "signature": again.signature})
+    x, y = torch.randn(3, 2, D), torch.randn(5, 2, D)
+    found, expected = (one.float().eval()(x.float(), y.float(), None)[0] for one in (again, source))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
 def test_constant_queries_are_one_dimension() -> None:

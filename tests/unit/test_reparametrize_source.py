@@ -8,16 +8,10 @@ import pytest
 import torch
 import toy
 from refusals import refusing
-from toy_reparametrize import HERE, TARGET, converted, shared, trained
+from toy_reparametrize import HERE, TARGET, arguments, converted, target_of, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.commands.reparametrize import build_parser
 from fairseq_collab.convert import source, work
-from fairseq_collab.convert.collaborative import Collaborative
-from fairseq_collab.convert.grouped import GroupedQuery
-from fairseq_collab.convert.latent import Latent
-from fairseq_collab.convert.target import Target
-from fairseq_collab.convert.work import TARGETS
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -25,66 +19,64 @@ from fairseq_collab.trained.opener import Trained
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        (Collaborative, {"heads_in_encoder": "4,2"}, "encoder 1 has 2 heads and encoder 0 has 4"),
-        (Collaborative, {"heads_in_cross": "2"}, "cross 0 has 2 heads and decoder 0 has 4"),
-        (Collaborative, {"v_head_size": 3}, "values of size 3; collaborative heads have"),
-        (GroupedQuery, {"qk_head_size": 3}, "keys of size 3; grouped-query heads have"),
-        (GroupedQuery, {"v_head_size": 3}, "values of size 3; grouped-query heads have"),
+        ("--to=collab", {"heads_in_encoder": "4,2"}, "encoder 1 has 2 heads and encoder 0 has 4"),
+        ("--to=collab", {"heads_in_cross": "2"}, "cross 0 has 2 heads and decoder 0 has 4"),
+        ("--to=collab", {"v_head_size": 3}, "values of size 3; shared keys have"),
+        ("--to=grouped-query", {"qk_head_size": 3}, "keys of size 3; grouped-query heads have"),
+        ("--to=grouped-query", {"v_head_size": 3}, "values of size 3; grouped-query heads have"),
     ],
 )
 def test_heads_of_other_sizes_or_numbers(
-    target: type[Target], options: dict[str, Any], message: str
+    target: str, options: dict[str, Any], message: str
 ) -> None:
     with refusing(message):
-        trained("transformer_headsize_n", target, **options)
+        trained("transformer_headsize_n", target_of(target), **options)
 
 
-def test_tied_values_are_refused_where_values_change() -> None:
+def test_tied_weights_are_rejected() -> None:
     names = [f"decoder.layers.{layer}.self_attn.v_proj.weight" for layer in range(2)]
     weights = dict.fromkeys(names, torch.ones(2, 2))
-    source.check_weights(weights, HERE, TARGET)
-    for options in (["--to=latent"], ["--to=grouped-query"], ["--value-heads=2"]):
-        args = build_parser().parse_args(["x", "--out=y", *options])
-        with pytest.raises(UserError, match=r"v_proj\.weight is tied to decoder"):
-            source.check_weights(weights, HERE, TARGETS[args.to](args))
+    with pytest.raises(UserError, match=r"v_proj\.weight is tied to decoder"):
+        source.check_weights(weights, HERE)
 
 
 @pytest.mark.parametrize("to", ["grouped-query", "latent"])
 def test_models_whose_heads_share_already_are_refused(to: str) -> None:
     with pytest.raises(UserError, match="is none of the models that can be re-parametrised"):
-        trained(f"transformer_{to.replace('-', '_')}", Latent)
+        trained(f"transformer_{to.replace('-', '_')}", target_of("--to=latent"))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--to=grouped-query", "--key-value-heads=3"],
-         "encoder 0: number of key/value heads 3 is out of range; give one of 1, 2, 4; 4 is exact"),
+         "encoder 0: number of key/value heads 3 is out of range; give one that divides its 4"),
         (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--sites=cross"],
          "cross 1: number of key/value heads 3 is out of range"),
         (["--to=grouped-query", "--key-value-heads-in-cross=2,2,2"],
          "--key-value-heads-in-cross is '2,2,2'; it must be a number from 0 up, or 2 of them"),
         (["--to=latent", "--latent-dim=17"],
-         "encoder 0: latent dimension 17 is out of range; give one from 1 to 16, which is exact"),
+         "encoder 0: latent width 17 is out of range; give one from 1 to 16, which is exact"),
         (["--sites=encoder", "--key-dim=8", "--key-dim-in-decoder=4"],
          "--key-dim-in-decoder: decoder attention is not among --sites; leave one of the two out"),
+        (["--to=headsize", "--key-dim=6"],
+         "encoder 0: key width 6 is out of range; give a multiple of its 4 heads"),
         (["--to=latent", "--latent-dim-in-cross=4"],
-         "no latent dimension for encoder 0; give --latent-dim-in-encoder or --latent-dim"),
+         "no latent width for encoder 0; give --latent-dim-in-encoder or --latent-dim"),
     ],
 )  # fmt: skip
 def test_sizes_that_are_refused(options: list[str], message: str) -> None:
-    args = build_parser().parse_args(["x", "--out=y", *options])
-    target = TARGETS[args.to](args)
-    found = trained("transformer", type(target))
+    args, target = arguments(*options), target_of(*options)
+    found = trained("transformer", target)
     with refusing(message):
         work.chosen_sizes(args, found, target)
 
 
 def test_value_heads_that_are_refused() -> None:
     found = trained("transformer", encoder_attention_heads=8)
-    message = "decoder 0: number of value heads 8 is out of range; give one of 1, 2, 4; 4 is exact"
+    message = "decoder 0: number of value heads 8 is out of range; give one that divides its 4"
     with pytest.raises(UserError, match=message):
-        shared(found, dict.fromkeys(attentions(found.model), 4), "--value-heads=8")
+        converted(found, dict.fromkeys(attentions(found.model), 4), "--value-heads=8")
 
 
 def test_a_class_of_its_own_is_refused() -> None:
@@ -105,7 +97,7 @@ def test_another_architecture_is_refused() -> None:
 
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
-    args = build_parser().parse_args(["x", "--out=y", "--key-dim-in-cross=24", "--sites=cross"])
+    args = arguments("--key-dim-in-cross=24", "--sites=cross")
     with pytest.raises(UserError, match="encoder 0: heads of size 6 cannot be left as they are"):
         work.chosen_sizes(args, found, TARGET)
 

@@ -30,7 +30,7 @@ def ours(symbols: Any = None, **options: Any) -> nn.Module:
 
 def test_the_same_options_load() -> None:
     load(ours(), ours())
-    load(ours(mixing_init="block"), ours(mixing_init="ones"))  # initial values do not matter
+    load(ours(mixing_init="block"), ours(mixing_init="normal"))  # initial values do not matter
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_the_same_options_load() -> None:
     [
         (
             {"encoder_attention_heads": 2},
-            "encoder.layers.0.self_attn: heads is 4 in it, 2 here (and 5 more differences)",
+            "encoder.layers.0.self_attn: heads is 4 in it, 2 here (and 7 more differences)",
         ),
-        ({"key_dim": 4}, "encoder.layers.0.self_attn: key dimension is 8 in it, 4 here"),
+        ({"key_dim": 4}, "encoder.layers.0.self_attn: key width is 8 in it, 4 here"),
         (
             {"attention_scale": "key"},
-            "encoder.layers.0.self_attn: scale (0 key, 1 embed, 2 variance) is 1 in it, 0 here",
+            "encoder.layers.0.self_attn: scale (0 key, 1 embed) is 1 in it, 0 here",
         ),
         (
             {"attention_bias": "content"},
@@ -52,7 +52,7 @@ def test_the_same_options_load() -> None:
         (
             {"collaborative_sites": "encoder,decoder"},
             "decoder.layers.0.encoder_attn: kind (1 concatenated, 2 collaborative, 3 grouped, "
-            "4 gated, 5 grouped query, 6 latent) is 2 in it, 1 here",
+            "4 gated, 5 grouped query, 6 latent, 7 MFA) is 2 in it, 1 here",
         ),
         (
             {"encoder_ffn_embed_dim": 32},
@@ -73,7 +73,7 @@ def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
     assert any(name.startswith("decoder.layers.2.") for name in found.unexpected_keys)
     found = deep.load_state_dict(shallow.state_dict(), strict=False)
     assert any(name.startswith("decoder.layers.2.") for name in found.missing_keys)
-    with pytest.raises(UserError, match="key dimension is 8 in it, 4 here"):
+    with pytest.raises(UserError, match="key width is 8 in it, 4 here"):
         ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
     with pytest.raises(UserError, match="is missing from it"):
         deep.load_state_dict(shallow.state_dict())  # as if nothing had been
@@ -124,8 +124,11 @@ def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> 
     ("attention", "numbers"),
     [
         (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
-        (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2]),
-        (CollaborativeAttention(12, 3, 5, mixing_speed=10), [1, 2, 3, 5, 4, 1, 0, 3, 10]),
+        (CollaborativeAttention(12, 3, 5, bias="none", scale="key"), [1, 2, 3, 5, 4, 0, 2, 3, 0]),
+        (
+            CollaborativeAttention(12, 3, 5, query_mixing="own", value_heads=1),
+            [1, 2, 3, 5, 4, 1, 0, 1, 2],
+        ),
         (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
         (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
     ],

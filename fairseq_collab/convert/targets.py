@@ -1,0 +1,239 @@
+"""The kinds of heads that ``reparametrize`` makes: shared keys, narrower heads, groups, latents.
+
+Scales are exact: the factor between the scale of the trained heads and that of the new ones goes
+into the queries.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collab_common.errors import UserError
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.scores import scaling
+from fairseq_collab.convert.heads import stacked
+from fairseq_collab.convert.latent import latents
+from fairseq_collab.convert.low_rank import SHARED, separate
+from fairseq_collab.convert.target import Converted, Part, Target
+from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
+from fairseq_collab.trained.attentions import Attention
+
+#: Options of single attention types end like this.
+IN_SITES = tuple(f"_in_{site}" for site in SITES)
+
+
+def embed_scale(part: Part) -> float:
+    """``(d/H)^-0.5``, the scale of the results with ``--attention-scale embed``."""
+    return scaling("embed", part.module.embed_dim, part.module.num_heads, 1)
+
+
+class Collaborative(Target):
+    """Shared keys, with the query mixing that ``--query-mixing`` names."""
+
+    variant = COLLABORATIVE
+    heads = "shared keys"
+    size, what = "key_dim", "key width"
+    even = ("values",)
+
+    def __init__(self, args: Namespace):
+        super().__init__(args)
+        self.options = {"attention_scale": "embed", "query_mixing": args.query_mixing}
+        if args.value_heads is None:
+            names = [f"value_heads{site}" for site in ("", *IN_SITES)]
+            self.inherited = (*names, "v_head_size")
+        else:
+            self.options["value_heads"] = args.value_heads
+
+    def check(self, place: Attention, path: Path) -> None:
+        groups, module = self.args.value_heads, place.module
+        if self.args.query_mixing != "own" and self.converts(module):
+            what = f"{place}: its heads share keys already; only own queries narrow them exactly"
+            raise UserError(what, path, "give --query-mixing own")
+        if groups is None:
+            return
+        if todo := uneven(module.num_heads, groups):
+            what = f"{place}: number of value heads {groups} is out of range"
+            raise UserError(what, path, todo)
+        if getattr(module, "value_heads", module.num_heads) < module.num_heads:
+            what = f"{place}: its heads share {module.value_heads} values already"
+            raise UserError(what, path, "leave --value-heads out: they stay")
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        # More dimensions than all heads have would buy nothing.
+        if isinstance(module, CollaborativeAttention):
+            return module.cached_floats_per_token()[0]
+        return int(module.k_proj.out_features)
+
+    @classmethod
+    def kept(cls, module: Any) -> int:
+        return cls.largest(module) if cls.converts(module) else 0
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        # Scale and query mixing are those of all attentions of a model.
+        return isinstance(module, CollaborativeAttention)
+
+    def convert(self, part: Part, size: int) -> Converted:
+        weights, fit = shared_keys(part, size, self.args.query_mixing)
+        if self.args.value_heads is None:
+            return weights | part.kept("v_proj", "out_proj"), fit
+        values, fit["value_error"] = pooled_values(part, self.args.value_heads)
+        return weights | part.state(values), fit
+
+
+class Narrower(Target):
+    """Separate keys of a smaller size: the best of each head by itself."""
+
+    variant = CONCATENATED
+    heads = "separate keys"
+    size, what = "key_dim", "key width"
+    even = ("values",)
+    options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
+    inherited = ("v_head_size",)
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        return int(module.k_proj.out_features)
+
+    @classmethod
+    def out_of_range(cls, module: Any, size: int) -> str | None:
+        if size % module.num_heads:
+            return f"give a multiple of its {module.num_heads} heads"
+        return super().out_of_range(module, size)
+
+    def convert(self, part: Part, size: int) -> Converted:
+        queries, keys = separate(part.heads, part.roots, size // part.module.num_heads)
+        weight, bias = stacked(queries / embed_scale(part))
+        weights = {"q_proj.weight": weight, "q_proj.bias": bias}
+        weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
+        weights["k_proj.bias"] = weight.new_zeros(size)
+        fit = {"error": part.score_error(queries, keys)}
+        return part.state(weights) | part.kept("v_proj", "out_proj"), fit
+
+
+class GroupedQuery(Target):
+    """Grouped-query heads: the mean of the keys and values of each group (Ainslie et al. 2023)."""
+
+    variant = GROUPED_QUERY
+    heads = "grouped-query heads"
+    size, what = "key_value_heads", "number of key/value heads"
+    even = ("keys", "values")
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        return int(module.num_heads)
+
+    @classmethod
+    def out_of_range(cls, module: Any, size: int) -> str | None:
+        return uneven(module.num_heads, size)
+
+    def convert(self, part: Part, size: int) -> Converted:
+        heads = part.heads
+        weight, bias = stacked(heads.queries / embed_scale(part))
+        weights = {"q_proj.weight": weight, "q_proj.bias": bias}
+        keys = heads.in_groups(heads.keys, size)  # (G, d_y, h)
+        weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
+        weights["k_proj.bias"] = weight.new_zeros(keys.size(0) * keys.size(2))
+        values, value_error = pooled_values(part, size)
+        each = keys.repeat_interleave(len(heads.keys) // size, 0)
+        error = part.score_error(heads.queries, each)
+        return part.state(weights | values), {"error": error, "value_error": value_error}
+
+
+class Latent(Target):
+    """Latent heads.  An attention that is left as it is has its inputs as latents."""
+
+    variant = LATENT
+    heads = "latent heads"
+    size, what = "latent_dim", "latent width"
+    inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
+
+    @staticmethod
+    def largest(module: Any) -> int:
+        return int(module.k_proj.in_features)
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        return True
+
+    def convert(self, part: Part, size: int) -> Converted:
+        heads = part.heads
+        down, key_up, value_up = latents(heads, part.roots, part.value_roots, size)
+        keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
+        lost = heads.values[:, -1]  # (H, h_v)
+        if part.value_mean is not None:
+            lost = lost + part.value_mean @ (heads.values[:, :-1] - values)
+        weights = {
+            "latent_proj.weight": down.T,
+            "latent_proj.bias": down.new_zeros(size),
+            "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
+            "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
+            "out_proj.bias": heads.out_bias + torch.einsum("hdk,hk->d", heads.out, lost),
+        }
+        kept = part.kept("q_proj", "out_proj.weight")
+        fit = {
+            "error": part.score_error(heads.queries, keys),
+            "value_error": part.value_error(values),
+        }
+        return kept | part.state(weights), fit
+
+
+def shared_keys(part: Part, size: int, mixing: str) -> Converted:
+    """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``."""
+    shared = SHARED[mixing](part.heads, part.roots, size)
+    queries, scale = shared.queries(), embed_scale(part)
+    if shared.mixing is None:
+        weight, bias = stacked(shared.query / scale)
+        weights = {}
+    else:
+        weight, bias = stacked(shared.query.unsqueeze(0))
+        weights = {"mixing": shared.mixing / scale}
+    weights |= {
+        "q_proj.weight": weight,
+        "q_proj.bias": bias,
+        "k_proj.weight": shared.key.T,
+        "k_proj.bias": weight.new_zeros(size),
+    }
+    return part.state(weights), {"error": part.score_error(queries, shared.key.unsqueeze(0))}
+
+
+def pooled_values(part: Part, groups: int) -> tuple[dict[str, torch.Tensor], float]:
+    """Weights of values shared by groups of heads, and their relative error.
+
+    Biases are exact: attention weights sum to one, so the output's bias takes up what each loses.
+    """
+    heads = part.heads
+    values = heads.in_groups(heads.values, groups)  # (G, d_y + 1, h_v)
+    each = values.repeat_interleave(len(heads.values) // groups, 0)
+    lost = heads.values[:, -1] - each[:, -1]  # (H, h_v)
+    weight, bias = stacked(values)
+    weights = {
+        "v_proj.weight": weight,
+        "v_proj.bias": bias,
+        "out_proj.weight": heads.out.transpose(0, 1).flatten(1),
+        "out_proj.bias": heads.out_bias + torch.einsum("hdk,hk->d", heads.out, lost),
+    }
+    return weights, part.value_error(each[:, :-1])
+
+
+def uneven(heads: int, groups: int) -> str | None:
+    """What to give instead, where ``groups`` do not divide ``heads``."""
+    if groups >= 1 and heads % groups == 0:
+        return None
+    good = [str(number) for number in range(1, heads + 1) if heads % number == 0]
+    return f"give one that divides its {heads} heads: {', '.join(good)}"
+
+
+#: By the values of ``--to``.
+TARGETS: dict[str, type[Target]] = {
+    "collab": Collaborative,
+    "headsize": Narrower,
+    "grouped-query": GroupedQuery,
+    "latent": Latent,
+}
