@@ -7,9 +7,9 @@ from typing import Any
 
 from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
 from fairseq_collab.advice.wishes import COUNTED, NAMES, SPEED, Advice, Final
+from fairseq_collab.results import inline as charts
 from fairseq_collab.results.html import render
-from fairseq_collab.results.report import charts
-from fairseq_collab.results.report.budget import unbeaten
+from fairseq_collab.results.report import unbeaten
 from fairseq_collab.results.tables import num
 
 NAME = "advice.html"

@@ -1,49 +1,57 @@
-"""Tests over seeds: what a method gains over another, and corrected p of several tests.
+"""Differences between two methods that were trained with the same seeds.
 
 Paired by seed, with gains g_s = score(system, s) - score(baseline, s) and mean g over S seeds:
 
-    t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)      other seeds, the same test set
+    t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)    other seeds, same test set
+
+Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
+sequentially rejective multiple test procedure").
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
-Interval = tuple[float, float]
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
-    """95 % interval of the mean of normally distributed values; None where the t-test has none."""
-    if t_test(values) is None:
-        return None
-    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
-    return mean - half, mean + half
+class Gain(NamedTuple):
+    """The mean of gains over seeds.
 
-
-def t_test(values: Sequence[float]) -> float | None:
-    """Two-sided p of the mean of normally distributed values against 0.
-
-    None for fewer than two values, and where all are equal but not 0: they say nothing about other
-    seeds.
+    Attributes:
+        low, high, p: 95 % t-interval and two-sided t-test of the mean against 0; None for fewer
+            than two gains, and where all gains are equal.
     """
-    if len(values) < 2:
-        return None
-    if math.isclose(statistics.stdev(values), 0, abs_tol=1e-9):
-        return None if statistics.fmean(values) else 1.0
-    return float(stats.ttest_1samp(values, 0).pvalue)
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+def gain_of(gains: Sequence[float]) -> Gain:
+    """The mean of gains with its t-interval and t-test."""
+    mean = float(np.mean(gains))
+    if len(gains) < 2 or np.isclose(np.ptp(gains), 0, atol=1e-9):
+        return Gain(mean)
+    found = stats.ttest_1samp(gains, 0)
+    low, high = found.confidence_interval(CONFIDENCE)
+    return Gain(mean, float(low), float(high), float(found.pvalue))
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """p corrected for their number m, in their order: ``max over j <= i of (m - j + 1) p_(j)``.
+    """p corrected for the number m of tests, in the given order; None (not tested) stays.
 
-    ``p_(1) <= ... <= p_(m)`` are the sorted ones, and 1 is the largest value (Holm 1979, "A simple
-    sequentially rejective multiple test procedure").  None, where nothing was tested, stays.
+    The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
     """
     tested = sorted((one, place) for place, one in enumerate(p) if one is not None)
     found, largest = [*p], 0.0

@@ -18,7 +18,7 @@ SAME = {"data": "data sets", "data_sha256": "data (data_sha256)", "subset": "sub
 
 
 def check_comparable(baseline: System, system: System) -> None:
-    """Refuse translations of different sets, and runs on different data."""
+    """Reject translations of different sets, and runs on different data."""
     for field, plural in SAME.items():
         ours, theirs = (getattr(one.record, field, None) for one in (baseline, system))
         if baseline.record and system.record and ours != theirs:

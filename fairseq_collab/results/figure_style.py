@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 #: Okabe and Ito's colours, told apart by readers with any colour vision.
@@ -25,5 +26,7 @@ def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
     """The file of a figure: "png", "svg" or "pdf"."""
     content = io.BytesIO()
     metadata = dict.fromkeys(_METADATA[form])
-    figure.savefig(content, format=form, dpi=dots_per_inch, metadata=metadata)
+    # The salt makes the identifiers in an SVG, random by default, the same every time.
+    with rc_context({"svg.hashsalt": "fairseq-collab", "svg.fonttype": "none"}):
+        figure.savefig(content, format=form, dpi=dots_per_inch, metadata=metadata)
     return content.getvalue()

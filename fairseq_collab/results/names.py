@@ -1,39 +1,37 @@
-"""Methods in the field's words, for figures and pages; runs and their folders keep short names."""
+"""Methods in the field's words, for figures and pages; run folders keep short names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 METHODS = {
-    "collab": "collaborative heads",
-    "collab-values": "collaborative heads, shared values",
-    "concatenated": "concatenated heads",
-    "fewer-heads": "fewer ordinary heads",
-    "fork_collab": "collaborative heads, the authors' choices",
-    "fork_concatenated": "concatenated heads, the authors' choices",
-    "grouped": "heads in groups",
-    "grouped-query": "grouped-query heads",
-    "grouped_centred": "heads in groups, centred features",
+    "collab": "shared keys",
+    "collab-values": "shared keys and values",
+    "concatenated": "separate keys",
+    "fewer-heads": "fewer standard heads",
+    "fork_collab": "shared keys, the authors' settings",
+    "fork_concatenated": "separate keys, the authors' settings",
+    "grouped": "grouped heads",
+    "grouped_centred": "grouped heads, centred features",
     "grouped_centred_pruned": "elected heads, centred features",
     "grouped_important": "most important heads",
     "grouped_pruned": "elected heads",
     "grouped_random": "random heads",
-    "latent": "latent heads",
-    "multi-query": "multi-query heads",
-    "plain": "ordinary heads",
-    "size-d/H": "heads of size d/H",
-    "size-d/H-wide": "heads of size d/H, wider feed-forward",
-    "smaller-keys": "ordinary heads, smaller keys",
-    "transformer_gated_heads": "heads with gates",
-    "vanilla": "ordinary heads",
+    "latent": "latent attention",
+    "plain": "standard heads",
+    "size-d/H": "head size d/H",
+    "size-d/H-wide": "head size d/H, wider feed-forward",
+    "size-32": "head size 32",
+    "smaller-keys": "separate keys, narrower",
+    "transformer_gated_heads": "gated heads",
+    "vanilla": "standard heads",
 }
 
 
-def named(label: str, names: Mapping[str, str] = METHODS) -> str:
-    """A row's label in words: by the whole of it, or by its method, which its choices follow.
+def named(label: str) -> str:
+    """A row's label in words: its method, then the choices of the sweep.
 
     >>> named("grouped, head_groups=2")
-    'heads in groups, head_groups=2'
+    'grouped heads, head groups 2'
     """
     method, *choices = label.split(", ")
-    return names.get(label) or ", ".join([names.get(method, method), *choices])
+    words = (choice.replace("_", " ").replace("=", " ") for choice in choices)
+    return ", ".join([METHODS.get(method, method), *words])

@@ -1,23 +1,22 @@
-"""Pages from data: ``NAME.md.j2`` and the JSON that it reads become ``NAME.md``.
+"""Pages of results: ``NAME.md.j2`` and ``NAME.json`` become ``NAME.md`` and its figures.
 
-A template says the words, JSON files beside the results have the numbers, and nothing is computed
-by hand, so that rendering again changes nothing.  Templates are Jinja2 with a few functions more:
+A template has the words, the JSON file the numbers. ``NAME.json`` is the ``runs.json`` of
+``fairseq-collab table --out``; a run is a flat object (``{"method": "collab", "bleu": 34.1}``).
+Templates are Jinja2 with a few functions more:
 
-    {{ load("key_dim_multi30k.json").tables.main.runs | length }}   a file of results/
-    {{ value | num(".2f") }}                                         Python's format
-    {{ grid(["method", "BLEU"], rows) }}                             a Markdown table
-    {{ pick(rows, method="root", key_dim=64).bleu }}                 the one row with these values
-    {{ where(rows, method="root") }}                                 all rows with these values
-    {{ distinct(rows, "method", "heads") }}                          what rows have of these, once
-    {{ gain(rows, others, "bleu").mean }}                            paired by seed: see `gain`
-    {{ named("collab, key_dim=32") }}                                a method in words: `names.py`
-    {{ main_table(in_words(table)) }}                                all methods of a table so
+    {{ load("key_dim.json").runs }}                        a file of results/
+    {{ where(runs, method="collab", key_dim=64) }}         the runs with these values
+    {{ gain(runs, others, "bleu") | interval }}            mean gain, paired by seed, and interval
+    {{ value | num(".2f") }}                               Python's format
+    {{ grid(["method", "BLEU"], rows) }}                   a Markdown table
+    {{ figure("key_dim.svg", title, x, y, series) }}       a figure, see :mod:`.figure`
+    {{ sources(runs) }}                                    data, commits, machines, dates
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,156 +25,150 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_content
-from fairseq_collab.metrics.seeds import holm, t_interval, t_test
-from fairseq_collab.results import table
+from fairseq_collab.metrics.seeds import Gain, gain_of, holm
+from fairseq_collab.results.figure import Series, draw
+from fairseq_collab.results.figure_style import saved
 from fairseq_collab.results.html import STRICT
-from fairseq_collab.results.names import METHODS, named
-from fairseq_collab.results.table_content import table_of
-from fairseq_collab.results.tables import grid, mean, num
+from fairseq_collab.results.names import named
+from fairseq_collab.results.tables import grid, mean, num, spread
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
-#: Choices of a sweep that do not set a row apart from others of its method.
-UNNAMED = ("model", "method", "common.seed")
-#: Templates that pages extend or include.
-TEMPLATES = Path(__file__).with_name("templates")
 
 
-def pick(rows: Iterable[Any], **values: Any) -> Any:
-    """The one row that has all ``values``; UserError if there is none, or several."""
-    found = where(rows, **values)
-    if len(found) != 1:
-        raise UserError(f"{len(found)} rows have {values}, not one", todo="mend the template")
-    return found[0]
+def where(runs: Iterable[Json], **values: Any) -> list[Json]:
+    """The runs that have these ``values``, by seed; UserError for none."""
+    found = [run for run in runs if all(run.get(key) == value for key, value in values.items())]
+    if not found:
+        raise UserError(f"no run has {values}", todo="fix the template")
+    return sorted(found, key=lambda run: run.get("seed", 0))
 
 
-def where(rows: Iterable[Any], **values: Any) -> list[Any]:
-    """All rows that have these ``values``."""
-    return [row for row in rows if all(row.get(key) == value for key, value in values.items())]
+def pick(rows: Iterable[Json], **values: Any) -> Json:
+    """The one row that has these ``values``; UserError for none, or several."""
+    first, *others = where(rows, **values)
+    if others:
+        raise UserError(f"{1 + len(others)} rows have {values}", todo="fix the template")
+    return first
 
 
-def distinct(rows: Iterable[Any], *keys: str) -> list[dict[str, Any]]:
-    """The different values of ``keys`` that rows have, each once, in the order of the rows."""
-    found = dict.fromkeys(tuple(row.get(key) for key in keys) for row in rows)
-    return [dict(zip(keys, values, strict=True)) for values in found]
-
-
-def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Json:
-    """What runs have more of a score than the baseline's runs of the same seeds.
-
-    Returns:
-        ``by_seed``, their ``mean``, its 95 % t-``interval`` and the t-test's ``p`` (both None of
-        one seed, and where all gains are alike), and the mean scores of both, ``runs`` and
-        ``baseline``.
-    """
+def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
+    """What runs have more of a score than the baseline's runs with the same seeds."""
     ours, theirs = ({run["seed"]: run[score] for run in side} for side in (runs, baseline))
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or len(ours) < len(runs) or len(theirs) < len(baseline):
         found = [[run["seed"] for run in side] for side in (runs, baseline)]
-        raise UserError(f"seeds {found[0]} and {found[1]} are no pairs", todo="mend the template")
-    gains = [ours[seed] - theirs[seed] for seed in seeds]
-    return {
-        "by_seed": dict(zip(seeds, gains, strict=True)),
-        "mean": mean(gains),
-        "interval": t_interval(gains),
-        "p": t_test(gains),
-        "runs": mean(ours[seed] for seed in seeds),
-        "baseline": mean(theirs[seed] for seed in seeds),
-    }
+        raise UserError(f"seeds {found[0]} and {found[1]} are no pairs", todo="fix the template")
+    return gain_of([ours[seed] - theirs[seed] for seed in seeds])
 
 
-def table_rows(
-    content: Json, *columns: str
-) -> list[tuple[str, float | None, list[str], list[Json]]]:
-    """Of each row the method with the sweep's choices, its mean score, seeds and columns, and runs.
+def interval(found: Gain, spec: str = "+.2f") -> str:
+    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
+    ends = "" if found.low is None else f" ({num(found.low, spec)} to {num(found.high, spec)})"
+    return num(found.mean, spec) + ends
 
-    Runs are what :func:`gain` takes, with the score's own name.
-    """
-    made = table_of(content)
-    found = []
-    for row in (row for row in made.rows if row.runs):
-        choices = row.runs[0].record.overrides.items()
-        chosen = [f"{key.split('.')[-1]}={it}" for key, it in choices if key not in UNNAMED]
-        label, scores = ", ".join([row.method, *sorted(chosen)]), row.values(made.score)
-        runs = [
-            {"seed": run.record.seed, made.score: score}
-            for run, score in zip(row.runs, scores, strict=True)
-        ]
-        cells = [str(len(row.runs)), *(table.cell(made, row, name) for name in columns)]
-        found.append((label, mean(scores), cells, runs))
+
+def values(runs: Iterable[Json], score: str) -> list[float]:
+    """A score of every run."""
+    return [run[score] for run in runs]
+
+
+def points(runs: Iterable[Json], x: str, score: str) -> dict[Any, list[float]]:
+    """The scores of the runs at each x, for a series of a figure."""
+    found: dict[Any, list[float]] = {}
+    for run in runs:
+        found.setdefault(run[x], []).append(run[score])
     return found
 
 
-def in_words(content: Json, **names: str) -> Json:
-    """The same table with its methods in words: by ``names``, or as :func:`named` has them."""
-    words = functools.partial(named, names=METHODS | names)
-    runs = {name: run | {"method": words(run["method"])} for name, run in content["runs"].items()}
-    return content | {"runs": runs, "baseline": words(content["baseline"] or "") or None}
+def sources(runs: Iterable[Json]) -> str:
+    """Seeds, data, commits, machines and dates of runs, as a Markdown list."""
+
+    def all_of(field: str) -> str:
+        found = {run[field] for run in runs if run.get(field) is not None}
+        return ", ".join(map(str, sorted(found))) or "unknown"
+
+    runs = list(runs)
+    days = sorted(run["date"] for run in runs)
+    lines = {
+        "runs": f"{len(runs)}, seeds {all_of('seed')}",
+        "data": f"{all_of('data')}, SHA-256 {all_of('data_sha256')}",
+        "commits": all_of("trained_at_commit"),
+        "machine": all_of("hardware"),
+        "dates": " to ".join(sorted({days[0], days[-1]})),
+        "BLEU": f"`{all_of('bleu_signature')}`",
+    }
+    return "\n".join(f"- {name}: {text}" for name, text in lines.items() if text != "`unknown`")
 
 
-def runs_table(*contents: Json) -> str:
-    """A row a run, of several tables with the same columns."""
-    first, *others = (table.run_table(table_of(content)).split("\n") for content in contents)
-    return "\n".join([*first, *(line for lines in others for line in lines[2:])])
+class Page:
+    """A template of ``results/``, rendered: its text, and the figures that it draws."""
 
-
-def environment(root: Path, results: Path) -> SandboxedEnvironment:
-    """Jinja2 for the templates below ``root``; ``load`` reads the files of ``results``."""
-
-    @functools.cache
-    def load(name: str) -> Any:
+    def __init__(self, template: Path):
+        self.path = template.with_name(template.name.removesuffix(".j2"))
+        self.figures: dict[Path, bytes] = {}
+        environment = SandboxedEnvironment(
+            loader=FileSystemLoader(template.parent),
+            autoescape=False,  # Markdown, from our own files
+            **STRICT,
+        )
+        environment.filters |= {"num": num, "interval": interval, "spread": spread}
+        for function in (
+            self.load, self.figure, where, pick, gain, interval, values, points, sources, grid,
+            mean, holm, named,
+        ):  # fmt: skip
+            environment.globals[function.__name__] = function
         try:
-            return read_json(results / name)
-        except FileNotFoundError as error:
-            raise UserError("no such file", results / name) from error
+            self.text = environment.get_template(template.name).render()
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            place = f"{template}:{line}" if line else str(template)
+            raise UserError(str(error), place, "fix the template or its data") from error
 
-    env = SandboxedEnvironment(
-        loader=FileSystemLoader([root, TEMPLATES]),
-        autoescape=False,  # Markdown, from our own files
-        **STRICT,
-    )
-    env.filters["num"] = num
-    tables = (table_rows, runs_table, in_words)
-    for function in (load, grid, mean, pick, where, distinct, gain, holm, named, *tables):
-        env.globals[function.__name__] = function
-    # Of a table of runs that is kept as JSON.
-    env.globals["main_table"] = lambda content: table.main_table(table_of(content))
-    env.globals["differences_table"] = lambda content: table.differences_table(table_of(content))
-    return env
+    def load(self, name: str) -> Any:
+        """A JSON file of ``results/``."""
+        return _load(self.path.parent / name)
+
+    def figure(
+        self,
+        name: str,
+        title: str,
+        x: str,
+        y: str,
+        series: Mapping[str, Mapping[Any, Sequence[float]]],
+        standard: Sequence[float] = (),
+        **options: Any,
+    ) -> str:
+        """Draw a figure (:func:`.figure.draw`) to a file; its link in Markdown."""
+        lines = [Series(label, dict(of)) for label, of in series.items()]
+        page = draw(lines, x, y, title, standard, **options)
+        self.figures[self.path.parent / name] = saved(page, name.rpartition(".")[2])
+        return f"![{title}]({name})"
+
+    @property
+    def stale(self) -> bool:
+        """Whether the file is not what the template makes, or a figure is missing."""
+        same = self.path.exists() and self.path.read_text(encoding="utf-8") == self.text
+        return not same or not all(path.exists() for path in self.figures)
+
+    def write(self) -> None:
+        """Write the text and the figures."""
+        for path, content in {self.path: self.text.encode(), **self.figures}.items():
+            write_content(path, content)
 
 
-def render(template: Path, root: Path, results: Path) -> str:
-    """The page of a template; UserError names what is not there, or is no template."""
-    name = template.relative_to(root).as_posix()
+@functools.cache
+def _load(path: Path) -> Any:
     try:
-        return environment(root, results).get_template(name).render()
-    except TemplateError as error:
-        line = getattr(error, "lineno", None)
-        where = f"{template}:{line}" if line else str(template)
-        raise UserError(str(error), where, "mend the template or its data") from error
+        return read_json(path)
+    except FileNotFoundError as error:
+        raise UserError("no such file", path) from error
 
 
-def pages(root: Path) -> list[tuple[Path, str]]:
-    """Every page in ``root/results`` with what its template makes of the data, sorted."""
+def pages(root: Path) -> list[Page]:
+    """Every page of ``root/results``, sorted."""
     found = sorted((root / "results").glob(f"*{TEMPLATE}"))
     if not found:
         raise UserError(f"no *{TEMPLATE} there", root / "results", "give a project's folder")
-    return [
-        (path.with_name(path.name.removesuffix(".j2")), render(path, root, root / "results"))
-        for path in found
-    ]
-
-
-def stale(root: Path) -> Iterator[tuple[Path, str]]:
-    """The pages that are not what their templates make, with what they should be."""
-    for page, text in pages(root):
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            yield page, text
-
-
-def write(root: Path) -> list[Path]:
-    """Write the pages that change; their paths."""
-    changed = list(stale(root))
-    for page, text in changed:
-        write_content(page, text.encode())
-    return [page for page, _ in changed]
+    _load.cache_clear()
+    return [Page(path) for path in found]

@@ -1,169 +1,230 @@
-"""A table of runs as Markdown: one row a model, its differences from a baseline, one row a run.
+"""A table of runs: a row per model with means over seeds, and its differences from a baseline.
 
-Columns are fields of the runs' records, ``perplexity.test`` inside one, or choices of a sweep.
-Scores and speeds are means over seeds, with their standard deviation; what a model costs is the
-same for all, or a rounded mean where each seed has chosen its own heads.
-The words around the tables stand in ``templates/table.md.j2``.
+``x`` is what the table varies (key width, head size, ...): a field of ``score.json`` or a choice of
+the sweep; with :data:`NO_X` the table has a row per method and setting.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.significance import seed
-from fairseq_collab.results import against, published
-from fairseq_collab.results.html import render
-from fairseq_collab.results.rows import Row, distinct, warnings
-from fairseq_collab.results.table_content import Table, paper_bleu
-from fairseq_collab.results.tables import grid, mean, num, spread, versions_text
-from fairseq_collab.runs.record import Record
+from fairseq_collab.metrics.seeds import Gain, gain_of, holm
+from fairseq_collab.results import collect
+from fairseq_collab.results.collect import SEED, check_same, check_seeds, column, numbers
 
-PAPER = "paper"
-COSTS = ("parameters", "key_bytes_per_target_token", "multiply_adds", "train_tokens_per_second")
-#: The columns that a table has where none are chosen, after what the task is measured by.
-COLUMNS = {
-    "translation": ("chrf", *COSTS, PAPER),
-    "language_modeling": ("perplexity.valid", *COSTS),
-}
-#: Headings of fields whose names do not say enough.
-HEADINGS = {
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
-    "tokenised_bleu": "BLEU of tokens (not comparable with BLEU)",
-    "key_bytes_per_target_token": "key-cache bytes per target token (all decoder layers)",
-    "cache_bytes_per_target_token": "self-attention's cache, bytes per target token",
-    "cache_bytes_per_source_token": "cross-attention's cache, bytes per source token",
-    "train_tokens_per_second": "training tokens/s",
-    "valid_loss": "valid. loss (criterion, bits)",
-    "valid_nats": "valid. nats/token",
-    "train_updates": "updates",
-    PAPER: published.COLUMN,
-}
+NO_X = "none"
+NO_TEST = "none"
+#: Baselines of the tests unless one is given: separate keys.
+BASELINES = ("concatenated", "fork_concatenated")
+#: The field that each task is measured by, and its name.
+MEASURED = {"translation": ("bleu", "BLEU"), "language_modeling": ("perplexity", "perplexity")}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
-def columns_of(table: Table) -> tuple[str, ...]:
-    """The columns that were chosen, which some run must have, or those of the task."""
-    if not table.columns:
-        there = dict.fromkeys((table.score, *COLUMNS[table.first.task]))
-        has_paper = any(paper_bleu(table, row) is not None for row in table.rows)
-        return tuple(name for name in there if name != PAPER or has_paper)
-    for name in table.columns:
-        if name != PAPER and not any(row.values(name) for row in table.rows):
-            todo = "give a field of score.json, such as valid_loss, or a choice of the sweep"
-            raise UserError(f"no run has {name!r}", where="--columns", todo=todo)
-    return table.columns
+class Row(NamedTuple):
+    """The seeds of one model; without runs, a cell of the grid that was not run.
+
+    Attributes:
+        x: "" with :data:`NO_X`.
+        label: the method, and the choices that set the row apart from others of the method.
+    """
+
+    x: Any
+    label: str
+    runs: pd.DataFrame
+
+    @property
+    def method(self) -> str:
+        return self.label.split(", ")[0]
+
+    def values(self, name: str) -> list[Any]:
+        """A column for every seed; empty if a seed has no value."""
+        found = column(self.runs, name)
+        return [] if found is None or found.isna().any() else found.to_list()
 
 
-def heading(table: Table, name: str) -> str:
-    """What a column is called."""
-    if name == "multiply_adds":
-        length = table.first.multiply_adds_length
-        if table.first.task == "language_modeling":
-            return f"multiply-adds (a block of {length} tokens)"
-        return f"multiply-adds ({length} source, {length} target tokens)"
-    return HEADINGS.get(name) or name.replace("_", " ").replace(".", ", ")
+class Difference(NamedTuple):
+    """What a row has more than the baseline: None without common seeds; p corrected by Holm."""
+
+    row: Row
+    gains: dict[int, float]
+    gain: Gain | None
+    p_holm: float | None = None
 
 
-def cell(table: Table, row: Row, name: str) -> str:
-    """What a column says of a row."""
-    if name == PAPER:
-        return num(paper_bleu(table, row), ".2f")
-    return text_of(row.values(name))
+@dataclass(frozen=True)
+class Table:
+    """Rows, and what they are tested against.
+
+    Attributes:
+        score: the column that is tested and drawn; by default the task's measure.
+        baseline: a method or a row's label; None for no tests.
+        left_out: a line for each run that is in no row.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    score: str
+    baseline: str | None
+    rows: list[Row]
+    left_out: Sequence[str] = ()
+    command: str = ""
+    columns: tuple[str, ...] = ()
 
 
-def text_of(values: Sequence[Any]) -> str:
-    """Values of the seeds in one cell."""
-    if not values:
-        return num(None)
-    if isinstance(values[0], float):
-        return spread(values)
-    if isinstance(values[0], int):
-        return num(mean(values), ",.0f")
-    return "; ".join(sorted(set(map(_plain, values))))
+def read_table(
+    folders: Sequence[Path],
+    x: str = "key_dim",
+    against: str | None = None,
+    columns: tuple[str, ...] = (),
+    score: str | None = None,
+) -> Table:
+    """The table of the runs in some folders; the arguments are the command's options."""
+    frame, unfinished = collect.read_runs(folders)
+    options = {"--x": x, "--against": against}
+    options |= {"--columns": ",".join(columns), "--score": score}
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *given])
+    return table_of(frame, x, against, columns, score, unfinished, command)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name}: {_plain(part)}" for name, part in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def table_of(
+    frame: pd.DataFrame,
+    x: str = "key_dim",
+    against: str | None = None,
+    columns: tuple[str, ...] = (),
+    score: str | None = None,
+    unfinished: Sequence[str] = (),
+    command: str = "",
+) -> Table:
+    """Group runs to rows.
+
+    Raises:
+        UserError: the runs do not compare, or do not have ``x``, the score or the baseline.
+    """
+    check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
+    score = score or measure(frame)
+    placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
+    found = rows_of(placed, x)
+    scores = numbers(_column(placed, score, "--score"))
+    if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
+        todo = "give a number of score.json, such as valid_loss"
+        raise UserError(f"not every run has a number {score!r}", "--score", todo)
+    without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
+    baseline = choose_baseline(found, against)
+    return Table(placed, x, score, baseline, found, [*unfinished, *without], command, columns)
 
 
-def markdown(table: Table) -> str:
-    """The whole of ``table.md``."""
-    text = render(
-        "table.md.j2",
-        table=table,
-        rows=main_table(table),
-        warnings=warnings(table.finished),
-        left_out=[*table.unfinished, *(f"{run.name}: has no {table.x}" for run in table.without_x)],
-        differences=differences_table(table),
-        samples=against.SAMPLES,
-        seed=seed(),
-        runs=run_table(table),
-        decoding=distinct(table.finished, _decoding),
-        versions=distinct(table.finished, lambda record: versions_text(record.versions)),
-        hardware=distinct(table.finished, lambda record: record.hardware),
-        paper=published.SOURCE if PAPER in columns_of(table) else None,
-    )
-    return text.rstrip("\n") + "\n"
+def measure(frame: pd.DataFrame) -> str:
+    """The field that the runs' task is measured by."""
+    name = MEASURED[frame["task"].iloc[0]][0]
+    return name if name in frame else f"{name}.{frame['subset'].iloc[0]}"
 
 
-def _decoding(record: Record) -> str:
-    beam = "" if record.beam is None else f"beam {record.beam}, lenpen {record.lenpen}, "
-    return f"{beam}{len(record.averaged)} checkpoints averaged"
-
-
-def main_table(table: Table) -> str:
-    """One line a row."""
-    shown = columns_of(table)
-    lines = []
-    for row in table.rows:
-        cells = [cell(table, row, name) for name in shown]
-        if not row.runs:  # said once, in the place of the score
-            cells[0] = table.empty
-        lines.append([row.label, *_x(table, row.x), len(row.runs), *cells])
-    heads = ["method", *_x(table, table.noun), "seeds", *(heading(table, name) for name in shown)]
-    return grid(heads, lines)
-
-
-def run_table(table: Table) -> str:
-    """One line a run."""
-    heads = ["run", "method", *_x(table, table.noun), "seed", heading(table, table.score)]
-    heads += [heading(table, "valid_loss"), "updates", "epochs", "date", "commit"]
-    lines = []
-    for row in table.rows:
-        scores = row.values(table.score)
-        for number, run in enumerate(row.runs):
-            record, score = run.record, text_of(scores[number : number + 1])
-            numbers = [score, f"{record.valid_loss:.3f}", f"{record.train_updates:,}"]
-            made = [record.epochs, record.date, record.trained_at_commit or record.commit]
-            lines.append([run.name, row.label, *_x(table, row.x), record.seed, *numbers, *made])
-    return grid(heads, lines, left=(0, 1, len(heads) - 2, len(heads) - 1))
-
-
-def differences_table(table: Table) -> str:
-    """What each row but the baseline's gains over it; empty where nothing is tested."""
-    if not table.differences:
-        return ""
-    gain = f"BLEU more than {table.baseline}"
-    heads = ["method", *_x(table, table.noun), "seeds in both", gain, "95 % interval over seeds"]
-    heads += ["p over seeds (Holm)"]
-    lines = [
-        [
-            *(found.row.label, *_x(table, found.row.x), len(found.p)),
-            num(found.mean, "+.2f"),
-            " to ".join(f"{end:+.2f}" for end in found.interval or ()) or num(None),
-            num(None) if found.seeds_p is None else f"{found.seeds_p:.3f} ({found.holm_p:.3f})",
-            found.reason or found.p_text,
-        ]
-        for found in table.differences
+def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
+    """A row per model: larger ``x`` first, then by label; the grid filled up with empty rows."""
+    at = pd.Series("", frame.index) if x == NO_X else numbers(_column(frame, x, "--x"))
+    labels = _labels(frame, at)
+    groups = dict(iter(frame.groupby([at, labels], sort=False)))
+    for group in groups.values():
+        check_seeds(group)
+    values = sorted(set(at), reverse=pd.api.types.is_numeric_dtype(at))
+    return [
+        Row(value, label, groups.get((value, label), frame.iloc[:0]))
+        for value in values
+        for label in sorted(set(labels), key=_natural)
     ]
-    return grid([*heads, "p of each seed"], lines, left=(0, len(heads)))
 
 
-def _x(table: Table, value: Any) -> list[Any]:
-    """A cell where rows have an ``x``, else none."""
-    return [value] if table.noun else []
+def _column(frame: pd.DataFrame, name: str, option: str) -> pd.Series:
+    found = column(frame, name)
+    if found is None:
+        todo = "give a field of score.json or a choice of the sweep, such as key_dim"
+        raise UserError(f"no run has {name!r}", where=option, todo=todo)
+    if found.map(lambda value: isinstance(value, list)).any():
+        raise UserError(f"{name!r} is no single value", where=option, todo="give another")
+    return found
+
+
+def _labels(frame: pd.DataFrame, at: pd.Series) -> pd.Series:
+    """Methods, with the choices in which runs of one method and ``x`` differ, seeds apart."""
+    choices = [one for one in frame if one.startswith("overrides.") and one != SEED]
+    by_row = frame.groupby([frame["method"], at], sort=False)
+    differing = [one for one in choices if (by_row[one].nunique(dropna=False) > 1).any()]
+    parts = frame["method"]
+    for name in sorted(differing):
+        text = f", {name.rpartition('.')[2]}=" + frame[name].astype(str)
+        parts = parts + text.where(frame[name].notna(), "")
+    return parts
+
+
+def _natural(label: str) -> list[str | float]:
+    """Sort numbers in texts by size: heads=2 before heads=16."""
+    parts = _NUMBER.split(label)
+    return [float(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
+    """The method or label to test against; unless wanted, separate keys where they are there."""
+    names = [name for row in rows for name in (row.method, row.label)]
+    if wanted is None:
+        return next((name for name in BASELINES if name in names), None)
+    if wanted == NO_TEST:
+        return None
+    if wanted not in names:
+        methods = ", ".join(dict.fromkeys(row.method for row in rows))
+        todo = f"give one of {methods}, a row's name in the table, or {NO_TEST}"
+        raise UserError(f"no run of the method {wanted!r}, and no such row", "--against", todo)
+    return wanted
+
+
+def differences(table: Table, baseline: str | None = None) -> list[Difference]:
+    """Every row against the baseline's row with the same ``x``, paired by seed."""
+    name = baseline or table.baseline
+    bases = [row for row in table.rows if name in (row.method, row.label)]
+    found = [
+        Difference(row, *paired(row, _base(row, bases), table.score))
+        for row in table.rows
+        if name and row not in bases and len(row.runs)
+    ]
+    corrected = holm([one.gain and one.gain.p for one in found])
+    return [one._replace(p_holm=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _base(row: Row, bases: Sequence[Row]) -> Row | None:
+    """The baseline's only row with the same ``x``, or the one with the same choices."""
+    here = [base for base in bases if base.x == row.x]
+    alike = [base for base in here if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
+    return next(iter(here if len(here) == 1 else alike), None)
+
+
+def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Gain | None]:
+    """Gains of a row over a baseline by seed, and their mean."""
+    sides = [
+        {} if side is None else dict(zip(side.runs["seed"], side.values(score), strict=True))
+        for side in (row, base)
+    ]
+    gains = {seed: sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]}
+    return gains, gain_of(list(gains.values())) if gains else None
+
+
+def standard_row(rows: Sequence[Row]) -> Row | None:
+    """The one row of standard heads: separate keys, H heads of size d/H; None if not just one."""
+    found = [
+        row
+        for row in rows
+        if len(row.runs)
+        and row.runs["arch"].iloc[0].startswith(("transformer_headsize_n", "transformer_lm_head"))
+        and row.values("key_bytes_per_target_token") == row.values("value_bytes_per_target_token")
+        and row.values("key_dim")
+        and row.values("key_dim") == row.values("model_dim")
+    ]
+    return found[0] if len(found) == 1 else None

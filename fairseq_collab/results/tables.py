@@ -1,12 +1,10 @@
-"""Tables in Markdown or CSV and numbers in them, as all pages and commands print them."""
+"""Tables in Markdown and numbers in them, as all pages and commands print them."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -44,15 +42,6 @@ def grid(
     return table if padded else re.sub(r"-{3,}", "---", re.sub(" +", " ", table))
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same names for their cells, of which the first line tells; None is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def mean(values: Iterable[float]) -> float | None:
     """The mean, None of nothing."""
     found = list(values)
@@ -68,8 +57,3 @@ def spread(values: Sequence[float], spec: str = ".2f") -> str:
     """Mean ± standard deviation; for one seed its value alone."""
     sd = deviation(values)
     return num(mean(values), spec) + ("" if sd is None else f" ± {num(sd, spec)}")
-
-
-def versions_text(versions: Mapping[str, str]) -> str:
-    """Packages with their versions, in a line."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -26,7 +26,8 @@ from commands import (
     write_copy_task,
 )
 
-from fairseq_collab.results.table_content import as_csv, read_table
+from fairseq_collab.results.table import read_table
+from fairseq_collab.results.table_text import as_csv
 
 pytestmark = pytest.mark.slow
 

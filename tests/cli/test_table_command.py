@@ -1,4 +1,4 @@
-"""``fairseq-collab compare`` and ``table`` as commands: files and exit status."""
+"""``fairseq-collab table``, ``compare`` and ``report`` as commands: files, exit status, errors."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import csv
 import json
 from pathlib import Path
 
-from commands import run_command
+from commands import refuse, run_command
 from run_folders import write_sweep
 
 
-def test_table_and_compare(tmp_path: Path) -> None:
+def test_table_compare_and_report(tmp_path: Path) -> None:
     runs, out = write_sweep(tmp_path / "runs"), tmp_path / "new" / "out"
     done = run_command("fairseq-collab", "table", runs, "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (out / "table.md").read_text()
     assert "- collab_32_1: failed (out of memory)" in done.stdout
     assert "## Against concatenated" in done.stdout
-    assert sorted(path.name for path in out.iterdir()) == [
-        "figure.png",
-        "figure.svg",
-        "table.csv",
-        "table.md",
-    ]
+    files = {"figure.png", "figure.svg", "runs.json", "table.csv", "table.md"}
+    assert {path.name for path in out.iterdir()} == files
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (out / "figure.svg").read_text()
     with (out / "table.csv").open(newline="") as file:
         assert [row["method"] for row in csv.DictReader(file)] == ["collab", "concatenated"]
 
@@ -32,3 +27,15 @@ def test_table_and_compare(tmp_path: Path) -> None:
     done = run_command(*command, "--json", "--samples", "100")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["p"] < 0.05
+
+    done = run_command("fairseq-collab", "report", runs, "--out", out / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Best: shared keys (BLEU ")
+    assert (out / "page.html").read_text().startswith("<!doctype html>\n<html")
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    line = refuse("fairseq-collab", "report", tmp_path / "none", "--out", out)
+    assert line == f"fairseq-collab report: error: {tmp_path}/none: there is no such folder"
+    assert not out.exists()

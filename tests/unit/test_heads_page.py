@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from html_pages import Page, check_alone
 from matplotlib.colors import to_rgb
-from unit.test_report_page import Page, check_alone
 
 from fairseq_collab.analysis.heads import content as file
 from fairseq_collab.results.heads import figures, page

@@ -1,0 +1,164 @@
+"""One page of finished runs: quality against cost, a table, and the answer in three sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from fairseq_collab.metrics.seeds import Gain
+from fairseq_collab.results import inline
+from fairseq_collab.results.collect import read_runs, warnings
+from fairseq_collab.results.html import render
+from fairseq_collab.results.names import named
+from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, table_of
+from fairseq_collab.results.table_text import heading, title
+from fairseq_collab.results.tables import spread
+
+QUESTION = "Which model is the cheapest without a significant loss of quality?"
+#: What quality is weighed against: the first in which models differ by more than :data:`SAME`.
+COSTS = ("parameters", "multiply_adds", "cache_bytes_per_target_token")
+SAME = 0.01
+
+
+class Model(NamedTuple):
+    """A row of the page.
+
+    Attributes:
+        number: in the figure and the table
+        gain: the difference from the best model, paired by seed; None without common seeds
+        costs: by name, of :data:`COSTS`
+    """
+
+    number: int
+    name: str
+    quality: float
+    text: str
+    seeds: int
+    gain: Gain | None
+    costs: dict[str, float]
+
+
+class Answer(NamedTuple):
+    """The models, best first, and what the page says of them.
+
+    Attributes:
+        cost: of the figure's axis; None where all models cost the same
+        front: models that no other beats in quality and cost, the cheapest first
+        pick: the cheapest model below the best one's cost without a significant loss; None if
+            there is none, or one seed leaves that open
+    """
+
+    models: list[Model]
+    cost: str | None
+    front: list[Model]
+    pick: Model | None
+    score: str
+
+
+def page(folders: Sequence[Path]) -> tuple[str, str]:
+    """The page in HTML, and its answer for a terminal."""
+    frame, unfinished = read_runs(folders)
+    table = table_of(frame, NO_X, NO_TEST)
+    found = answer_of(table)
+    said = sentences(found)
+    text = render(
+        "report.html.j2",
+        title=QUESTION,
+        sections=[],
+        about=title(table),
+        sentences=said,
+        figure=found.cost and figure(found),
+        answer=found,
+        heading=heading,
+        notes=[*warnings(frame), *(f"not in the page: {line}" for line in unfinished)],
+        first=frame.iloc[0].dropna(),
+    )
+    return text, "\n".join(said)
+
+
+def answer_of(table: Table) -> Answer:
+    """Rank rows by their mean score, and weigh it against cost."""
+    score = table.score
+    sign = -1 if score.startswith("perplexity") else 1
+    ranked = sorted(table.rows, key=lambda row: -sign * fmean(row.values(score)))
+    tests = {one.row.label: one.gain for one in differences(table, ranked[0].label)}
+    models = [
+        Model(
+            number,
+            named(row.label),
+            fmean(values := row.values(score)),
+            spread(values),
+            len(values),
+            tests.get(row.label),
+            {name: fmean(costs) for name in COSTS if (costs := row.values(name))},
+        )
+        for number, row in enumerate(ranked, 1)
+    ]
+    best = models[0]
+    known = [name for name in COSTS if all(name in one.costs for one in models)]
+    spent = {name: [one.costs[name] for one in models] for name in known}
+    cost = next((name for name, of in spent.items() if min(of) < max(of) * (1 - SAME)), None)
+    if cost is None:
+        return Answer(models, None, [best], None, score)
+    points = unbeaten((one.costs[cost], -sign * one.quality, one.number) for one in models)
+    cheaper = [one for one in models if one.costs[cost] < best.costs[cost] * (1 - SAME)]
+    level = [one for one in cheaper if one.gain and one.gain.p and not one.gain.significant]
+    pick = min(level, key=lambda one: one.costs[cost], default=None)
+    return Answer(models, cost, [models[number - 1] for *_, number in points], pick, score)
+
+
+def sentences(answer: Answer) -> list[str]:
+    """The answer: the best model, the cheapest as good, and what is still open."""
+    best, pick, cost = answer.models[0], answer.pick, answer.cost
+    name = heading(answer.score)
+    found = [f"Best: {best.name} ({name} {best.text}, {best.seeds} seeds)."]
+    if cost is None:
+        return [*found, "All models cost the same."]
+    if pick is None or pick.gain is None or pick.gain.low is None or pick.gain.high is None:
+        cheapest = answer.front[0]
+        found.append(f"No cheaper model is known to be as good; the cheapest on the Pareto front "
+                     f"is {cheapest.name} ({name} {cheapest.text}).")  # fmt: skip
+        tested = any(one.gain and one.gain.p for one in answer.models)
+        return [*found, "Tested over seeds." if tested else "One seed has no interval: no test."]
+    share = pick.costs[cost] / best.costs[cost] - 1
+    found.append(
+        f"Cheapest without a significant loss: {pick.name}, {share:+.0%} {heading(cost)}, "
+        f"{pick.gain.mean:+.2f} {name}."
+    )
+    low, high = pick.gain.low, pick.gain.high
+    found.append(f"Its 95 % interval is {low:+.2f} to {high:+.2f}: not significant is not equal.")
+    return found
+
+
+def unbeaten(points: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Of ``(cost, loss, ...)`` those that no other beats in both, the cheapest first."""
+    found: list[tuple[Any, ...]] = []
+    least = float("inf")
+    for (_, loss), equal in groupby(sorted(points), key=lambda point: point[:2]):
+        if loss < least:
+            found += equal
+            least = loss
+    return found
+
+
+def figure(answer: Answer) -> Markup:
+    """Quality against cost, each model by its number; the Pareto front is a line."""
+    cost, name = str(answer.cost), heading(answer.score)
+    drawn, axes = inline.axes_of(f"{heading(cost)}, millions", name)
+    places = {one.number: (one.costs[cost] / 1e6, one.quality) for one in answer.models}
+    line = [places[one.number] for one in answer.front]
+    axes.plot(*zip(*line, strict=True), "--", color=inline.LINK, linewidth=1)
+    for one in answer.models:
+        colour = inline.LINK if one in answer.front else inline.FAINT
+        axes.plot(*places[one.number], "o", color=colour, markersize=6)
+        axes.annotate(
+            str(one.number), places[one.number], (5, -4), textcoords="offset points", va="top",
+            fontsize=inline.FONT, color=inline.TEXT,
+        )  # fmt: skip
+    axes.set(xmargin=0.1, ymargin=0.1)
+    return inline.inline(drawn, "report", f"{name} against {heading(cost)}")

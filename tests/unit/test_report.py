@@ -1,0 +1,79 @@
+"""The page of ``fairseq-collab report``: what it answers, and that it needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from html_pages import Page, check_alone
+from run_folders import start_run, write_run
+
+from fairseq_collab.results.report import answer_of, page, sentences, unbeaten
+from fairseq_collab.results.table import NO_TEST, NO_X, read_table
+
+EVIL = "</script><b>&\"'"
+#: Method: parameters, and BLEU of each seed.
+MODELS = {
+    "large": (100, (40.0, 41.0, 42.0)),
+    "level": (60, (40.2, 40.9, 41.7)),
+    "small": (30, (38.0, 39.0, 40.1)),
+    "dear": (90, (37.0, 38.0, 39.0)),
+}
+
+
+def runs(parent: Path, *methods: str, seeds: int = 3) -> Path:
+    for method in methods or MODELS:
+        parameters, scores = MODELS[method]
+        for seed, bleu in enumerate(scores[:seeds], 1):
+            write_run(parent, method, 64, seed, bleu, parameters=parameters * 10**6)
+    return parent
+
+
+def test_the_answer(tmp_path: Path) -> None:
+    found = answer_of(read_table([runs(tmp_path)], NO_X, NO_TEST))
+    assert [one.name for one in found.models] == ["large", "level", "small", "dear"]
+    assert found.cost == "parameters"
+    assert [one.name for one in found.front] == ["small", "level", "large"]
+    assert found.pick is not None
+    assert found.pick.name == "level"
+    assert found.models[2].gain.significant
+    first, second, third = sentences(found)
+    assert first == "Best: large (BLEU 41.00 ± 1.00, 3 seeds)."
+    assert second.startswith("Cheapest without a significant loss: level, -40% parameters, -0.07")
+    assert third.endswith("not significant is not equal.")
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "said"),
+    [
+        (("large", "level"), 1, "One seed has no interval: no test."),
+        (("large", "small"), 3, "Tested over seeds."),
+        (("large",), 3, "All models cost the same."),
+    ],
+)
+def test_no_cheaper_model(tmp_path: Path, methods: tuple[str, ...], seeds: int, said: str) -> None:
+    found = answer_of(read_table([runs(tmp_path, *methods, seeds=seeds)], NO_X, NO_TEST))
+    assert found.pick is None
+    assert sentences(found)[-1] == said
+
+
+def test_the_front() -> None:
+    """Equal in both is not beaten."""
+    points = [(1, 3, "a"), (2, 2, "b"), (2, 2, "c"), (3, 2, "d"), (3, 1, "e"), (4, 5, "f")]
+    assert [name for *_, name in unbeaten(points)] == ["a", "b", "c", "e"]
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    runs(tmp_path)
+    write_run(tmp_path, "evil", 64, 1, 20.0, hardware=EVIL, overrides={"model": EVIL})
+    start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
+    text, _ = page([tmp_path])
+    check_alone(text)
+    found = Page(text)
+    rows = found.tables["Models, best first"]
+    assert rows[1][:3] == ["1: large", "3", "41.00 ± 1.00"]
+    assert rows[3][3] == "-1.97 (-2.11 to -1.82)"
+    assert len(rows) == 6
+    assert len(found.named("svg")) == 1
+    assert "lost: diverged (loss is nan)" in found.words
+    assert text == page([tmp_path])[0]
