@@ -1,4 +1,4 @@
-"""Toy language models and masked ones, ours and fairseq's, built in memory."""
+"""Toy language models, ours and fairseq's, built in memory."""
 
 from __future__ import annotations
 
@@ -39,20 +39,8 @@ def language_model_options(arch: str, **options: Any) -> dict[str, Any]:
     return {**sizes, **elsewhere, **options}
 
 
-def roberta(arch: str, symbols: Namespace | None = None, **options: Any) -> nn.Module:
-    """An encoder of size 16."""
-    return toy.build(arch, symbols or task(), roberta_options(**options))
-
-
-def roberta_options(**options: Any) -> dict[str, Any]:
-    """Options of an encoder of size 16."""
-    sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
-    return {"max_positions": LENGTH, **sizes, **options}
-
-
 #: A model of ours of each family.
 FAMILIES = {
     "translation": lambda: toy.model("transformer_collab", attention_bias="content"),
     "language model": lambda: language_model("transformer_lm_headsize_n"),
-    "roberta": lambda: roberta("roberta_collab"),
 }

@@ -22,7 +22,6 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.export.attention import NotExactError, plain_weights
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
-from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained, check_finite, save, untrained
@@ -49,7 +48,7 @@ def load(path: Path) -> Trained:
         raise UserError(
             f"unknown model type {trained.arch!r}",
             path,
-            "give a transformer, transformer_lm or roberta, fairseq's own or one of this project's",
+            "give a transformer or transformer_lm, fairseq's own or one of this project's",
         )
     check_finite(weights, path)
     return trained.with_model(build(trained, trained.cfg.model, weights))
@@ -57,8 +56,6 @@ def load(path: Path) -> Trained:
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     """The model that ``options`` describe, with ``weights``, in eval mode."""
-    if "load_checkpoint_heads" in options:
-        options.load_checkpoint_heads = True  # RoBERTa drops its classifiers otherwise
     known = weights if trained.model is None else trained.model.state_dict()
     model = untrained(options, trained.cfg, known, trained.path)
     for name, buffer in model.named_buffers():
@@ -145,8 +142,6 @@ def stock_options(trained: Trained, family: Family) -> Any:
         if side == "decoder":
             for size in ("decoder_input_dim", "decoder_output_dim"):
                 values[size] = given[size] or dim
-    if family is MASKED_LANGUAGE_MODEL:
-        values["max_positions"] = trained.model.max_positions()
     if family is not LANGUAGE_MODEL:
         return Namespace(**{**values, "_name": arch, "arch": arch})
     for option in family.ignored:

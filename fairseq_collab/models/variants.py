@@ -13,10 +13,9 @@ from fairseq_collab.models import (
 )
 from fairseq_collab.models.base import Family, Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
-from fairseq_collab.models.masked_lm import MASKED_LANGUAGE_MODEL
 from fairseq_collab.models.translation import TRANSLATION
 
-_ALL = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
+_ALL = (TRANSLATION, LANGUAGE_MODEL)
 
 COLLABORATIVE = Variant("collab", collaborative.attention, collaborative.CollabOptions, _ALL)
 CONCATENATED = Variant("headsize_n", concatenated.attention, concatenated.ConcatenatedOptions, _ALL)
@@ -24,7 +23,7 @@ HEAD_GROUPS = Variant(
     "grouped_heads",
     head_groups.attention,
     head_groups.HeadGroupOptions,
-    (TRANSLATION, LANGUAGE_MODEL),
+    _ALL,
     upgrade=head_groups.add_groups,
 )
 GATED = Variant(

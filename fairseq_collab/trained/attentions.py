@@ -9,10 +9,9 @@ from torch import nn
 
 from fairseq_collab.models.layers import SITES, Site
 
-#: How a model calls its attentions; RoBERTa's stack of layers is within its encoder.
+#: How a model calls its attentions.
 _NAME = re.compile(
-    r"(?P<side>encoder|decoder)\.(sentence_encoder\.)?layers\.(?P<layer>\d+)\."
-    r"(?P<kind>self_attn|encoder_attn)"
+    r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)\.(?P<kind>self_attn|encoder_attn)"
 )
 
 
@@ -29,7 +28,7 @@ class Attention(NamedTuple):
 
 
 def attentions(model: nn.Module) -> list[Attention]:
-    """All attentions of a translation model, a language model or RoBERTa, of whatever kind.
+    """All attentions of a translation or language model, of whatever kind.
 
     Encoder, decoder, then cross, layer by layer; none of a model without such layers.
     """

@@ -257,7 +257,7 @@ def untrained(
 def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
     """The numbers of symbols of the source and the target dictionary."""
     sizes = []
-    for stack in ("encoder", "encoder.sentence_encoder", "decoder"):
+    for stack in ("encoder", "decoder"):
         signature = weights.get(f"{stack}.dictionary_signature")
         embedding = re.compile(rf"{stack}\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")  # adaptive
         rows = [len(weight) for name, weight in weights.items() if embedding.fullmatch(name)]

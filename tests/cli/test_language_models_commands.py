@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.conftest import LM, LM_SIZES, SHORT
-from commands import USER_DIR, refuse, succeed, train_log
+from cli.conftest import LM, SHORT
+from commands import USER_DIR, succeed
 from refusals import wrong_usage
 
 from collab_common import main as cli
-
-MASKED = ["--task=masked_lm", *(f"--encoder-{size}" for size in LM_SIZES), "--tokens-per-sample=16"]
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +72,6 @@ def test_heads_of_a_language_model(
     for option in ("--relevance-rule=ours", "--relevance-sentences=9"):
         with wrong_usage(capsys, f"{option.split('=')[0]} has no effect, as relevance is not"):
             cli.main([*heads, option])
-
-
-def test_a_masked_language_model_trains_and_resumes(monolingual: Path, tmp_path: Path) -> None:
-    train = [
-        "fairseq-train", monolingual, *USER_DIR, *MASKED, "--arch=roberta_collab", "--key-dim=6",
-        *SHORT, "--criterion=masked_lm", "--save-dir", tmp_path,
-    ]  # fmt: skip
-    log = succeed(*train)
-    assert all(0 < float(entry["loss"]) < 10 for entry in train_log(log))
-    again = succeed(*train, "--max-update=5")
-    assert [entry["num_updates"] for entry in train_log(again)] == ["4", "5"]
-    line = refuse(*train, "--max-update=7", "--encoder-attention-heads=2")
-    assert "sentence_encoder.layers.0.self_attn: heads is 4 in it, 2 here" in line
 
 
 def test_hydra_trains_a_language_model(monolingual: Path, tmp_path: Path) -> None:

@@ -52,14 +52,12 @@ def translations(path: Path, sentences: list[str], data: Path = STORED / "copy")
 
 
 def log_probabilities(path: Path, sentences: list[str]) -> list[list[float]]:
-    """Of each word of each sentence, by what a language model reads before it, a masked one all."""
+    """Of each word of each sentence, by what a language model reads before it."""
     model, _, task = load(path, STORED / "twice")
     found = []
     for line in sentences:
         tokens = task.source_dictionary.encode_line(line, add_if_not_exist=False).long()
         source, target = tokens[:-1], tokens[1:]
-        if path.stem.startswith("roberta"):
-            source = target = tokens
         with torch.no_grad():
             output = model(source[None])
         logs = model.get_normalized_probs(output, log_probs=True)[0]

@@ -10,7 +10,6 @@ import torch
 import toy
 import toy_language_models
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import MultiheadAttention
@@ -265,18 +264,6 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
     tokens = toy.batch()["prev_output_tokens"]
     outputs = [model.double()(tokens)[0] for model in (stock, ours.model)]
     close(*outputs)
-
-
-def test_a_masked_language_model_becomes_fairseqs() -> None:
-    options = toy_language_models.roberta_options(key_dim=4)
-    ours = trained("roberta_collab", options, toy_language_models.task())
-    ours.model.register_classification_head("topic", num_classes=3)
-    stock = plain(ours).model
-    assert type(stock) is RobertaModel
-    tokens = toy.batch()["prev_output_tokens"]
-    close(stock(tokens)[0], ours.model(tokens)[0])
-    head = {"classification_head_name": "topic"}
-    close(stock(tokens, **head)[0], ours.model(tokens, **head)[0])
 
 
 @pytest.mark.parametrize(

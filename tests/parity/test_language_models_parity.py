@@ -1,4 +1,4 @@
-"""Language models and RoBERTa in the limit where they are fairseq's, in double precision."""
+"""Language models in the limit where they are fairseq's, in double precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairseq.models.fairseq_incremental_decoder import FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 from toy import close
-from toy_language_models import language_model, roberta, task
+from toy_language_models import language_model, task
 
 from fairseq_collab.models.layers import EncoderLayer
 
@@ -39,11 +39,6 @@ LM_OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive softmax": {"adaptive_softmax_cutoff": "8,16"},
     "characters": {"character_embeddings": True},
     "gelu": {"activation_fn": "gelu"},
-}
-ROBERTA_OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"layernorm_embedding": True},
-    "pre-norm": {"encoder_normalize_before": True, "layernorm_embedding": False},
-    "untied": {"untie_weights_roberta": True, "layernorm_embedding": True},
 }
 
 
@@ -96,20 +91,6 @@ def test_language_model_in_the_limit_is_fairseqs(
     ]
     torch.testing.assert_close(*probabilities, rtol=0, atol=1e-5)  # fairseq: single precision
     check_equal(ours, stock, (found[0], expected[0]))
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("options", ROBERTA_OPTIONS)
-@pytest.mark.parametrize("variant", LIMITS)
-def test_roberta_in_the_limit_is_fairseqs(variant: str, options: str, training: bool) -> None:
-    chosen = {"dropout": 0.0, "attention_dropout": 0.0, **ROBERTA_OPTIONS[options]}
-    ours, stock = with_weights_of(
-        roberta("roberta", **chosen), roberta(f"roberta_{variant}", **chosen, **LIMITS[variant])
-    )
-    outputs = ours.train(training)(tokens())[0], stock.train(training)(tokens())[0]
-    check_equal(ours, stock, outputs)
-    masked = tokens().eq(5)
-    close(ours(tokens(), masked_tokens=masked)[0], stock(tokens(), masked_tokens=masked)[0])
 
 
 @pytest.mark.parametrize("variant", LIMITS)

@@ -18,8 +18,6 @@ TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "c
 
 
 def build(arch: str, **options: object) -> nn.Module:
-    if "roberta" in arch:
-        return toy_language_models.roberta(arch, **options)
     if "_lm" in arch:
         return toy_language_models.language_model(arch, **options)
     return toy.model(arch, **options)
@@ -35,8 +33,6 @@ def build(arch: str, **options: object) -> nn.Module:
         ("transformer_gated_heads", TRANSLATION),
         ("transformer_lm", ["decoder 0", "decoder 1"]),
         ("transformer_lm_collab", ["decoder 0", "decoder 1"]),
-        ("roberta", ["encoder 0", "encoder 1"]),
-        ("roberta_collab", ["encoder 0", "encoder 1"]),
     ],
 )
 def test_all_attentions_are_found_by_site_and_layer(arch: str, places: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Options, presets, refusals and signatures of language models and masked ones."""
+"""Options, presets, refusals and signatures of language models."""
 
 from __future__ import annotations
 
@@ -8,36 +8,29 @@ from typing import Any
 
 import pytest
 import torch
-import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from refusals import refusing
-from toy_language_models import language_model, roberta, task
+from toy_language_models import language_model, task
 
-from collab_common.errors import UserError
 from fairseq_collab.models.base import register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.trained.attentions import attentions
 
-LM, ROBERTA = "transformer_lm_collab", "roberta_collab"
+LM = "transformer_lm_collab"
 
 
 def defaults(arch: str) -> dict[str, Any]:
     return {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
 
 
-@pytest.mark.parametrize("arch", ["transformer_lm_collab_gpt", "roberta_collab_base"])
-def test_a_flag_that_a_preset_sets_does_not_switch_it_off(arch: str) -> None:
-    flags = {
-        "transformer_lm_collab_gpt": ("--decoder-normalize-before", "decoder_normalize_before"),
-        "roberta_collab_base": ("--layernorm-embedding", "layernorm_embedding"),
-    }
-    flag, name = flags[arch]
+def test_a_flag_that_a_preset_sets_does_not_switch_it_off() -> None:
+    arch, name = "transformer_lm_collab_gpt", "decoder_normalize_before"
     parser = ArgumentParser()
     group = parser.add_argument_group("model")
     ARCH_MODEL_REGISTRY[arch].add_args(group)
     assert defaults(arch)[name] is True
-    assert getattr(parser.parse_args([flag]), name) is True
+    assert getattr(parser.parse_args(["--decoder-normalize-before"]), name) is True
 
 
 def test_options_of_absent_sites_are_left_out() -> None:
@@ -45,23 +38,16 @@ def test_options_of_absent_sites_are_left_out() -> None:
         names = defaults(f"transformer_lm_{variant}").keys()
         assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]
         assert "collaborative_sites" not in names
-        names = defaults(f"roberta_{variant}").keys()
-        assert not [name for name in names if name.endswith(("_in_decoder", "_in_cross"))]
-        assert not {"collaborative_sites", "value_init", "key_init"} & names
 
 
 def test_sizes_of_heads() -> None:
     model = language_model("transformer_lm_headsize_n", head_size=6, heads_in_decoder="5,3")
     found = [(la.self_attn.num_heads, la.self_attn.qk_head_size) for la in model.decoder.layers]
     assert found == [(5, 6), (3, 6)]
-    model = roberta("roberta_headsize_n", v_head_size=7, heads_in_encoder="2")
-    stack = model.encoder.sentence_encoder.layers
-    assert [(la.self_attn.num_heads, la.self_attn.v_head_size) for la in stack] == [(2, 7), (2, 7)]
 
 
 def test_key_dim_is_a_quarter_of_the_model_unless_given() -> None:
     assert language_model(LM).decoder.layers[0].self_attn.key_dim == 4
-    assert roberta(ROBERTA).encoder.sentence_encoder.layers[0].self_attn.key_dim == 4
 
 
 def test_extra_norms_are_there_when_asked_for() -> None:
@@ -75,10 +61,9 @@ def test_alignments_do_not_concern_a_language_model_beside_a_translation_model()
     language_model(LM).make_generation_fast_(need_attn="hard")
 
 
-@pytest.mark.parametrize(("build", "arch"), [(language_model, LM), (roberta, ROBERTA)])
-def test_what_is_offloaded_is_checkpointed(build: Any, arch: str) -> None:
+def test_what_is_offloaded_is_checkpointed() -> None:
     """As in fairseq's translation models: on its own the option would do nothing."""
-    model = build(arch, offload_activations=True)
+    model = language_model(LM, offload_activations=True)
     wrapped = [m for m in model.modules() if hasattr(m, "precheckpoint_forward")]
     assert len(wrapped) == 2
     model(torch.tensor([[5, 6, 7]]))[0].sum().backward()
@@ -126,27 +111,15 @@ def reordered() -> Namespace:
             "decoder.layers.0.self_attn: heads is 4 in it, 2 here",
         ),
         (
-            lambda: roberta(ROBERTA),
-            lambda: roberta(ROBERTA, encoder_attention_heads=2),
-            "layers.0.self_attn: heads is 4 in it, 2 here",
-        ),
-        (
-            lambda: roberta(ROBERTA),
-            lambda: roberta(ROBERTA, reordered()),
-            "sentence_encoder's dictionary has the same size (24)",
-        ),
-        # A translation model's dictionary is that of its encoder, RoBERTa's that of a part of it.
-        (
-            lambda: toy.model("transformer_collab"),
-            lambda: roberta(ROBERTA),
-            "is missing from it",
+            lambda: language_model(LM),
+            lambda: language_model(LM, reordered()),
+            "decoder's dictionary has the same size (24)",
         ),
         (
             lambda: language_model("transformer_lm"),
             lambda: language_model(LM),
             "carries no signatures",
         ),
-        (lambda: roberta("roberta"), lambda: roberta(ROBERTA), "carries no signatures"),
     ],
 )
 def test_weights_of_another_meaning_are_refused(saved: Any, given: Any, message: str) -> None:
@@ -154,35 +127,9 @@ def test_weights_of_another_meaning_are_refused(saved: Any, given: Any, message:
         given().load_state_dict(saved().state_dict())
 
 
-def test_positions_are_the_tasks_unless_given() -> None:
-    assert roberta(ROBERTA, max_positions=None).max_positions() == 12
-    assert roberta(ROBERTA, max_positions=9).max_positions() == 9
-    symbols = task()
-    symbols.cfg = Namespace(max_positions=7)
-    assert roberta(ROBERTA, symbols, max_positions=None).max_positions() == 7
-    symbols.cfg = Namespace()
-    with pytest.raises(UserError, match=r"says no length of its samples; give --max-positions"):
-        roberta(ROBERTA, symbols, max_positions=None)
-
-
-def test_classification_heads_are_loaded_with_a_checkpoint() -> None:
-    saved = roberta(ROBERTA)
-    saved.register_classification_head("topic", num_classes=3)
-    given = roberta(ROBERTA, load_checkpoint_heads=True)
-    given.load_state_dict(saved.state_dict())
-    saved.eval(), given.eval()
-    features = [
-        model(torch.tensor([[2, 5, 6]]), classification_head_name="topic")[0]
-        for model in (saved, given)
-    ]
-    torch.testing.assert_close(*features, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(("build", "side"), [(language_model, "decoder"), (roberta, "encoder")])
-def test_layers_that_are_kept_have_the_sizes_that_they_had(build: Any, side: str) -> None:
-    arch = "transformer_lm_headsize_n" if side == "decoder" else "roberta_headsize_n"
-    sizes = {f"heads_in_{side}": "4,3,2,1", "head_size": 3, f"{side}_layers": 4}
-    model = build(arch, **sizes, **{f"{side}_layers_to_keep": "0,3"})
+def test_layers_that_are_kept_have_the_sizes_that_they_had() -> None:
+    sizes = {"heads_in_decoder": "4,3,2,1", "head_size": 3, "decoder_layers": 4}
+    model = language_model("transformer_lm_headsize_n", **sizes, decoder_layers_to_keep="0,3")
     assert [one.module.num_heads for one in attentions(model)] == [4, 1]
 
 

@@ -11,7 +11,7 @@ import toy
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
 from torch import nn
-from toy_language_models import language_model, roberta
+from toy_language_models import language_model
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
@@ -213,10 +213,10 @@ def test_retain_dropout_keeps_the_attentions_dropout_on() -> None:
     assert attention.dropout_module.apply_during_inference
 
 
-@pytest.mark.parametrize("build", [toy.model, language_model, roberta])
+@pytest.mark.parametrize("build", [toy.model, language_model])
 def test_dropout_has_fairseqs_names(build: Any) -> None:
     """--retain-dropout-modules takes them."""
-    kind = {toy.model: "transformer", language_model: "transformer_lm", roberta: "roberta"}[build]
+    kind = {toy.model: "transformer", language_model: "transformer_lm"}[build]
     ours, stock = (
         {name: m.module_name for name, m in model.named_modules() if isinstance(m, FairseqDropout)}
         for model in (build(f"{kind}_collab"), build(kind))
@@ -228,7 +228,7 @@ def test_dropout_has_fairseqs_names(build: Any) -> None:
     ("name", "expected"),
     [
         ("encoder.layers.0.in_proj_weight", True),
-        ("encoder.sentence_encoder.layers.11.fc1_bias", True),
+        ("encoder.layers.11.fc1_bias", True),
         ("layers.0.fc2_weight", True),
         ("encoder.layers.0.self_attn.in_proj_weight", False),
         ("encoder.layers.0.fc1.weight", False),
