@@ -133,11 +133,9 @@ sweep() {
         note $?
 }
 
-# importance MODEL DIR: what each head is worth to the loss, as DIR/heads.json. Of the rules of relevance,
-# which are measured with it, the cheapest.
+# importance MODEL DIR: the importance of each head for the loss, as DIR/heads.json.
 importance() {
-    [ -e "$2/heads.json" ] || fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --examples 0 \
-        --relevance-rule ours
+    fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --relevance-sentences 0
 }
 
 # convert_heads MODEL FOLDER OPTIONS...: what `reparametrize` makes of a model, as FOLDER/model.pt, beside

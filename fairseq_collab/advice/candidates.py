@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.convert import source
 from fairseq_collab.convert.targets import TARGETS
 from fairseq_collab.convert.work import Reparametrizer

@@ -21,7 +21,7 @@ from collab_common.files import make_folder
 from fairseq_collab.advice.candidates import SUBSET, Candidate, Way
 from fairseq_collab.advice.ledger import Ledger
 from fairseq_collab.advice.wishes import counts
-from fairseq_collab.analysis.heads.importance import cross_entropy, predicted
+from fairseq_collab.analysis.importance import cross_entropy, predicted
 from fairseq_collab.bench.timing import in_turn
 from fairseq_collab.bench.translate import Translator
 from fairseq_collab.convert.calibrate import batches, sentences

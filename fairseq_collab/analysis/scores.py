@@ -1,14 +1,8 @@
-"""What the heads of a model score with, as weights and on a sentence, for every kind of attention.
+"""Queries, keys and values of every kind of attention, and hooks on all attentions of a model.
 
-    logits_i = q_i(x) k_i(y)^T = [x 1] A_i B_i^T [y 1]^T,     weights_i = softmax(logits_i + mask)
+    scores_i = q_i(x) k_i(y)^T,     weights_i = softmax(scores_i + mask)
 
-Shapes: inputs ``x (T, d)``, ``y (S, d_y)``; factors ``A (H, d + 1, e)``, ``B (H, d_y + 1, e)``,
-whose last rows are the biases; logits ``(B, H, T, S)``, before mask and softmax.  The scale of the
-scores is part of ``A``; it changes neither ranks nor shares of energy.
-
-A bias of a projection adds no rank: ``q_i(x) = x Wq_i^T + bq_i`` still has ``h_qk`` columns, and so
-``logits_i`` has rank ``h_qk`` at most.  A content score (collaborative heads with
-``--attention-bias content``) is one more column, and adds one.
+Shapes: inputs ``x (T, B, d)``, ``y (S, B, d_y)``.  The scale of the scores is part of the queries.
 """
 
 from __future__ import annotations
@@ -23,17 +17,16 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.projections import split_heads
-from fairseq_collab.attention.scores import for_each_head, head_scores
 from fairseq_collab.trained.attentions import Attention, attentions
 
 Projection = Callable[[Tensor], Tensor]
 
 
 def projections(module: Any) -> tuple[Projection, Projection, Projection]:
-    """Scaled queries, keys and values, each the variant's own number of heads.
+    """Scaled queries, keys and values, each with the variant's own number of heads.
 
     ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``, ``(B, G, S, h_v)``.  fairseq's
-    own attention has no such functions; these are built from its projections.
+    own attention has no functions for them; they are built from its projections.
     """
     if isinstance(module, HeadAttention):
         return module.project_query, module.project_key, module.project_value
@@ -45,20 +38,6 @@ def projections(module: Any) -> tuple[Projection, Projection, Projection]:
     )
 
 
-def logits(module: Any, x: Tensor, y: Tensor) -> Tensor:
-    """All heads' scores before mask and softmax: ``(T, B, d), (S, B, d_y) -> (B, H, T, S)``."""
-    project_query, project_key, _ = projections(module)
-    return head_scores(project_query(x), project_key(y))
-
-
-def factors(module: Any) -> tuple[Tensor, Tensor]:
-    """``A (H, d + 1, e)`` and ``B (H, d_y + 1, e)``, biases in the last rows."""
-    project_query, project_key, _ = projections(module)
-    a = matrix_of(project_query, module.embed_dim, module.k_proj.weight)
-    b = matrix_of(project_key, module.kdim, module.k_proj.weight)
-    return a, for_each_head(b.unsqueeze(0), len(a))[0]
-
-
 def matrix_of(project: Projection, size: int, like: Tensor) -> Tensor:
     """The affine map ``project`` as a matrix ``(H, size + 1, e)``, its constant in the last row."""
     inputs = torch.eye(size + 1, size, dtype=like.dtype, device=like.device)
@@ -68,7 +47,7 @@ def matrix_of(project: Projection, size: int, like: Tensor) -> Tensor:
 
 
 def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """What queries, and what keys and values come from, in a call of an attention."""
+    """The input of the queries, and that of keys and values, in a call of an attention."""
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     query, key = given["query"], given.get("key")
     return query, query if key is None or module.self_attention else key
@@ -76,26 +55,12 @@ def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor
 
 @contextmanager
 def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]:
-    """While it lasts, each attention of a model has a hook: ``hook`` adds it, returns its handle.
+    """Within it, each attention of a model has a hook: ``hook`` adds it and returns its handle.
 
-    fairseq's encoder layers have a fused path around their attention module, which
-    :mod:`fairseq_compat.fairseq_fixes` has closed.
+    fairseq's encoder layers have a fused path around their attention module;
+    :mod:`fairseq_compat.fairseq_fixes` closes it.
     """
     with ExitStack() as hooks:
         for attention in attentions(model):
             hooks.enter_context(hook(attention))
-        yield
-
-
-@contextmanager
-def watched(model: nn.Module, see: Callable[[Attention, Tensor], None]) -> Iterator[None]:
-    """While it lasts, each attention that runs calls ``see`` with its logits ``(B, H, T, S)``."""
-
-    def hook(attention: Attention) -> Any:
-        def before(module: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
-            see(attention, logits(module, *inputs_of(module, args, kwargs)))
-
-        return attention.module.register_forward_pre_hook(before, with_kwargs=True)
-
-    with hooked(model, hook):
         yield

@@ -1,7 +1,6 @@
 """``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
 
-Measured in :mod:`fairseq_collab.analysis.heads`, written and summed up in
-:mod:`fairseq_collab.results.heads.page`.
+:mod:`fairseq_collab.analysis` measures; :mod:`fairseq_collab.results.heads` draws and sums up.
 """
 
 from __future__ import annotations
@@ -9,149 +8,111 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
-from collab_common.files import make_folder
-from fairseq_collab.analysis.heads import analysis, content
-from fairseq_collab.analysis.heads.relevance import RULES
-from fairseq_collab.analysis.heads.roles import roles
-from fairseq_collab.analysis.heads.source import load
-from fairseq_collab.analysis.heads.subwords import segmenter, without_capitals
-from fairseq_collab.analysis.heads.syntax import RELATIONS
+from collab_common.files import make_folder, sha256
+from collab_common.processor import keep_memory
+from fairseq_collab.analysis import content, stages, trees
+from fairseq_collab.analysis.stages import Stage
+from fairseq_collab.analysis.subwords import align, segmenter, without_capitals
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
-
-OF_RELEVANCE = ("relevance_rule", "relevance_sentences")
+from fairseq_collab.trained.opener import Trained
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "heads",
-        "What each attention head of a trained transformer (stock fairseq's or ours; "
-        "for translation, or a language model) does: where it looks, how surely, whether along "
-        "syntactic relations, how much the prediction depends on it. Writes heads.json, "
-        "report.html and figures.",
+        "Show what each attention head of a trained transformer does (fairseq's or ours, for "
+        "translation or a language model): where it looks, how confidently, whether along "
+        "syntactic relations, how much the prediction depends on it. Writes heads.json, heads.md "
+        "and figures. Rerun the command to resume it.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
     options.add_checkpoint(parser, "a trained transformer")
     options.add_data(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the results")
-    parser.add_argument("--subset", default="valid", help="which sentences (default: valid)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results")
+    parser.add_argument("--subset", default="valid", help="set of sentences (default: valid)")
     parser.add_argument(
         "--conllu", type=Path, metavar="FILE",
-        help="gold trees of sentences in the source language, gzipped or not: scores encoder heads "
-        "for syntactic relations",
-    )  # fmt: skip
-    parser.add_argument(
-        "--relations", nargs="+", default=RELATIONS, metavar="NAME",
-        help="of Universal Dependencies; nsubj takes in nsubj:pass and so on "
-        f"(default: {' '.join(RELATIONS)})",
+        help="gold trees (Universal Dependencies) of sentences in the source language, gzipped or "
+        "not: score encoder heads for syntactic relations",
     )  # fmt: skip
     parser.add_argument(
         "--subwords", type=Path, metavar="FILE",
-        help="the sentencepiece model, or BPE codes, that the text was segmented with (default: "
-        "spm.model or code in DATA or in DATA/../text)",
+        help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA or "
+        "in DATA/../text)",
     )  # fmt: skip
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument(
-        "--examples", type=not_negative, default=4, metavar="N",
-        help="of so many short sentences the report shows the attention (default: 4)",
-    )  # fmt: skip
-    shown.add_argument(
+    parser.add_argument(
         "--example-lines", type=positive, nargs="+", metavar="LINE",
-        help="of these sentences of the subset instead, from 1",
+        help="sentences of the subset whose attention maps are drawn, from 1 (default: the first "
+        "short one)",
     )  # fmt: skip
     parser.add_argument(
-        "--no-relevance", action="store_true",
-        help="leave out relevance and importance, which need gradients",
-    )  # fmt: skip
-    parser.add_argument(
-        "--relevance-rule", choices=RULES, nargs="+", default=RULES[:1], metavar="RULE",
-        help="how relevance is handed on: as in the paper (Voita et al. 2019, appendix A); ours, "
-        "which takes attention weights for constants; as in the paper's released code (default: "
-        "paper)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--relevance-sentences", type=positive, default=200, metavar="N",
-        help="of so many, evenly spread, for all rules but ours: each is read once for each of its "
-        "tokens (default: 200)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--leave-out", action="store_true",
-        help="measure, too, how much the loss grows without each head, a pass for each, and what "
-        "other measures say of it",
+        "--relevance-sentences", type=not_negative, metavar="N",
+        help="number of random sentences for relevance, which takes a backward pass per token; 0 "
+        "leaves relevance out (default: as many as ten minutes allow)",
     )  # fmt: skip
     parser.add_argument(
         "--max-tokens", type=positive, metavar="N",
-        help="of a batch, padding included (default: as in training)",
+        help="tokens per batch, padding included (default: as in training)",
     )  # fmt: skip
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
 
 
-def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End with status 2 where an option would have no effect."""
-    if args.conllu is None:
-        options.refuse(parser, args, ("relations", "subwords"), "needs --conllu")
-    if args.no_relevance:
-        options.refuse(
-            parser, args, OF_RELEVANCE, "has no effect with --no-relevance: leave one out"
-        )
-
-
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
-    check(parser, args)
+    if args.conllu is None:
+        options.refuse(parser, args, ("subwords",), "needs --conllu")
     options.import_plugin(args)
-    loaded = load(args.checkpoint, args.data, options.device(args))
-    task, alone = loaded.task, loaded.is_language_model
-    if alone and args.conllu is not None:
+    keep_memory()
+    loaded = stages.load(args.checkpoint, args.data, options.device(args))
+    path, heads = args.out / content.NAME, loaded.heads
+    if loaded.is_language_model and args.conllu is not None:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
-    if alone:
-        what = "has no effect, as relevance is not measured of a language model: leave it out"
-        options.refuse(parser, args, OF_RELEVANCE, what)
-    task.load_dataset(args.subset)
-    lines = analysis.chosen_lines(task.dataset(args.subset), args.example_lines, args.examples)
+    to_measure = planned(args, loaded)
     make_folder(args.out)
-    syntax = None
-    if args.conllu is not None:  # first: a fault in the trees shows before the long part
-        lowercased = without_capitals(task.source_dictionary.symbols)
-        segment = segmenter(args.data, task.cfg.source_lang, args.subwords, lowercased)
-        syntax = analysis.score_syntax(
-            loaded, args.conllu, segment, args.relations, args.max_tokens
-        )
-    found: dict[str, Any] = {
-        "checkpoint": args.checkpoint.name,
-        "arch": loaded.arch,
-        "data": args.data.resolve().name,
-        "subset": args.subset,
-        **options.made("heads", argv, args.cpu),
-        "heads": loaded.heads,
-        **analysis.measure(loaded, args.subset, args.max_tokens, not args.no_relevance),
-        "syntax": syntax,
-        "relevance_conservation": None,
-    }
-    if alone:
-        print("a language model: no cross-attention, syntax, rare source tokens or relevance")
-    elif not args.no_relevance:
-        of_heads, found["relevance"] = analysis.relevances(
-            loaded, args.subset, args.relevance_rule, args.relevance_sentences, args.max_tokens
-        )
-        found["measures"] |= of_heads
-        lost = [one["lost"] for one in found["relevance"].values() if one["lost"] is not None]
-        found["relevance_conservation"] = max(lost, default=None)
-    if args.leave_out:
-        found |= analysis.left_out(loaded, args.subset, args.max_tokens, found["measures"])
-    found["roles"] = roles(found, loaded.heads)
-    found["examples"] = [analysis.example(loaded, args.subset, line) for line in lines]
-    content.write(args.out / content.NAME, found)
-    page.write(found, args.out)
+    found = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
+    found |= {"arch": loaded.arch, "heads": heads, **options.made("heads", argv, args.cpu)}
+    try:
+        stages.run(found, to_measure, loaded, path)
+    finally:  # when interrupted, of the measures that are done
+        if found["stages"]:
+            page.write(found, args.out)
     print(page.summary(found))
     print(f"{args.out}: {content.NAME}, {page.NAME} and figures")
     return 0
+
+
+def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
+    """The stages that the options ask for, cheapest first; a fault in an input fails here."""
+    subset, most, number = args.subset, args.max_tokens, args.relevance_sentences
+    loaded.task.load_dataset(subset)
+    lines = stages.chosen_lines(loaded.task.dataset(subset), args.example_lines)
+    found = [
+        Stage("attention", {}, lambda: stages.attention(loaded, subset, most)),
+        Stage(
+            "examples",
+            {"lines": [line + 1 for line in lines]},
+            lambda: {"examples": [stages.example(loaded, subset, line) for line in lines]},
+        ),
+    ]
+    if args.conllu is not None:
+        lowercased = without_capitals(loaded.task.source_dictionary.symbols)
+        segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords, lowercased)
+        gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
+        settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
+        found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold, most)))
+    found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset, most)))
+    if loaded.is_language_model:
+        print("a language model: no cross-attention, syntax, rare source tokens or relevance")
+    elif number != 0:
+        settings = {"sentences": number}
+        found.append(Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number)))
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads import content
+from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
 from fairseq_collab.prune import choices, configuration, votes

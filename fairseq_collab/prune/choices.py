@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.importance import normalised
+from fairseq_collab.analysis.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, deterministic, gated_attentions
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune.surgery import Kept

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_content
-from fairseq_collab.analysis.heads import content
+from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions.head_groups import alike, gram_matrices, padding_of, watched

@@ -32,7 +32,7 @@ def test_a_language_model_trains_and_eval_lm_reads_it(
     output = succeed(*evaluate, "--tokens-per-sample=16")
     perplexity = float(re.search(r"Perplexity: ([\d.]+)", output)[1])
     assert 5 < perplexity < 100  # twelve words and a few symbols, hardly trained
-    heads = ["heads", language_model, monolingual, "--subset=test", "--no-relevance", "--cpu"]
+    heads = ["heads", language_model, monolingual, "--subset=test", "--cpu"]
     assert cli.main([str(word) for word in [*heads, "--out", tmp_path]]) == 0
     found = json.loads((tmp_path / "heads.json").read_text())
     assert found["perplexity"] == pytest.approx(perplexity, abs=0.01)
@@ -54,24 +54,21 @@ def test_heads_of_a_language_model(
     language_model: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heads = ["heads", str(language_model), str(monolingual), "--out", str(tmp_path), "--cpu"]
-    assert cli.main([*heads, "--leave-out", "--example-lines", "1"]) == 0
+    assert cli.main([*heads, "--example-lines", "1"]) == 0
     output = capsys.readouterr().out
     assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
     found = json.loads((tmp_path / "heads.json").read_text())
     assert found["heads"] == {"encoder": [], "decoder": [4], "cross": []}
-    applies = {"confidence", "positional", "entropy", "loss_increase", "importance_token"}
+    applies = {"confidence", "positional", "importance_token"}
     assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
     assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
     (example,) = found["examples"]
     assert len(example["source"]) == len(example["weights"]["decoder"][0][0]) == 16
     assert example["source"][1:] == example["target"][:-1]
-    assert "What the heads of" in (tmp_path / "report.html").read_text()
+    assert "# Heads of" in (tmp_path / "heads.md").read_text()
     assert cli.main([*heads, "--conllu", "trees"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert "--conllu: a language model has no encoder" in line
-    for option in ("--relevance-rule=ours", "--relevance-sentences=9"):
-        with wrong_usage(capsys, f"{option.split('=')[0]} has no effect, as relevance is not"):
-            cli.main([*heads, option])
 
 
 def test_hydra_trains_a_language_model(monolingual: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_commands(
     monkeypatch.setattr(sys, "argv", list(map(str, command)))
     generate.cli_main()
     assert "Generate test with beam=3" in capsys.readouterr().out
-    of_heads = ["heads", checkpoint, data, "--out", tmp_path / "heads", "--leave-out"]
+    of_heads = ["heads", checkpoint, data, "--out", tmp_path / "heads", "--relevance-sentences=2"]
     assert main(list(map(str, of_heads))) == 0
 
 

@@ -258,20 +258,6 @@ def test_what_was_pruned_is_not_pruned_again(recipe: tuple[str, ...], tmp_path: 
     assert second == [command for command in first if command[0] not in ("vote", "prune")]
 
 
-def test_importance_is_not_measured_again(tmp_path: Path) -> None:
-    """Nor is it measured only in part: the folder alone, as an interruption leaves it, is none."""
-    script = (
-        "source recipes/common.sh; data=data cpu=(--cpu); "
-        'fairseq-collab() { echo "$*"; touch "$OUT/heads.json"; }; '
-        'for _ in 1 2; do importance a.pt "$OUT"; done'
-    )
-    environment = os.environ | {"OUT": str(tmp_path)}
-    said = subprocess.check_output(
-        ["bash", "-c", script], cwd=REPOSITORY, env=environment, text=True
-    )
-    assert said == f"heads a.pt data --cpu --out {tmp_path} --examples 0 --relevance-rule ours\n"
-
-
 @pytest.mark.parametrize("recipe", ["multi30k", "iwslt14", "wmt14_en_de", "wmt14_en_fr"])
 def test_help_names_every_option(recipe: str) -> None:
     words = ["bash", f"recipes/{recipe}.sh", "--help"]

@@ -17,15 +17,9 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("a b --last 2", "argument --last: needs one folder"),
     ],
     "heads c.pt data --out=out": [
-        ("--relations obj", "--relations needs --conllu"),
         ("--subwords=code", "--subwords needs --conllu"),
-        ("--no-relevance --relevance-rule=ours", "--relevance-rule has no effect with --no-r"),
-        (
-            "--no-relevance --relevance-sentences=9 --conllu=trees",
-            "--relevance-sentences has no effect with --no-relevance: leave one out",
-        ),
         ("--max-tokens=0", "argument --max-tokens: must be a"),
-        ("--examples=x", "argument --examples: must be a"),
+        ("--relevance-sentences=x", "argument --relevance-sentences: must be a"),
         ("--example-lines=0", "argument --example-lines: must be a"),
     ],
     "prune c.pt --out=o.pt": [("--ffn-dim=0", "--ffn-dim: must be a whole")],

@@ -9,7 +9,7 @@ import toy_language_models
 from parity.test_prune_parity import trained
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads import source
+from fairseq_collab.analysis import stages
 from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.prune.choices import without_least
@@ -45,9 +45,9 @@ def test_a_further_step_starts_from_what_is_left() -> None:
 def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: Kept = {"encoder": [[0], [1]], "decoder": [[0], [0, 1]], "cross": [[2], []]}
     smaller = pruned(trained("transformer"), kept)
-    monkeypatch.setattr(source.opener, "load", lambda *_: smaller)
+    monkeypatch.setattr(stages.opener, "load", lambda *_: smaller)
     with pytest.raises(UserError, match="attention cross 1 has no heads left to be analysed; give"):
-        source.load(Path("pruned.pt"), Path("data"))
+        stages.load(Path("pruned.pt"), Path("data"))
 
 
 def test_language_models_have_no_bleu() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairseq_collab.analysis.heads.roles import positional, rare, roles, syntactic
+from fairseq_collab.analysis.roles import positional, rare, roles, syntactic
 
 HERE = ("encoder", 0, 0)
 

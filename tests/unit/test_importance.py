@@ -13,16 +13,13 @@ from toy_heads import build, double, sample
 from toy_language_models import language_model
 
 from fairseq_collab.advice import judge
-from fairseq_collab.analysis.heads.importance import (
+from fairseq_collab.analysis.importance import (
     Importance,
     cross_entropy,
-    loss_increases,
     mask_derivatives,
     normalised,
-    rank_correlations,
 )
-from fairseq_collab.analysis.heads.weights import head_outputs
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.analysis.weights import head_outputs
 from fairseq_collab.trained.attentions import Attention, attentions
 
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
@@ -93,35 +90,6 @@ def test_finite_differences(kind: str) -> None:
             )
 
 
-def test_the_two_forms() -> None:
-    """A mean over positions of absolute values; a mean over sentences of those of sums."""
-    model = build("sizes")
-    importance = Importance(model)
-    importance.add(sample())
-    source_tokens, target_tokens = 12, 9
-    apart = [mask_derivatives(model, sample(i)) for i in range(3)]
-    for attention in attentions(model):
-        site, layer = attention.site, attention.layer
-        each = [found[attention][:, 0] for found in apart]  # (T, H)
-        tokens = source_tokens if site == "encoder" else target_tokens
-        by_token = sum(one.abs().sum(0) for one in each) / tokens
-        by_sample = sum(one.sum(0).abs() for one in each) / 3
-        torch.testing.assert_close(double(importance.per_token()[site][layer]), by_token)
-        torch.testing.assert_close(double(importance.per_sample()[site][layer]), by_sample)
-
-
-def test_batches_add_up() -> None:
-    model = build("collaborative")
-    together, apart = Importance(model), Importance(model)
-    together.add(sample())
-    for i in range(3):
-        apart.add(sample(i))
-    for site in SITES:
-        for form in ("per_token", "per_sample"):
-            found = [double(getattr(x, form)()[site]) for x in (together, apart)]
-            torch.testing.assert_close(*found)
-
-
 def test_padding_counts_for_nothing() -> None:
     model, batch = build("stock"), sample()
     net_input = batch["net_input"]
@@ -157,33 +125,15 @@ def test_a_layer_has_length_one() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["stock", "sizes"])
-def test_the_loss_without_a_head_is_that_of_a_mask(kind: str) -> None:
-    model, batches = build(kind), [sample(0), sample(1)]
-    found = loss_increases(model, batches)
-    tokens = sum(int(batch["target"].ne(toy.dictionary().pad()).sum()) for batch in batches)
+def test_importance_is_a_mean_over_positions() -> None:
+    """Of absolute values; a batch is the sum of its sentences."""
+    model = build("sizes")
+    importance = Importance(model)
+    importance.add(sample())
+    source_tokens, target_tokens = 12, 9
+    apart = [mask_derivatives(model, sample(i)) for i in range(3)]
     for attention in attentions(model):
-        heads = attention.module.num_heads
-        for head in range(heads):
-            mask = torch.ones(2, heads).double()
-            mask[1, head] = 0
-            whole, without = (
-                sum(masked_loss(model, batch, attention, row) for batch in batches) / tokens
-                for row in mask
-            )
-            increase = found[attention.site][attention.layer][head]
-            assert increase == pytest.approx(without - whole, abs=1e-6)
-    assert not any(module._forward_pre_hooks for module in model.modules())
-
-
-def test_rank_correlations() -> None:
-    """Spearman's, of all heads of a site; equal numbers share a rank."""
-    increase = {"encoder": [[1.0, 2.0], [4.0, 8.0]], "decoder": [[1.0, 2.0, 3.0]], "cross": [[5.0]]}
-    holes = {"encoder": [[None, 1.0], [3.0, 0.0]]}
-    assert rank_correlations(holes, increase)["encoder"] is None
-    measure = {"encoder": [[-8.0, 1.0], [3.0, 0.0]], "decoder": [[2.0, 2.0, 9.0]], "cross": None}
-    assert rank_correlations(measure, increase) == {
-        "encoder": pytest.approx(0.4),  # 1 - 6 (0 + 1 + 1 + 4) / (4 * 15)
-        "decoder": pytest.approx(0.8660254),
-        "cross": None,
-    }
+        tokens = source_tokens if attention.site == "encoder" else target_tokens
+        expected = sum(found[attention][:, 0].abs().sum(0) for found in apart) / tokens
+        found = importance.per_token()[attention.site][attention.layer]
+        torch.testing.assert_close(double(found), expected)

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from refusals import refusing
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis.heads.importance import Importance
+from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.trained import opener
 from fairseq_compat import checkpoints
 

@@ -1,53 +1,79 @@
-"""The figures of ``fairseq-collab heads`` for pages of results: one PNG a measure, and three more.
+"""The figures of ``fairseq-collab heads``: one PNG per measure, and three more.
 
-heads_MEASURE.png       layer by head, the sites side by side
-heads_roles.png         likewise: which head has which kinds of roles
-heads_syntax.png        the best head of each relation beside the best fixed position
-heads_attention.png     the first sentence: of each site the head that is most confident there
+heads_MEASURE.png          layer by head, the attention types side by side
+heads_roles.png            which heads have which kinds of roles, in the same layout
+heads_syntax.png           the best head of each relation beside the best fixed position
+heads_attention_LINE.png   a sentence: of each attention type the most confident head
+
+Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fairseq_collab.results.figure_style import BLUE, SITE_NAMES, VERMILION, saved
-from fairseq_collab.results.heads import shown
 from fairseq_collab.results.tables import num
 
+Content = Mapping[str, Any]
 DOTS_PER_INCH = 120
-#: Inches of a cell, and of what stands around a panel.
+#: Inches of a cell, and of the margins of a panel.
 CELL, AROUND = 0.55, 1.1
-#: As in ``style.css``: distinct for readers with any colour vision.
+#: Even in lightness, for readers with any colour vision; black letters from this share on.
+COLOURS, BRIGHT = "viridis", 0.44
+#: By kind, the first word of a role; distinct for readers with any colour vision.
 ROLES = {"positional": "#56b4e9", "syntactic": "#f0c24b", "rare": "#4cc9a0"}
-OTHER, NO_ROLE = "#d9d9d9", "#ffffff"
+EOS = "</s>"
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
+#: Title of each measure, whether it is between 0 and 1, and the format of its numbers.
+MEASURES = {
+    "confidence": ("Confidence", True, ".2f"),
+    "positional": ("Positional score", True, ".2f"),
+    "rare": ("Rare-token score", True, ".2f"),
+    "rare_of_two": ("Rare-token score, one of the two rarest", True, ".2f"),
+    "importance_token_normalised": ("Gradient importance, normalised", True, ".2f"),
+    "importance_token": ("Gradient importance", False, ".3g"),
+    "relevance": ("Relevance", False, ".2f"),
+}
 
 
-def draw(content: shown.Content) -> dict[str, bytes]:
+def draw(content: Content) -> dict[str, bytes]:
     """All figures that the content has something for, by file name."""
-    pages = {
-        f"heads_{name}.png": measure_figure(about, found)
-        for name, about, found in shown.measured(content)
-    }
-    if roles := shown.with_roles(shown.sites_in(content.get("roles"))):
+    pages = {f"heads_{name}.png": measure_figure(name, found) for name, found in measured(content)}
+    roles = sites_in(content.get("roles"))
+    if any(names for layers in roles.values() for layer in layers for names in layer):
         pages["heads_roles.png"] = role_figure(roles)
-    if relations := (content.get("syntax") or {}).get("relations"):
-        pages["heads_syntax.png"] = syntax_figure(relations)
-    if examples := content.get("examples"):
-        pages["heads_attention.png"] = attention_figure(examples[0])
+    if best := best_heads(content):
+        pages["heads_syntax.png"] = syntax_figure(best)
+    for example in content.get("examples") or []:
+        pages[f"heads_attention_{example['line']}.png"] = attention_figure(example)
     return {name: saved(page, "png", DOTS_PER_INCH) for name, page in pages.items()}
 
 
+def sites_in(part: Content | None) -> dict[str, Any]:
+    """The attention types of a part of ``heads.json``, in their order; nothing for null."""
+    return {site: part[site] for site in SITE_NAMES if part and part.get(site)}
+
+
+def measured(content: Content) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each measure that has a number, with its attention types."""
+    for name in MEASURES:
+        found = sites_in(content["measures"].get(name))
+        if any(x is not None for layers in found.values() for layer in layers for x in layer):
+            yield name, found
+
+
 def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[Figure, list[Axes]]:
-    """A panel for each site, wide enough for its heads and high enough for its layers."""
+    """A panel per attention type, wide enough for its heads and high enough for its layers."""
     widths = [max(map(len, layers)) * CELL + AROUND for layers in found.values()]
     height = max(map(len, found.values())) * CELL + AROUND
     page = Figure(figsize=(sum(widths) + 0.6, height + 0.6), layout="constrained")
@@ -64,31 +90,35 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
     return page, list(panels)
 
 
-def measure_figure(about: shown.About, found: Mapping[str, Any]) -> Figure:
-    """Heat maps of one measure."""
-    page, panels = _panels(found, about.title)
-    scale = shown.scale_of(found, about.bounded)
+def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
+    """Heat maps of one measure, from 0 or its lowest number on."""
+    title, is_share, spec = MEASURES[name]
+    page, panels = _panels(found, title)
+    numbers = [x for layers in found.values() for layer in layers for x in layer if x is not None]
+    scale = Normalize(min(0.0, *numbers), 1.0 if is_share else max(numbers))
     for panel, layers in zip(panels, found.values(), strict=True):
-        panel.imshow(
-            np.array(list(zip_longest(*layers)), dtype=float).T, cmap=shown.COLOURS, norm=scale
-        )
-        for i, layer in enumerate(layers):
-            for j, value in enumerate(layer):
-                if value is not None:
-                    letters = shown.PALETTE[shown.shade(scale, value)][1]
-                    panel.text(j, i, num(value, about.spec), **CENTRED, color=letters, size=7)
-    colours = ScalarMappable(scale, shown.COLOURS)
-    page.colorbar(colours, ax=panels, shrink=0.8)
+        cells = np.array(list(zip_longest(*layers)), dtype=float).T
+        panel.imshow(cells, cmap=COLOURS, norm=scale)
+        for (i, j), value in np.ndenumerate(cells):
+            if not np.isnan(value):
+                letters = "black" if scale(value) >= BRIGHT else "white"
+                panel.text(j, i, num(value, spec), **CENTRED, color=letters, size=7)
+    page.colorbar(ScalarMappable(scale, COLOURS), ax=panels, shrink=0.8)
     return page
 
 
 def role_figure(found: Mapping[str, Sequence[Sequence[Sequence[str]]]]) -> Figure:
-    """Which head has which kinds of roles: a cell is shared by the kinds of its head."""
+    """Which head has which kinds of roles: the kinds of a head share its cell."""
     page, panels = _panels(found, "Roles of heads")
     for panel, layers in zip(panels, found.values(), strict=True):
         for i, layer in enumerate(layers):
             for j, names in enumerate(layer):
-                _role_cell(panel, i, j, sorted({shown.kind_of(name) for name in names}))
+                kinds = sorted({name.split()[0] for name in names})
+                width = 1 / max(len(kinds), 1)
+                for part, kind in enumerate(kinds or [""]):
+                    left, colour = j - 0.5 + part * width, ROLES.get(kind, "white")
+                    panel.bar(left, 1, width, i - 0.5, align="edge", color=colour, edgecolor="gray")
+                    panel.text(left + width / 2, i, kind[:1], **CENTRED, size=8)
         panel.set_xlim(-0.5, max(map(len, layers)) - 0.5)
         panel.set_ylim(len(layers) - 0.5, -0.5)
         panel.set_aspect("equal")
@@ -98,31 +128,39 @@ def role_figure(found: Mapping[str, Sequence[Sequence[Sequence[str]]]]) -> Figur
     return page
 
 
-def _role_cell(panel: Axes, layer: int, head: int, kinds: Sequence[str]) -> None:
-    for part, kind in enumerate(kinds or [""]):
-        colour = ROLES.get(kind, OTHER) if kind else NO_ROLE
-        width = 1 / max(len(kinds), 1)
-        left = head - 0.5 + part * width
-        panel.bar(left, 1, width, layer - 0.5, align="edge", color=colour, edgecolor="#999999")
-        panel.text(left + width / 2, layer, kind[:1], **CENTRED, size=8)
-
-
-def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Accuracy of the best head and of the best fixed position, by relation and direction."""
-    results = [
-        (f"{relation} {shown.arrows(direction)}", best[0], result["baseline"]["accuracy"])
-        for relation, directions in relations.items()
-        for direction, result in directions.items()
-        if (best := shown.best_head(result)) and result.get("baseline")
+def best_heads(content: Content) -> list[dict[str, Any]]:
+    """Of each relation and direction with pairs: its best head, and the baseline."""
+    return [
+        {
+            "relation": f"{relation} {direction}",
+            "pairs": found["pairs"],
+            "baseline": found["baseline"],
+            **max(
+                (
+                    {"accuracy": accuracy, "layer": i, "head": j}
+                    for i, layer in enumerate(found["encoder"])
+                    for j, accuracy in enumerate(layer)
+                ),
+                key=lambda head: head["accuracy"],
+            ),
+        }
+        for relation, directions in (content.get("syntax") or {}).get("relations", {}).items()
+        for direction, found in directions.items()
+        if found["pairs"]
     ]
-    page = Figure(figsize=(6.4, 0.35 * len(results) + 1.2), layout="constrained")
+
+
+def syntax_figure(best: Sequence[Content]) -> Figure:
+    """Accuracy of the best head and of the best fixed position, by relation and direction."""
+    page = Figure(figsize=(6.4, 0.35 * len(best) + 1.2), layout="constrained")
     axes = page.add_subplot()
-    at = np.arange(len(results))
-    heads, positions = [r[1] for r in results], [r[2] for r in results]
+    at = np.arange(len(best))
+    heads = [one["accuracy"] for one in best]
+    positions = [one["baseline"]["accuracy"] for one in best]
     axes.hlines(at, positions, heads, color="#bbbbbb", zorder=1)
     axes.scatter(heads, at, marker="o", color=BLUE, label="best head")
     axes.scatter(positions, at, marker="s", color=VERMILION, label="best fixed position")
-    axes.set_yticks(at, [r[0] for r in results])
+    axes.set_yticks(at, [one["relation"] for one in best])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel("accuracy")
@@ -131,21 +169,44 @@ def syntax_figure(relations: Mapping[str, Mapping[str, Any]]) -> Figure:
     return page
 
 
-def attention_figure(example: Mapping[str, Any]) -> Figure:
-    """Of each site the head that is most confident on the sentence."""
-    found = shown.sites_in(example["weights"])
+def attention_figure(example: Content) -> Figure:
+    """Of each attention type the head that is most confident on the sentence."""
+    found = sites_in(example["weights"])
     page = Figure(figsize=(4.6 * len(found), 5.2), layout="constrained")
     panels = page.subplots(1, len(found), squeeze=False)[0]
     for panel, (site, layers) in zip(panels, found.items(), strict=True):
-        rows, columns = shown.labels(example, site)
-        layer, head = shown.confident(layers, rows, columns)
-        panel.imshow(np.array(layers[layer][head]), cmap=shown.COLOURS, vmin=0, vmax=1)
+        rows, columns = labels(example, site)
+        layer, head = confident(layers, rows, columns)
+        panel.imshow(np.array(layers[layer][head]), cmap=COLOURS, vmin=0, vmax=1)
         # A dollar sign would start a formula.
-        panel.set_xticks(range(len(columns)), _plain(columns), rotation=90, fontsize=7)
-        panel.set_yticks(range(len(rows)), _plain(rows), fontsize=7)
+        plain = [[token.replace("$", r"\$") for token in tokens] for tokens in (rows, columns)]
+        panel.set_xticks(range(len(columns)), plain[1], rotation=90, fontsize=7)
+        panel.set_yticks(range(len(rows)), plain[0], fontsize=7)
         panel.set_title(f"{SITE_NAMES[site]}, layer {layer}, head {head}", fontsize=9)
     return page
 
 
-def _plain(tokens: Sequence[str]) -> list[str]:
-    return [token.replace("$", r"\$") for token in tokens]
+def labels(example: Content, site: str) -> tuple[list[str], list[str]]:
+    """The tokens of queries and keys.
+
+    Decoder self-attention reads the reference shifted right, with the end of sentence first; a
+    language model reads the source.
+    """
+    source, target = example["source"], example["target"]
+    read = [EOS, *target[:-1]] if "encoder" in example["weights"] else source
+    return {"encoder": (source, source), "decoder": (read, read), "cross": (target, source)}[site]
+
+
+def confident(
+    layers: Sequence[Sequence[Any]], rows: Sequence[str], columns: Sequence[str]
+) -> tuple[int, int]:
+    """Layer and head with the largest mean maximum, ends of sentences left out."""
+    queries = [t for t, token in enumerate(rows) if token != EOS]
+    keys = [s for s, token in enumerate(columns) if token != EOS]
+
+    def confidence(place: tuple[int, int]) -> float:
+        weights = layers[place[0]][place[1]]
+        return sum(max((weights[t][s] for s in keys), default=0.0) for t in queries)
+
+    places = ((i, j) for i, layer in enumerate(layers) for j in range(len(layer)))
+    return max(places, key=confidence)

@@ -1,28 +1,25 @@
 """``heads.json``: what ``fairseq-collab heads`` finds, for its page and for other commands.
 
-    {"version": 1, "checkpoint": NAME, "arch": ..., "data": ..., "subset": "valid",
-     "sentences": n, "source_tokens": n, "target_tokens": n, "perplexity": x or null,
-     "command": ..., commit, versions, ...,
+    {"version": 1, "checkpoint": NAME, "checkpoint_sha256": ..., "data": NAME, "data_sha256": ...,
+     "subset": "valid", "arch": ..., "command": ..., commit, versions, ...,
      "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
+     "stages": {NAME of a finished stage: its settings, ...},
+     "sentences": n, "source_tokens": n, "target_tokens": n, "perplexity": x or null,
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
-     "relevance": {RULE: {"sentences": n, "lost": share or null}, ...},
-     "rank_correlations": {NAME of a measure: {"encoder": x, ...}, ...},
      "offsets": {"offsets": [-3, ..., 3],
                  "encoder": [[[share per offset] per head] per layer], "decoder": ...},
      "rare": {"frequent": 500, "sentences": n, "chance": x, "chance_of_two": x},
-     "syntax": null or {"trees": NAME, "sentences": n, "side": "source", ..., "relations":
+     "examples": [{"line": n, "source": [tokens], "target": [tokens],
+                   "weights": {"encoder": [[H x T x S] per layer], ...}}, ...],
+     "syntax": {"trees": NAME, "sentences": n, ..., "relations":
          {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
                                         "encoder": [[accuracy per head] per layer]}, ...}, ...}},
-     "similarity": {"weights": {"encoder": [H x H per layer], ...}, "projections": {...}},
-     "roles": {"encoder": [[[names] per head] per layer], ...},
-     "examples": [{"source": [tokens], "target": [tokens],
-                   "weights": {"encoder": [[H x T x S] per layer], ...}}, ...]}
+     "relevance": {"sentences": n, "lost": share},
+     "roles": {"encoder": [[[names] per head] per layer], ...}}
 
-Where a measure does not apply there is null: in place of a site, or of a head.  A language model
-has no heads in ``encoder`` and ``cross``, blocks of text for sentences, and a ``perplexity`` (of a
-token), which others lack.  ``relevance`` among the measures is by the paper's rule, and by ours in
-files without the part ``relevance``.
-``rank_correlations`` are Spearman's with the measure ``loss_increase``; both are there on request.
+Where a measure does not apply there is null: in place of an attention type, or of a head.  A
+language model has no heads in ``encoder`` and ``cross``, blocks of text for sentences, and a
+``perplexity`` of a token.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_content
-from fairseq_collab.analysis.heads.weights import Heads
+from fairseq_collab.analysis.weights import Heads
 from fairseq_collab.models.layers import SITES, Site
 
 VERSION = 1
@@ -43,16 +40,36 @@ TODO = "give a file that fairseq-collab heads has written"
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the file as a whole or not at all."""
-    text = json.dumps({"version": VERSION, **content}, ensure_ascii=False, allow_nan=False) + "\n"
+    """Write the file atomically."""
+    text = json.dumps({**content, "version": VERSION}, ensure_ascii=False, allow_nan=False) + "\n"
     write_content(path, text.encode())
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read such a file; raises UserError if it is none."""
+    """Read the file; raises UserError if it is no analysis of heads."""
     content = read_versioned(path, VERSION, "analysis of heads", TODO)
     if not isinstance(content.get("measures"), dict):
         raise UserError("it has no measures", where=path, todo=TODO)
+    return content
+
+
+def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The content to continue: that of the file, or a new one.
+
+    Args:
+        identity: values that the file must have, because other sentences or another model would
+            have other measures.
+
+    Raises:
+        UserError: the file is an analysis of something else.
+    """
+    if not path.exists():
+        return {**identity, "measures": {}, "stages": {}}
+    content = read(path)
+    for name, value in identity.items():
+        if content.get(name) != value:
+            what = f"{name} is {content.get(name)} in this analysis, {value} here"
+            raise UserError(what, path, "give another folder with --out")
     return content
 
 
@@ -62,7 +79,7 @@ def measure(
     """One measure of all heads of a model that has these ``heads``.
 
     Raises:
-        UserError: the file has no such measure of all sites, or is of another model.
+        UserError: the file has no such measure of all attention types, or is of another model.
     """
     found = content["measures"].get(name)
     if not isinstance(found, dict):
@@ -81,11 +98,11 @@ def measure(
 
 
 def check_heads(found: list[int], heads: Heads, site: Site, path: Path) -> None:
-    """Refuse a file whose heads by layer are not those of the model."""
+    """Reject a file whose heads by layer are not those of the model."""
     if found != list(heads[site]):
         raise UserError(
-            f"is of another model: heads by layer in {site} attention are {found} in it, "
-            f"{list(heads[site])} in the checkpoint",
+            f"is of another model: it has {found} heads by layer in {site} attention, the "
+            f"checkpoint has {list(heads[site])}",
             where=path,
         )
 

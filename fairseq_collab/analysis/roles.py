@@ -2,13 +2,12 @@
 
 Voita et al. 2019 (arXiv 1905.09418), section 5:
 
-- *positional*: the largest weight is on one relative position at least 90 % of the time.  That the
-  mean of the largest weight is above 0.8 in these heads is what the paper saw, and asks of none;
+- *positional*: the largest weight is on one relative position at least 90 % of the time;
 - *syntactic*: the accuracy of a relation is at least 10 % higher than the baseline's.  We read it
-  as 10 % of the baseline (0.495 for 0.45).  Of relations with fewer than 100 pairs, where the
-  standard error alone may be 0.05, we say nothing;
+  as 10 % of the baseline (0.495 for 0.45).  Relations with fewer than 100 pairs give no role: their
+  standard error alone may be 0.05;
 - *rare tokens*: the paper names no threshold.  Its heads point to one of the two rarest tokens in
-  more than half of the sentences; so must ours, and more often than twice by chance.
+  more than half of the sentences.  We ask for that, and for more than twice the share by chance.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairseq_collab.analysis.heads.weights import Heads
+from fairseq_collab.analysis.weights import Heads
 from fairseq_collab.models.layers import SITES, Site
 
 POSITIONAL_SHARE = 0.9
@@ -29,7 +28,7 @@ Place = tuple[Site, int, int]
 
 def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list[str]]]]:
     """The names of each head's roles, from the other parts of ``heads.json``."""
-    measures, relations = content["measures"], (content["syntax"] or {}).get("relations", {})
+    measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
     def of(place: Place) -> list[str]:
         return [
@@ -55,7 +54,7 @@ def positional(offsets: Mapping[str, Any], place: Place) -> Iterator[str]:
 
 
 def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
-    """``syntactic nsubj dependent->head``, and so on."""
+    """``syntactic nsubj dependent->head``, or another relation and direction."""
     for relation, directions in relations.items():
         for direction, found in directions.items():
             accuracy = _at(found, place)
@@ -73,7 +72,7 @@ def rare(of_two: Mapping[str, Any], chance: float | None, place: Place) -> Itera
 
 
 def _at(measured: Mapping[str, Any], place: Place) -> Any:
-    """What was measured of a head, or None."""
+    """The measure of a head, or None."""
     site, layer, head = place
     layers = measured.get(site)
     return None if layers is None else layers[layer][head]

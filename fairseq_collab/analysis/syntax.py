@@ -3,9 +3,9 @@
     accuracy = share of pairs (i, j) of a relation with  argmax_v w_iv = j,
     w_uv     = mean over subwords t of u, sum over subwords s of v, of a_ts
 
-``a_ts`` is a head's weight; ``u``, ``v`` are words, the end of sentence is none.  Each relation is
-scored from the dependent to its head, and from the head to its dependent.  The baseline looks
-always at the same distance in words, the one that is right most often for just these pairs.
+``a_ts`` is a head's weight; ``u``, ``v`` are words, and the end of sentence is no word.  Each
+relation is scored from the dependent to its head, and from the head to its dependent.  The baseline
+is a fixed distance in words, the one that is right most often for these pairs.
 
 Voita et al. 2019 (arXiv 1905.09418), section 5.2; from subwords to words as Clark et al. 2019
 (arXiv 1906.04341), section 4.  Gold trees (Universal Dependencies) stand for the paper's CoreNLP
@@ -26,8 +26,8 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_collab.analysis.heads.subwords import Tree
-from fairseq_collab.analysis.heads.weights import AttentionBatch, Means
+from fairseq_collab.analysis.subwords import Tree
+from fairseq_collab.analysis.weights import AttentionBatch, Means
 
 #: The paper's relations, by their names in Universal Dependencies.
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -40,7 +40,7 @@ class SyntaxScores:
     """Accuracies of all encoder heads, for some relations in both directions.
 
     Args:
-        relations: such as ``nsubj``, which takes ``nsubj:pass`` in, or ``nsubj:pass`` alone.
+        relations: ``nsubj`` includes ``nsubj:pass``; ``nsubj:pass`` is that subtype alone.
     """
 
     def __init__(self, relations: Sequence[str] = RELATIONS):
@@ -59,7 +59,7 @@ class SyntaxScores:
                 self._right[place].add("encoder", layer, right_heads(largest, found), len(found))
 
     def result(self) -> dict[str, dict[str, Any]]:
-        """By relation and direction: how many pairs, the baseline, and accuracies by head."""
+        """By relation and direction: the number of pairs, the baseline, accuracies by head."""
         found: dict[str, dict[str, Any]] = defaultdict(dict)
         for (relation, direction), right in self._right.items():
             offsets = self._offsets[relation, direction]
@@ -88,7 +88,7 @@ def baseline(offsets: Mapping[int, int]) -> dict[str, Any]:
 
 
 def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:
-    """Which subword is of which word: ``(B, S, U)`` of 0 and 1; the end of sentence is of none."""
+    """Whether a subword is part of a word: ``(B, S, U)``; the end of sentence is part of none."""
     units = max(max(tree.units) for tree in trees) + 1
     members = torch.zeros(*tokens.shape, units)
     for number, tree in enumerate(trees):
@@ -97,7 +97,7 @@ def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:
 
 
 def word_attention(weights: Tensor, members: Tensor) -> Tensor:
-    """Weights between words, below 0 for words that are none: ``(B, H, U, U)``.
+    """Weights between words, below 0 for absent words: ``(B, H, U, U)``.
 
     Shapes: ``weights (B, H, S, S)``, ``members (B, S, U)``.
     """
@@ -109,7 +109,7 @@ def word_attention(weights: Tensor, members: Tensor) -> Tensor:
 
 
 def right_heads(largest: Tensor, pairs: Sequence[Pair]) -> Tensor:
-    """For how many pairs each head looks at the right word: ``(B, H, U) -> (H)``."""
+    """The number of pairs for which each head looks at the right word: ``(B, H, U) -> (H)``."""
     indices = torch.tensor(pairs, dtype=torch.long, device=largest.device)
     sentence, start, end = indices.view(-1, 3).unbind(1)  # (P) each
     return (largest[sentence, :, start] == end[:, None]).sum(0)
@@ -128,7 +128,7 @@ def tree_batches(trees: Sequence[Tree], max_tokens: int) -> Iterator[list[Tree]]
 
 
 def as_sample(trees: Sequence[Tree], dictionary: Dictionary) -> dict[str, Any]:
-    """What the encoder reads of a batch, padded on the right."""
+    """The encoder's input for a batch, padded on the right."""
     rows = [
         torch.tensor([*map(dictionary.index, tree.symbols), dictionary.eos()]) for tree in trees
     ]

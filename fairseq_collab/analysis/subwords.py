@@ -1,13 +1,13 @@
 """From the words of a tree to the subwords that a model reads.
 
 A text is segmented as the training text was: by the sentencepiece model or the BPE codes of the
-data folder.  Which subwords are whose is found by counting characters:
+data folder.  Counting characters finds the subwords of a word:
 
     word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
 
-where ``n(i)`` counts the characters that segmenting ``text[:i]`` gives.  So normalisation may
+where ``n(i)`` is the number of characters that segmenting ``text[:i]`` gives.  So normalisation may
 change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
-multi-word token, are one *unit*: what the model reads does not tell them apart.
+multi-word token, are one *unit*: the model cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sentencepiece
 from collab_common.errors import UserError
 from data_prep import apply_bpe
 from data_prep.moses import Pipeline
-from fairseq_collab.analysis.heads.conllu import Sentence
+from fairseq_collab.analysis.trees import GoldSentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -125,13 +125,13 @@ def without_capitals(symbols: Iterable[str]) -> bool:
 
 
 class Tree(NamedTuple):
-    """What a model reads of a sentence, and how its units hang together.
+    """The subwords of a sentence, and the relations of its units.
 
     Attributes:
         symbols: the subwords.
-        units: for each subword, which unit it is of; from 0, in the order of the text.
+        units: the unit of each subword; from 0, in the order of the text.
         pairs: relation, unit of the dependent and unit of the head.
-        lost: how many pairs are not, being within a unit or of a word without subwords.
+        lost: the number of pairs left out: within a unit, or of a word without subwords.
     """
 
     symbols: list[str]
@@ -140,7 +140,7 @@ class Tree(NamedTuple):
     lost: int
 
 
-def align(sentence: Sentence, segment: Segmenter) -> Tree:
+def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
     """The tree over the subwords of a sentence."""
     text, words = sentence
     subwords = segment(text)

@@ -6,18 +6,18 @@
 Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; weights ``(B, H, T, S)``; outputs
 ``(T, B, H * h_v)``, caught where they enter ``out_proj``.
 
-| site    | queries                         | keys          |
+| type    | queries                         | keys          |
 |---------|---------------------------------|---------------|
 | encoder | source tokens                   | source tokens |
-| decoder | reference tokens, shifted right | the same      |
+| decoder | reference tokens, shifted right | the queries   |
 | cross   | reference tokens, shifted right | source tokens |
 
-A language model is a decoder alone: its queries and keys are the tokens of a block, and there is
-no other site.  Decoding is teacher-forced.
+A language model has decoder self-attention alone; its queries and keys are the tokens of a block.
+Decoding is teacher-forced.
 
-*Words* are what measures count: the tokens that are neither padding nor the end of sentence.  A
-row of the decoder reads one token and predicts the next; in its self-attention a row is a word if
-it reads one, in cross-attention if it predicts one.
+Measures count *words*: the tokens that are neither padding nor the end of sentence.  A row of the
+decoder reads one token and predicts the next.  In decoder self-attention a row is a word if it
+reads one, in cross-attention if it predicts one.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from fairseq_collab.analysis.scores import hooked
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.trained.attentions import Attention
 
-#: How many heads each layer has, by site.
+#: The number of heads of each layer, by attention type.
 Heads = Mapping[Site, Sequence[int]]
 
 
 class Means:
-    """Means over batches, for each head of each layer of some sites."""
+    """Means over batches, for each head of each layer of some attention types."""
 
     def __init__(self, sites: Iterable[Site] = SITES):
         self.sites = tuple(sites)
         self._sums: dict[tuple[Site, int], tuple[Tensor, Tensor]] = {}
 
     def add(self, site: Site, layer: int, values: Tensor, count: Tensor | int) -> None:
-        """Add sums ``(H, ...)`` of a layer, of so many each: ``count (...)`` or ``(H, ...)``."""
+        """Add sums ``(H, ...)`` of a layer, and their summands: ``count (...)`` or ``(H, ...)``."""
         zero = torch.tensor(0.0)
         total, number = self._sums.get((site, layer), (zero, zero))
         number = number + torch.as_tensor(count).double().cpu()
         self._sums[site, layer] = total + values.double().cpu(), number
 
     def result(self) -> dict[Site, Any]:
-        """By site and layer, nested lists by head; None for other sites, and of nothing counted."""
+        """Lists by attention type, layer and head; None for other types and for no summands."""
         found: dict[Site, Any] = {site: [] if site in self.sites else None for site in SITES}
         for site, layer in sorted(self._sums):
             total, count = self._sums[site, layer]
@@ -74,8 +74,8 @@ class AttentionBatch:
 
     Attributes:
         sample: fairseq's batch.
-        weights: by site, one ``(B, H, T, S)`` a layer; the encoder's alone if the batch has no
-            target.
+        weights: by attention type, one ``(B, H, T, S)`` per layer; the encoder's alone if the
+            batch has no target.
         pad, eos: the symbols of padding and of the end of sentence.
     """
 
@@ -94,7 +94,7 @@ class AttentionBatch:
         return tokens.ne(self.pad) & tokens.ne(self.eos)
 
     def key_words(self, site: Site) -> Tensor:
-        """Which keys are words: ``(B, S)``.  Those of the decoder are what it reads."""
+        """Which keys are words: ``(B, S)``.  The decoder's keys are the tokens that it reads."""
         return self.words(read_by_decoder(self.sample) if site == "decoder" else self.source)
 
     def query_words(self, site: Site) -> Tensor:
@@ -124,7 +124,7 @@ def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
 
 @contextmanager
 def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
-    """While it lasts, a forward pass fills the dictionary with weights ``(B, H, T, S)``.
+    """Within it, a forward pass fills the dictionary with weights ``(B, H, T, S)``.
 
     Gradients flow through them if they are on.
     """
@@ -142,7 +142,7 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
 @contextmanager
 def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
-    """While it lasts, a forward pass fills the dictionary with outputs ``(T, B, H * h_v)``.
+    """Within it, a forward pass fills the dictionary with outputs ``(T, B, H * h_v)``.
 
     They are part of the graph of gradients, from the first attention on.
     """

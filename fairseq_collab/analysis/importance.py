@@ -1,0 +1,124 @@
+"""Importance of heads by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1).
+
+    I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
+
+``xi_h`` is a factor of the output of head h, 1 in the model as it is.  ``L(x)`` is the
+cross-entropy of a sentence pair, or of a language model's block, summed over its tokens, without
+label smoothing.  The expectation is the mean over query positions, as in the paper's released
+code.  The model is in evaluation mode, without dropout.
+
+Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fairseq_collab.analysis.weights import Means, head_outputs, per_head, read_by_decoder
+from fairseq_collab.models.layers import Site
+from fairseq_collab.trained.attentions import Attention, attentions
+
+
+class Importance:
+    """The importance of all heads, over batches, of a model in eval mode."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        self._means = Means()
+        for one in attentions(model):  # a layer without heads has an empty list
+            self._means.add(one.site, one.layer, torch.zeros(one.module.num_heads), 0)
+
+    def add(self, sample: dict[str, Any]) -> None:
+        """Count a batch of fairseq's, on the model's device."""
+        padding = self.model.decoder.padding_idx
+        tokens = {
+            "encoder": sample["net_input"]["src_tokens"].ne(padding).sum(),
+            "decoder": read_by_decoder(sample).ne(padding).sum(),
+        }
+        for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
+            count = tokens.get(attention.site, tokens["decoder"])
+            self._means.add(attention.site, attention.layer, derivative.abs().sum((0, 1)), count)
+
+    def per_token(self) -> dict[Site, list[list[float]]]:
+        """Mean over query positions, in nats: the source's in the encoder, else the target's."""
+        return self._means.result()
+
+
+def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
+    """The part of each query position in ``dL/dxi_h``: ``(T, B, H)`` for each attention.
+
+    It is 0 at padding, which no loss depends on.
+    """
+    with torch.enable_grad(), head_outputs(model) as outputs:
+        loss = cross_entropy(model, sample).sum()
+        # Without cross-attention the encoder has no effect: its gradients are 0.
+        heads = list(outputs.values())
+        gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)
+    return {
+        attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
+        for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
+    }
+
+
+def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
+    """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
+    decoder, target = model.decoder, sample["target"]
+    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
+    output = model(**sample["net_input"])
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        return adaptive_cross_entropy(decoder, output[0], target)
+    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
+    loss = functional.nll_loss(
+        log_probabilities.flatten(0, 1),  # (B * T, symbols)
+        target.flatten(),
+        ignore_index=decoder.padding_idx,
+        reduction="none",
+    )
+    return loss.view_as(target)
+
+
+def predicted(decoder: Any, target: Tensor) -> Tensor:
+    """Which targets are predicted tokens: ``(B, T)``.
+
+    Padding is none.  Nor is the beginning of a block, a target under ``--add-bos-token``, which
+    ``fairseq-eval-lm`` leaves out, too.
+    """
+    return target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
+
+
+def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
+    """The loss of each token ``(B, T)`` under adaptive softmax: of its cluster, and within it.
+
+    It is 0 at padding.  ``features (B, T, d)`` are the input of the softmax.
+    """
+    softmax = decoder.adaptive_softmax
+    scores, words = softmax(features, target.flatten())
+    loss = functional.cross_entropy(
+        scores[0], words[0], ignore_index=decoder.padding_idx, reduction="none"
+    )
+    _, places = softmax.adapt_target(target)  # of each cluster's words
+    # Numbers of words start anew in each cluster, and none is padding: fairseq's loss ignores that.
+    for these, those, where in zip(scores[1:], words[1:], places, strict=True):
+        if those is not None:  # else no word is in this cluster
+            within = functional.cross_entropy(these, those, reduction="none")
+            loss = loss.index_add(0, where, within)
+    return loss.view_as(target)
+
+
+def normalised(
+    importance: Mapping[Site, Sequence[Sequence[float]]],
+) -> dict[Site, list[list[float]]]:
+    """Importance with Euclidean norm 1 in each layer, to compare heads of several layers.
+
+    A layer of zeros stays a layer of zeros.
+    """
+    return {
+        site: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
+        for site, layers in importance.items()
+    }

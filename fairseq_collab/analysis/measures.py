@@ -1,0 +1,153 @@
+"""Where single heads look.
+
+    confidence   mean over words t of    max_s a_ts
+    share of k   share of words t with   argmax_s a_ts = t + k      of those with a word at t + k
+    rare         share of sentences with argmax_s sum_t a_ts = the rarest token
+
+``a_ts`` is a head's weight.  Maxima and sums are over words, without the end of sentence, which is
+no token of the text and no query.
+
+Voita et al. 2019 (arXiv 1905.09418), sections 4 and 5.  They do not say over which words the share
+of an offset is taken.  We leave out words without a neighbour at that offset: otherwise a head that
+always looks at the word before would miss the first word of each sentence.  For rare tokens they
+take sentences whose least frequent token is not among the 500 most frequent ones.  A head *points
+to* the token that gets most of its weight, all queries of the sentence together.
+
+Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+from torch.nn import functional
+
+from fairseq_collab.analysis.weights import AttentionBatch, Means
+from fairseq_collab.models.layers import SITES, Site
+
+#: Relative positions of keys.
+REACH = 3
+OFFSETS = tuple(range(-REACH, REACH + 1))
+#: The attention types whose queries and keys are the same sentence.
+SELF_SITES: tuple[Site, ...] = ("encoder", "decoder")
+#: The number of most frequent tokens that are not rare.
+FREQUENT = 500
+
+#: Sums ``(H, ...)`` over a batch for one layer, and the number of summands.
+Summed = tuple[Tensor, Tensor]
+
+
+class Measure(Means):
+    """The mean over batches of ``of(batch, attention type, layer)``."""
+
+    def __init__(
+        self, of: Callable[[AttentionBatch, Site, int], Summed], sites: Iterable[Site] = SITES
+    ):
+        super().__init__(sites)
+        self._of = of
+
+    def see(self, batch: AttentionBatch) -> None:
+        """Count a batch."""
+        for site in self.sites:
+            for layer in range(len(batch.weights.get(site, []))):
+                self.add(site, layer, *self._of(batch, site, layer))
+
+
+def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
+    """Weights ``(B, H, T, S)`` of keys that are words; those of other keys are zero."""
+    return batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]
+
+
+def confidence(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """Each head's largest weights, of queries that are words: ``(H)``."""
+    rows = batch.query_words(site)  # (B, T)
+    largest = word_weights(batch, site, layer).amax(-1)  # (B, H, T)
+    return (largest * rows[:, None]).sum((0, 2)), rows.sum()
+
+
+# ---- positions, in self-attention ----------------------------------------------------------------
+
+
+def positions(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+    """How many words look at each offset, and how many have a word there: ``(H, 7)``, ``(7)``."""
+    words = batch.query_words(site)  # (B, T)
+    largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
+    distance = largest - torch.arange(words.size(1), device=words.device)
+    rows = words[..., None] & neighbours(words)  # (B, T, 7)
+    looks = distance[..., None] == torch.tensor(OFFSETS, device=words.device)  # (B, H, T, 7)
+    return (looks & rows[:, None]).sum((0, 2)), rows.sum((0, 1))
+
+
+def neighbours(words: Tensor) -> Tensor:
+    """Whether there is a word at each offset from ``t``: ``(B, T) -> (B, T, 7)``."""
+    return functional.pad(words, (REACH, REACH)).unfold(1, len(OFFSETS), 1)
+
+
+def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:
+    """Each head's largest share, from the shares of all offsets."""
+
+    def best(shares: list[float | None]) -> float | None:
+        return max((share for share in shares if share is not None), default=None)
+
+    return {
+        site: None if layers is None else [[best(head) for head in layer] for layer in layers]
+        for site, layers in offsets.items()
+    }
+
+
+# ---- rare tokens ---------------------------------------------------------------------------------
+
+
+class RareTokens:
+    """How often an encoder head points to the rarest token of a sentence, or one of two rarest.
+
+    Sentences count if their rarest token is not among the ``frequent`` most frequent ones.  Tokens
+    that are equally rare all count as the rarest.  An unknown word is rarer than any other.
+    """
+
+    def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):
+        #: By the number of tokens that count as the rarest.
+        self.pointed = {number: Means(["encoder"]) for number in (1, 2)}
+        self._chance = dict.fromkeys(self.pointed, 0.0)
+        self._counts = torch.tensor(dictionary.count)  # (symbols)
+        self._counts[dictionary.unk()] = 0
+        in_order = self._counts[dictionary.nspecial :].sort(descending=True).values
+        # In a dictionary with no more symbols than that, none is rare.
+        self._limit = in_order[frequent - 1].item() if len(in_order) > frequent else 0
+        self.sentences = 0
+
+    def see(self, batch: AttentionBatch) -> None:
+        """Count a batch; a language model has no source, and nothing counts."""
+        if "encoder" not in batch.weights:
+            return
+        words = batch.key_words("encoder")  # (B, S)
+        counts = self._counts.to(words.device)[batch.source]
+        counts = counts.masked_fill(~words, torch.iinfo(counts.dtype).max)
+        chosen = counts.amin(1) < self._limit  # (B)
+        self.sentences += int(chosen.sum())
+        for number, pointed in self.pointed.items():
+            rank = min(number, counts.size(1))
+            limit = counts.kthvalue(rank, dim=1, keepdim=True).values  # (B, 1)
+            rare = (counts <= limit) & words  # (B, S)
+            self._chance[number] += float((rare.sum(1) / words.sum(1))[chosen].sum())
+            for layer, weights in enumerate(batch.weights["encoder"]):
+                key = pointed_to(weights, words)  # (B, H)
+                right = rare.gather(1, key) & chosen[:, None]
+                pointed.add("encoder", layer, right.sum(0), chosen.sum())
+
+    def about(self) -> dict[str, Any]:
+        """The number of sentences, and the expected score of a head that points anywhere."""
+        one, two = (
+            total / self.sentences if self.sentences else None for total in self._chance.values()
+        )
+        return {"sentences": self.sentences, "chance": one, "chance_of_two": two}
+
+
+def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
+    """The word that gets most of the words' weight: ``(B, H, S, S), (B, S) -> (B, H)``."""
+    received = (weights * words[:, None, :, None]).sum(2)  # (B, H, S)
+    return received.masked_fill(~words[:, None], -1.0).argmax(-1)

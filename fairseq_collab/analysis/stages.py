@@ -1,0 +1,239 @@
+"""All measures of a model's heads on one subset, cheapest first; each is written when it is done.
+
+| stage      | work                                                 |
+|------------|------------------------------------------------------|
+| attention  | one forward pass: confidence, positions, rare tokens |
+| examples   | the attention maps of single sentences               |
+| syntax     | the encoder reads the gold trees                     |
+| importance | one forward and backward pass                        |
+| relevance  | a backward pass for each target token                |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_common.progress import bar, say
+from fairseq_collab.analysis import content, measures
+from fairseq_collab.analysis.importance import Importance, cross_entropy, normalised, predicted
+from fairseq_collab.analysis.measures import SELF_SITES, Measure
+from fairseq_collab.analysis.relevance import Relevance
+from fairseq_collab.analysis.roles import roles
+from fairseq_collab.analysis.subwords import Tree
+from fairseq_collab.analysis.syntax import RELATIONS, SyntaxScores, as_sample, tree_batches
+from fairseq_collab.analysis.weights import attend
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.trained import opener
+from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device
+
+#: Seconds for relevance, unless the number of sentences is given.
+SECONDS = 600.0
+#: The longest sentence of an example, in tokens of either side: its map can still be read.
+LONGEST = 20
+#: Decimals of a weight of an example.
+DIGITS = 3
+
+
+class Stage(NamedTuple):
+    """A part of the analysis; ``settings`` of JSON's types change its numbers."""
+
+    name: str
+    settings: dict[str, Any]
+    measure: Callable[[], dict[str, Any]]
+
+
+def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Trained:
+    """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
+
+    Raises:
+        UserError: see :func:`.opener.load`; or its attentions cannot be analysed.
+    """
+    trained = opener.load(checkpoint, data)
+    opener.check_transformer(trained.model, checkpoint)
+    for attention in attentions(trained.model):
+        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
+            kind = type(attention.module).__name__
+            todo = "give one of a translation model or a language model"
+            raise UserError(f"attention of an unknown kind: {kind}", checkpoint, todo)
+        if not attention.module.num_heads:
+            what = f"attention {attention} has no heads left to be analysed"
+            raise UserError(what, checkpoint, "give the model that was pruned")
+    trained.model.to(device)
+    return trained
+
+
+def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
+    """The values that an analysis must share to be continued."""
+    folders = [Path(folder) for folder in utils.split_paths(str(data))]
+    files = [path for folder in folders for path in sorted(folder.glob(f"{subset}.*"))]
+    return {
+        "checkpoint": checkpoint.name,
+        "checkpoint_sha256": sha256(checkpoint),
+        "data": data.resolve().name,
+        "data_sha256": hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest(),
+        "subset": subset,
+    }
+
+
+def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
+    """Measure the stages that ``found`` lacks, and write it after each."""
+    for stage in stages:
+        if found["stages"].get(stage.name) == stage.settings:
+            say(f"{path}: {stage.name} is there already")
+            continue
+        part = stage.measure()
+        found["measures"] |= part.pop("measures", {})
+        found |= part
+        found["roles"] = roles(found, trained.heads)
+        found["stages"][stage.name] = stage.settings
+        content.write(path, found)
+
+
+# ---- the stages ----------------------------------------------------------------------------------
+
+
+def attention(trained: Trained, subset: str, max_tokens: int | None) -> dict[str, Any]:
+    """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s.
+
+    Args:
+        max_tokens: of a batch, padding included; as in training if None.
+    """
+    model = trained.model
+    confidence = Measure(measures.confidence)
+    positions = Measure(measures.positions, SELF_SITES)
+    rare = measures.RareTokens(trained.task.source_dictionary)
+    counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
+    loss = 0.0
+    for sample in epoch(trained, subset, max_tokens):
+        batch = attend(model, sample)
+        for found in (confidence, positions, rare):
+            found.see(batch)
+        counts["sentences"] += len(batch.source)
+        counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
+        counts["target_tokens"] += int(predicted(model.decoder, sample["target"]).sum())
+        if trained.is_language_model:
+            with torch.inference_mode():
+                loss += float(cross_entropy(model, sample).sum())
+    offsets = positions.result()
+    perplexity = math.exp(loss / counts["target_tokens"]) if trained.is_language_model else None
+    return {
+        **counts,
+        "perplexity": perplexity,
+        "measures": {
+            "confidence": confidence.result(),
+            "positional": measures.best_shares(offsets),
+            "rare": rare.pointed[1].result(),
+            "rare_of_two": rare.pointed[2].result(),
+        },
+        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
+        "rare": {"frequent": measures.FREQUENT, **rare.about()},
+    }
+
+
+def syntax(trained: Trained, trees: Sequence[Tree], max_tokens: int | None) -> dict[str, Any]:
+    """Accuracies of syntactic relations: the encoder alone reads the sentences of ``trees``."""
+    model, dictionary = trained.model, trained.task.source_dictionary
+    longest = min(trained.task.max_positions()[0], model.max_positions()[0])
+    max_tokens = max_tokens or trained.cfg.dataset.max_tokens or MAX_TOKENS
+    read = [tree for tree in trees if tree.symbols]
+    fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
+    if not fitting:
+        raise UserError("no sentence is short enough for the model", "--conllu")
+    scores = SyntaxScores(RELATIONS)
+    for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
+        sample = to_device(as_sample(batch, dictionary), trained.device)
+        scores.add(attend(model, sample), batch)
+    subwords = [dictionary.index(symbol) for tree in fitting for symbol in tree.symbols]
+    found = {
+        "sentences": len(fitting),
+        "too_long": len(read) - len(fitting),
+        "subwords": len(subwords),
+        "unknown": subwords.count(dictionary.unk()),
+        "pairs_within_a_unit": sum(tree.lost for tree in fitting),
+        "relations": scores.result(),
+    }
+    return {"syntax": found}
+
+
+def importance(trained: Trained, subset: str, max_tokens: int | None) -> dict[str, Any]:
+    """Gradient importance on all sentences of a subset."""
+    found = Importance(trained.model)
+    for sample in epoch(trained, subset, max_tokens):
+        found.add(sample)
+    each = found.per_token()
+    return {"measures": {"importance_token": each, "importance_token_normalised": normalised(each)}}
+
+
+def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:
+    """Relevance on ``number`` random sentences of a subset, or for :data:`SECONDS` if None."""
+    found = Relevance(trained.model)
+    dataset, places = spread(trained, subset, len(trained.task.dataset(subset)))
+    # In random order, so that the sentences read by any moment are a fair sample.
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(1)).tolist()
+    start, sentences = time.monotonic(), 0
+    for place in bar("relevance", order[:number]):
+        found.add(to_device(dataset.collater([dataset[places[place]]]), trained.device))
+        sentences += 1
+        if number is None and time.monotonic() - start > SECONDS:
+            break
+    return {
+        "measures": {"relevance": found.result()},
+        "relevance": {"sentences": sentences, "lost": found.deviation},
+    }
+
+
+# ---- examples ------------------------------------------------------------------------------------
+
+
+def chosen_lines(dataset: Any, lines: Sequence[int] | None) -> list[int]:
+    """The lines whose attention is shown, from 0; UserError names one that does not exist.
+
+    Args:
+        lines: from 1; if None, the first short sentence.
+    """
+    for line in lines or ():
+        if line > len(dataset):
+            raise UserError(f"there are {len(dataset)} sentences, no {line}", "--example-lines")
+    if lines is not None:
+        return [line - 1 for line in lines]
+    return [i for i in range(len(dataset)) if np.max(dataset.size(i)) <= LONGEST][:1]
+
+
+def example(trained: Trained, subset: str, line: int) -> dict[str, Any]:
+    """Tokens and all heads' weights of a sentence of a data set that is loaded.
+
+    Source and target end with the end of sentence; weights ``H x T x S`` are rounded.  The rows of
+    the decoder are those of the target shifted right, whose first is the end of sentence.  The
+    source of a language model is the text that it reads.
+    """
+    dataset, task = trained.task.dataset(subset), trained.task
+    seen = attend(trained.model, to_device(dataset.collater([dataset[line]]), trained.device))
+    source, target = seen.source[0], seen.sample["target"][0]
+    return {
+        "line": line + 1,
+        "source": [task.source_dictionary[i] for i in source.tolist()],
+        "target": [task.target_dictionary[i] for i in target.tolist()],
+        "weights": {
+            site: [rounded(one[0]) for one in layers] for site, layers in seen.weights.items()
+        },
+    }
+
+
+def rounded(weights: Tensor) -> list[Any]:
+    """Nested lists of numbers with a few decimals."""
+    # In double precision, or the lists would hold the many digits of the nearest single.
+    return torch.round(weights.double(), decimals=DIGITS).tolist()
