@@ -10,7 +10,6 @@ import pytest
 import torch
 from cli.conftest import LM, SHORT
 from commands import USER_DIR, succeed
-from refusals import wrong_usage
 
 from collab_common import main as cli
 
