@@ -100,7 +100,6 @@ class Way:
 
     #: What shrinks attentions by hand, and its option for what it writes.
     command: str
-    output: str
 
     def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         self.name = name
@@ -131,12 +130,13 @@ class Way:
         units = sizes.pop(FFN, None)
         if units is not None:
             target = "narrow.pt" if sizes else out
-            words = ["prune", checkpoint, "--data", data, "--ffn-dim", str(units)]
-            lines.append([*words, "--output", target])
+            words = ["prune", checkpoint, data, "--ffn-dim", str(units)]
+            lines.append([*words, "--out", target])
             checkpoint = target
         if sizes:
-            words = [self.command, checkpoint, "--data", data, *self.options(units, sizes)]
-            lines.append([*words, self.output, out])
+            place = [data] if self.command == "prune" else ["--data", data]
+            words = [self.command, checkpoint, *place, *self.options(units, sizes)]
+            lines.append([*words, "--out", out])
         return [shlex.join(["fairseq-collab", *line]) for line in lines]
 
     def site_sizes(self, site: Site) -> list[int]:
@@ -159,7 +159,7 @@ class Way:
 class Heads(Way):
     """Heads are gone, of each site the least important; importances have length 1 in each layer."""
 
-    command, output = "prune", "--output"
+    command = "prune"
 
     def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         surgery.check_heads(trained)
@@ -216,7 +216,7 @@ USUAL = {
 class Sharing(Way):
     """Heads share: one of :data:`SHARING`."""
 
-    command, output = "reparametrize", "--out"
+    command = "reparametrize"
 
     def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
         self.to, self.chosen = SHARING[name]

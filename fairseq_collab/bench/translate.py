@@ -125,9 +125,8 @@ def ctranslate2(
     task, path = pair.ours.task, folder / "model"
     words = Vocabulary("en", "de", task.source_dictionary, task.target_dictionary)
     # Imported here: the format imports the optional package.
-    import_module("fairseq_collab.export.ctranslate2_format").write(
-        pair.ours.with_model(pair.stock), words, path
-    )
+    path.mkdir()
+    import_module("fairseq_collab.export.ct2").write(pair.ours.with_model(pair.stock), words, path)
     options = {"min_decoding_length": length + 1, "max_decoding_length": length + 1}
     options |= {"beam_size": BEAM, "max_batch_size": 0, "max_input_length": 0}
 

@@ -108,10 +108,8 @@ def write(advice: Advice, advisor: Advisor, args: Namespace, made: dict[str, Any
 
 def write_in_form(path: Path, args: Namespace) -> None:
     """Write the model as ``--export`` asks, or say why it cannot be."""
-    asked = [path, "--format", args.export, "--out", args.out / f"advised.{args.export}"]
-    asked += ["--data", args.data] if "data" in FORMATS[args.export].options else []
     try:
-        export.main([*map(str, asked), "--force"])
+        export.export(path, args.data, args.export, args.out / f"advised.{args.export}")
     except UserError as error:
         print(f"not exported: {error}")
 
@@ -121,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.import_plugin(args)
     if args.export:
-        check_packages(args.export, FORMATS[args.export].packages)
+        check_packages(args.export)
     trained = opener.load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
     check(trained, args.want)

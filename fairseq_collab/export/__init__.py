@@ -1,1 +1,1 @@
-"""A checkpoint for other engines: exact, or refused."""
+"""Trained models for other engines, exactly."""

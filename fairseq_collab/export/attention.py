@@ -1,29 +1,28 @@
-"""When one of our attentions is one of fairseq's, and with which weights.
+"""Weights with which fairseq's attention computes one of ours, where that is exact.
 
-fairseq's heads are all of one size h and score
+fairseq's heads have one size h and score
 
     score_i(x, y) = h^-0.5 (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T,      Wq_i, Wk_i (h, d)
 
-Every attention here is bilinear in x and y, too, and can be written so as soon as none of its heads
-needs more than h dimensions:
+Every attention here is bilinear in x and y, too, and has this form where no head needs more than h
+dimensions:
 
-* Collaborative heads (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) diag(m_i) (y Wk^T + bk)^T``.
-  Only the dimensions count that ``m_i`` does not switch off: all K, or head i's own block.  Mixing
-  and scale go into ``Wq_i``, each head gets a copy of the keys it looks at, and what is left of h
-  is filled with zeros.
-* A content score ``s y c_i`` is one more dimension, with a query that is constant.  Where no
-  dimension is left it can still be a query bias: if ``c_i = b Wk_i`` has a solution b.
-* Smaller heads (arXiv 2002.07028) are filled up with zeros, queries, keys and values alike.
-* Each head gets a copy of the keys and values that it shares with others (arXiv 1911.02150,
-  2305.13245), or what its maps make of a latent (arXiv 2405.04434).
+* Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) diag(m_i) (y Wk^T + bk)^T``.  Only
+  dimensions with a mixing ``m_i`` other than 0 count: all K, or the block of head i.  Mixing and
+  scale move into ``Wq_i``, each head gets a copy of its keys, and zeros fill up h.
+* A content score ``s y c_i`` is one more dimension with a constant query.  Without a free dimension
+  it can be a query bias: if ``c_i = b Wk_i`` has a solution b.
+* Smaller heads (arXiv 2002.07028) are filled up with zeros.
+* Each head gets a copy of shared keys and values (arXiv 1911.02150, 2305.13245), or the product of
+  its maps and the latent's (arXiv 2405.04434).
 
-So at h = d/H collaborative heads qualify for K <= d/H.  An engine whose heads may have any size can
-take every attention (:func:`smallest_size`), and where its heads may share keys and values, too,
-each of those once (``may_share``): then mixing and content scores are in the queries, as
-in decoding (:meth:`.HeadAttention.project_query`).
+So at h = d/H shared keys qualify for K <= d/H.  An engine with heads of any size can take every
+attention (:func:`smallest_size`), and where its heads may share keys and values, shared ones are
+stored once (``may_share``): mixing and content scores are then in the queries, as in decoding
+(:meth:`.HeadAttention.project_query`).
 
 Shapes: ``A (H, d + 1, e)``, ``B (G, d_y + 1, e)``, ``V (G, d_y + 1, h_v)``: the heads' maps of
-queries, scale included, keys and values; biases are their last rows.
+queries with their scale, keys and values; biases are their last rows.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.attention.scores import for_each_head
 
-#: Attentions whose heads can be written so.
+#: Attentions that can be converted.
 KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
-#: A content vector counts as a combination of keys if what is left of it is below this share: a few
-#: roundings of single precision, in which weights are stored.
+#: The relative residual below which a content vector is a combination of keys: a few roundings of
+#: single precision, in which weights are stored.
 RESIDUAL = 1e-6
 
 
 class NotExactError(ValueError):
-    """These heads are no heads of the wanted size; the message says why."""
+    """The heads do not fit the wanted size; the message has the reason."""
 
 
-class Maps(NamedTuple):
+class HeadMaps(NamedTuple):
     """``A``, ``B`` and ``V`` of an attention in double precision."""
 
     queries: Tensor
@@ -60,60 +59,62 @@ class Maps(NamedTuple):
     values: Tensor
 
 
-def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> Maps:
-    """The maps; gates are in the values, as in evaluation.
+def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> HeadMaps:
+    """The maps; values include the gates of evaluation.
 
     Args:
-        heads_elsewhere: an attention without heads gets so many, of zeros.
+        heads_elsewhere: the number of zero heads for an attention without heads.
 
     Raises:
-        NotExactError: the kind of heads is not known here.
+        NotExactError: an unknown class of attention.
     """
     if not isinstance(attention, KNOWN) or isinstance(attention, MFAAttention):
         # MFA normalises its queries: they are no linear map of the input.
-        raise NotExactError(f"{type(attention).__name__} is of no kind that export knows")
+        raise NotExactError(f"export does not support {type(attention).__name__}")
     exact = copy.deepcopy(attention).double().eval()
     like, d, d_y = exact.out_proj.weight, exact.embed_dim, exact.kdim
     d_v = d_y if isinstance(exact, LatentAttention) else exact.v_proj.in_features
     if not exact.num_heads:
-        return Maps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_v)))
+        return HeadMaps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_v)))
     queries = matrix_of(exact.project_query, d, like)
     keys = matrix_of(exact.project_key, d_y, like)
-    return Maps(queries, keys, matrix_of(exact.project_value, d_v, like))
+    return HeadMaps(queries, keys, matrix_of(exact.project_value, d_v, like))
 
 
 @torch.no_grad()
 def plain_weights(
     attention: HeadAttention, size: int, heads_elsewhere: int = 1, may_share: bool = False
 ) -> dict[str, Tensor]:
-    """Weights with which fairseq's attention with heads of ``size`` h computes the same.
+    """The weights of fairseq's attention with heads of ``size`` h.
 
     Args:
-        heads_elsewhere: as of :func:`maps_of`, since fairseq's attention has some.
-        may_share: keys and values that heads share are there once, as ``G`` heads.
+        heads_elsewhere: see :func:`maps_of`.
+        may_share: store shared keys and values once, as ``G`` heads.
 
     Returns:
         ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
         ``.weight (d, H h)`` and ``.bias (d)``, in the precision of ``attention``.
 
     Raises:
-        NotExactError: there are none.
+        NotExactError: a head needs more dimensions.
     """
     maps = maps_of(attention, heads_elsewhere)
     queries, keys, values = maps
     if may_share and shares(attention):
         groups = key_value_heads(attention)
-        return _state(attention, Maps(queries, _each(keys, groups), _each(values, groups)), size)
+        return _state(
+            attention, HeadMaps(queries, _each(keys, groups), _each(values, groups)), size
+        )
     heads = [fit(*head, size) for head in scoring_heads(maps)]
     if values.size(2) > size:
-        what = f"values have size {values.size(2)}; ordinary heads here have {size}"
+        what = f"values have size {values.size(2)}; standard heads here have {size}"
         raise NotExactError(what)
     queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
-    return _state(attention, Maps(queries, keys, _each(values, len(queries))), size)
+    return _state(attention, HeadMaps(queries, keys, _each(values, len(queries))), size)
 
 
-def _state(attention: HeadAttention, maps: Maps, size: int) -> dict[str, Tensor]:
-    """The state dict of these maps, filled up to ``size``; scores are to be scaled by h^-0.5."""
+def _state(attention: HeadAttention, maps: HeadMaps, size: int) -> dict[str, Tensor]:
+    """The state dict of these maps, filled up to ``size``, for scores scaled by h^-0.5."""
     out, bias = attention.out_proj.weight, attention.out_proj.bias
     weights = {"out_proj.bias": bias.detach().clone()}
     scaled = (maps.queries * size**0.5, maps.keys, maps.values)
@@ -142,10 +143,7 @@ def key_value_heads(attention: HeadAttention) -> int:
 
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` takes, where heads may share.
-
-    Queries, keys and values have it alike.
-    """
+    """The smallest ``size`` that :func:`plain_weights` accepts where heads may share."""
     maps = maps_of(attention)
     if shares(attention):
         return max(maps.keys.size(2), attention.v_head_size)
@@ -157,10 +155,10 @@ def smallest_size(attention: HeadAttention) -> int:
 # ---- single heads --------------------------------------------------------------------------------
 
 
-def scoring_heads(maps: Maps) -> list[tuple[Tensor, Tensor]]:
+def scoring_heads(maps: HeadMaps) -> list[tuple[Tensor, Tensor]]:
     """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses.
 
-    What constant queries score is one dimension, the last: its query is always one.
+    The scores of constant queries are the last dimension: its query is 1.
     """
     return [
         _used(a, b) for a, b in zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
@@ -179,10 +177,10 @@ def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The same head filled up to exactly ``size`` dimensions; NotExactError if it needs more."""
+    """The head filled up to ``size`` dimensions; NotExactError if it needs more."""
     scored = a[:-1].any(0)  # all but the content
     needs = f"a head scores by {int(scored.sum())} dimensions"
-    here = f"ordinary heads here have {size}"
+    here = f"standard heads here have {size}"
     if scored.sum() > size:
         raise NotExactError(f"{needs}; {here}")
     if len(scored) > size:
@@ -195,12 +193,12 @@ def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def needed(a: Tensor, b: Tensor) -> int:
-    """The smallest size that :func:`fit` takes."""
+    """The smallest size that :func:`fit` accepts."""
     return a.size(1) if content_as_bias(a, b) is None else int(a[:-1].any(0).sum())
 
 
 def content_as_bias(a: Tensor, b: Tensor) -> Tensor | None:
-    """Query bias ``(n)`` that scores as the content does, ``bias B = content``; None without one.
+    """The query bias ``(n)`` with ``bias B = content``, or None.
 
     (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
     """
@@ -212,7 +210,7 @@ def content_as_bias(a: Tensor, b: Tensor) -> Tensor | None:
 
 
 def _each(shared: Tensor, heads: int) -> Tensor:
-    """Maps, repeated for the heads that share them: ``(G, d_y + 1, e) -> (H, d_y + 1, e)``."""
+    """Repeat shared maps for each head: ``(G, d_y + 1, e) -> (H, d_y + 1, e)``."""
     return for_each_head(shared.unsqueeze(0), heads)[0]
 
 

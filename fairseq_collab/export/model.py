@@ -1,6 +1,6 @@
-"""A checkpoint opened without its data folder, and the same function as a model of fairseq's own.
+"""A checkpoint opened without its data folder, and its function as a model of fairseq's own.
 
-fairseq's own is exact wherever no head needs more than the d/H dimensions of an ordinary one: see
+That is exact where no head needs more than the d/H dimensions of a standard head: see
 :mod:`.attention`.
 """
 
@@ -26,41 +26,38 @@ from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained, check_finite, save, untrained
 
-_ELSE = "--format safetensors takes every model, --format ct2 heads of every size"
+_ELSE = "--format ct2 takes heads of every size"
 
 
-def refused(trained: Trained, reason: str, todo: str = _ELSE) -> UserError:
-    """The error that a model cannot be exported exactly."""
+def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserError:
+    """The error that an exact export is impossible."""
     return UserError(f"no exact export: {reason}", trained.path, todo)
 
 
 def load(path: Path) -> Trained:
-    """Read a checkpoint and build its model; dictionaries are placeholders of the right size.
+    """Read a checkpoint and build its model, with placeholders as dictionaries.
 
     Raises:
-        UserError: it cannot be read, holds NaN, or is of a model that is not known here.
+        UserError: it cannot be read, holds NaN, or is of an unknown architecture.
     """
     state = load_checkpoint_to_cpu(str(path))
     weights = state.pop("model")
     trained = Trained(path, state, None, None)
     kind = ARCH_MODEL_REGISTRY.get(trained.arch)
     if kind is None or family_of(kind) is None:
-        raise UserError(
-            f"unknown model type {trained.arch!r}",
-            path,
-            "give a transformer or transformer_lm, fairseq's own or one of this project's",
-        )
+        todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
+        raise UserError(f"unknown architecture {trained.arch!r}", path, todo)
     check_finite(weights, path)
     return trained.with_model(build(trained, trained.cfg.model, weights))
 
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The model that ``options`` describe, with ``weights``, in eval mode."""
+    """The model of ``options`` with ``weights``, in eval mode."""
     known = weights if trained.model is None else trained.model.state_dict()
     model = untrained(options, trained.cfg, known, trained.path)
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
-            buffer.copy_(weights[name])  # a placeholder's own would be refused
+            buffer.copy_(weights[name])  # that of a placeholder would be rejected
     try:
         model.load_state_dict(weights, strict=True)
     except UserError as error:
@@ -69,23 +66,23 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     return model.eval()
 
 
-def export(trained: Trained, args: Namespace) -> None:
-    """A checkpoint of fairseq's own model: ``fairseq-generate`` reads it without ``--user-dir``."""
+def write(trained: Trained, folder: Path) -> None:
+    """``model.pt``, a checkpoint of fairseq's own model: no ``--user-dir`` is needed."""
     result = plain(trained)
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
     result = replace(result, state={**result.state, "extra_state": extra})
     result.cfg.common.user_dir = None
-    save(result, args.out)
+    save(result, folder / "model.pt")
 
 
 def plain(trained: Trained) -> Trained:
-    """The same function as a model of fairseq's own; UserError says why there is none."""
+    """The function as a model of fairseq's own; raises UserError where that is not exact."""
     family = family_of(type(trained.model))
-    assert family is not None, "load() has refused other models"
+    assert family is not None, "load() rejects other models"
     if type(trained.model) in family.stock:
         return trained
     options = stock_options(trained, family)
-    # Built and loaded by fairseq, so that the state dict is what fairseq itself would write.
+    # Built and loaded by fairseq, so that the state dict is fairseq's own.
     return trained.with_model(build(trained, options, stock_weights(trained)), options)
 
 
@@ -103,30 +100,27 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
         try:
             heads = plain_weights(one.module, one.module.embed_dim // count, count)
         except NotExactError as error:
-            raise refused(trained, f"{one.name}: {error}") from error
+            raise inexact(trained, f"{one.name}: {error}") from error
         weights |= {f"{one.name}.{weight}": value for weight, value in heads.items()}
     return weights
 
 
 def common_heads(trained: Trained, stack: str) -> int:
-    """The number of heads of all attentions in one stack of layers, but for those without any."""
+    """The number of heads of all attentions in one stack of layers, except those without heads."""
     own = [a for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
-    if not any(one.module.num_heads for one in own):
+    own = [one for one in own if one.module.num_heads]
+    if not own:
         return 1
-    first, *others = (one for one in own if one.module.num_heads)
-    heads: int = first.module.num_heads
-    for one in others:
+    heads: int = own[0].module.num_heads
+    for one in own:
         if one.module.num_heads != heads:
-            raise refused(
-                trained,
-                f"{one.name} has {one.module.num_heads} heads, {first.name} has {heads}; elsewhere "
-                f"all layers of the {stack} have as many",
-            )
+            what = f"{one.name} has {one.module.num_heads} heads, {own[0].name} has {heads}"
+            raise inexact(trained, f"{what}; other engines have one number in the {stack}", None)
     return heads
 
 
 def stock_options(trained: Trained, family: Family) -> Any:
-    """Options of fairseq's own model of the same family."""
+    """Options of fairseq's own model of the family."""
     given, arch = trained.options, family.prefix.rstrip("_")
     values = {option.name: given.get(option.name) for option in fields(family.options)}
     for side, layers in trained.heads.items():
@@ -135,9 +129,9 @@ def stock_options(trained: Trained, family: Family) -> Any:
         heads, dim = common_heads(trained, side), given[f"{side}_embed_dim"]
         if dim % heads:
             what = f"{heads} heads in the {side} do not divide the model's size {dim}"
-            raise refused(trained, what)
+            raise inexact(trained, what)
         values[f"{side}_attention_heads"] = heads
-        values[f"{side}_layers_to_keep"] = None  # what it kept is all it has
+        values[f"{side}_layers_to_keep"] = None  # the others are already gone
         values[f"{side}_layers"] = len(layers)
         if side == "decoder":
             for size in ("decoder_input_dim", "decoder_output_dim"):
@@ -147,6 +141,6 @@ def stock_options(trained: Trained, family: Family) -> Any:
     for option in family.ignored:
         if given[option]:
             what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
-            raise refused(trained, what)
+            raise inexact(trained, what, None)
     values |= {"_name": arch, "max_target_positions": trained.model.decoder.max_target_positions}
     return OmegaConf.create(values)

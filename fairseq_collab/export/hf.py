@@ -1,16 +1,15 @@
-"""A model as Hugging Face's ``MarianMTModel``.
+"""A model for Hugging Face's ``MarianMTModel``.
 
-Marian's model is fairseq's transformer that normalises after each block.  Its positions have other
-wave lengths and start at 0 (fairseq's at ``padding_idx + 1``), and transformers neither writes nor
-needs the table; but it reads one that is there, so fairseq's is written into the file.  (Saving the
-loaded model again with ``save_pretrained`` leaves it out: export again instead.)
+Marian's model is fairseq's post-norm transformer with other positions: other wavelengths, counted
+from 0 (fairseq: from ``padding_idx + 1``).  transformers does not save the table of positions, but
+loads one from the file: fairseq's is written there.  (``save_pretrained`` on the loaded model omits
+it: export again instead.)
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,8 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
-from collab_common.folder import whole_folder
 from fairseq_collab.export.model import plain
-from fairseq_collab.export.translation import (
-    Vocabulary,
-    check,
-    position_table,
-    vocabulary,
-)
+from fairseq_collab.export.translation import Vocabulary, check, position_table, vocabulary
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.trained.opener import Trained
 
@@ -40,32 +33,28 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-#: fairseq's own limit, ``--max-len-b``, and the first token and ``</s>``, which it does not count.
+#: fairseq's ``--max-len-b``, with the first token and ``</s>``, which it does not count.
 MAX_LENGTH = 200 + 2
 
 
-def export(trained: Trained, args: Namespace) -> None:
-    """A folder for ``transformers.MarianMTModel.from_pretrained``."""
+def export(trained: Trained, data: Path | None, folder: Path) -> None:
+    """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
     stock = plain(trained)
     check(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
-    write(stock.model, vocabulary(stock, args), args.out, args.sentencepiece)
+    write(stock.model, vocabulary(stock, data), folder)
 
 
-def write(model: Any, words: Vocabulary, out: Path, sentencepiece: Path | None) -> None:
-    """Write the folder; never half of it.
+def write(model: Any, words: Vocabulary, folder: Path) -> None:
+    """Fill the folder with fairseq's own transformer, as :func:`.translation.check` accepts it.
 
-    Args:
-        model: fairseq's own transformer, as :func:`.translation.check` lets through.
-        sentencepiece: the subword model of both languages, which ``MarianTokenizer`` needs; without
-            it there is the vocabulary only.
+    The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
     """
     config = configuration(model, words)
-    with whole_folder(out) as folder:
-        config.save_pretrained(folder)
-        generation(words).save_pretrained(folder)
-        content = save(weights(model, config), {"format": "pt"})
-        (folder / "model.safetensors").write_bytes(content)
-        write_vocabulary(words, folder, config, sentencepiece)
+    config.save_pretrained(folder)
+    generation(words).save_pretrained(folder)
+    content = save(weights(model, config), {"format": "pt"})
+    (folder / "model.safetensors").write_bytes(content)
+    write_vocabulary(words, folder, config)
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:
@@ -84,15 +73,11 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
         encoder_layers=len(model.encoder.layers),
         encoder_attention_heads=cfg.encoder.attention_heads,
         encoder_ffn_dim=cfg.encoder.ffn_embed_dim,
-        encoder_layerdrop=cfg.encoder.layerdrop,
         decoder_layers=len(model.decoder.layers),
         decoder_attention_heads=cfg.decoder.attention_heads,
         decoder_ffn_dim=cfg.decoder.ffn_embed_dim,
-        decoder_layerdrop=cfg.decoder.layerdrop,
         activation_function=ACTIVATIONS[str(cfg.activation_fn)],
         dropout=cfg.dropout,
-        attention_dropout=cfg.attention_dropout,
-        activation_dropout=cfg.activation_dropout,
         scale_embedding=not cfg.no_scale_embedding,
         max_position_embeddings=positions,
         **special_symbols(words),
@@ -100,7 +85,7 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
 
 
 def special_symbols(words: Vocabulary) -> dict[str, Any]:
-    """By transformers' names."""
+    """Special symbols by transformers' names."""
     last = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
     return {
         "pad_token_id": words.target.pad(),
@@ -110,10 +95,10 @@ def special_symbols(words: Vocabulary) -> dict[str, Any]:
 
 
 def generation(words: Vocabulary) -> GenerationConfig:
-    """What fairseq-generate does with beam 5.
+    """The search of ``fairseq-generate`` with beam 5.
 
-    A sentence ends with its fifth hypothesis, scores are means over tokens, padding is never
-    chosen, and neither is an empty translation.
+    A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
+    translations are excluded.
     """
     return GenerationConfig(
         num_beams=5,
@@ -127,7 +112,7 @@ def generation(words: Vocabulary) -> GenerationConfig:
 
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
-    """Marian's weights by name, each shared one once."""
+    """Marian's weights by name; tied weights once."""
     found: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():
@@ -143,15 +128,13 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     return {name: weight.detach().contiguous() for name, weight in found.items()}
 
 
-def write_vocabulary(
-    words: Vocabulary, folder: Path, config: MarianConfig, sentencepiece: Path | None
-) -> None:
-    """``vocab.json``, from piece to index, and what else ``MarianTokenizer`` reads."""
+def write_vocabulary(words: Vocabulary, folder: Path, config: MarianConfig) -> None:
+    """``vocab.json``, from piece to index, and the other files of ``MarianTokenizer``."""
     shared = config.share_encoder_decoder_embeddings
     files: dict[str, Any] = {"vocab.json": words.source.indices}
     if not shared:
         files["target_vocab.json"] = words.target.indices
-    if sentencepiece is not None:
+    if words.subwords is not None:
         files["tokenizer_config.json"] = {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": words.source_lang,
@@ -163,7 +146,7 @@ def write_vocabulary(
             "pad_token": words.source.pad_word,
         }
         for side in ("source", "target"):
-            shutil.copyfile(sentencepiece, folder / f"{side}.spm")
+            shutil.copyfile(words.subwords, folder / f"{side}.spm")
     for name, content in files.items():
         text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
         (folder / name).write_text(text, encoding="utf-8")

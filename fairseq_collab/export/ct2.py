@@ -1,19 +1,17 @@
-"""A model as CTranslate2 reads it (https://github.com/OpenNMT/CTranslate2).
+"""A model for CTranslate2 (https://github.com/OpenNMT/CTranslate2).
 
-CTranslate2 has a converter for fairseq of its own; it wants the options in ``checkpoint["args"]``,
-where fairseq has had none since 0.10, and knows none of our architectures.  So only its functions
-that fill a specification from fairseq's modules are used, on a model with plain projections.
+CTranslate2's own converter for fairseq reads ``checkpoint["args"]``, which fairseq has not written
+since 0.10, and no architecture of ours.  This module uses its functions that fill a specification
+from fairseq's modules, on a model with plain projections.
 
-Its heads may have any size.  So every model of this project can be exported exactly, whatever its
-key dimension: heads then are as large as the largest needs (K, with collaborative heads; their
-values are filled up with zeros), and products with them cost accordingly.  They may share keys and
-values, too: then those that heads here share are shared there (``num_heads_kv``).
+Heads there may have any size, so that every key width can be exported.  All heads of a stack are as
+large as the largest needs (K with shared keys; values are filled up with zeros), and their products
+cost accordingly.  Keys and values that heads share are shared there, too (``num_heads_kv``).
 """
 
 from __future__ import annotations
 
 import copy
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +27,6 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
 from torch import nn
 
-from collab_common.folder import whole_folder
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.export.attention import (
     NotExactError,
@@ -38,13 +35,8 @@ from fairseq_collab.export.attention import (
     shares,
     smallest_size,
 )
-from fairseq_collab.export.model import common_heads, refused
-from fairseq_collab.export.translation import (
-    Vocabulary,
-    check,
-    position_table,
-    vocabulary,
-)
+from fairseq_collab.export.model import common_heads, inexact
+from fairseq_collab.export.translation import Vocabulary, check, position_table, vocabulary
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -58,19 +50,18 @@ ACTIVATIONS = {
 }
 
 
-def export(trained: Trained, args: Namespace) -> None:
-    """A folder for ``ctranslate2.Translator``."""
+def export(trained: Trained, data: Path | None, folder: Path) -> None:
+    """Fill a folder for ``ctranslate2.Translator``."""
     check(trained, "CTranslate2", ACTIVATIONS)
-    write(trained, vocabulary(trained, args), args.out)
+    write(trained, vocabulary(trained, data), folder)
 
 
-def write(trained: Trained, words: Vocabulary, out: Path) -> None:
-    """Write the folder of a model that :func:`.translation.check` lets through, whole or not."""
+def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
+    """Fill the folder with a model that :func:`.translation.check` accepts."""
     spec = specification(trained, words)
     spec.validate()
     spec.optimize()
-    with whole_folder(out) as folder:
-        spec.save(str(folder))
+    spec.save(str(folder))
 
 
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
@@ -83,7 +74,7 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     spec = TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(symbols(words.source))
     spec.register_target_vocabulary(symbols(words.target))
-    # fairseq ends a source with </s>, and starts a target with it, too.
+    # fairseq ends a source with </s>, and starts a target with it.
     spec.config.add_source_eos = True
     spec.config.decoder_start_token = words.target.eos_word
     spec.config.unk_token = words.target.unk_word
@@ -96,10 +87,7 @@ def symbols(dictionary: Dictionary) -> list[str]:
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
-    """The specification of ``stack``, empty; its attentions become plain projections.
-
-    All heads of a stack have one size there: that of the largest.
-    """
+    """The empty specification of ``stack``, whose attentions are replaced by plain projections."""
     places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
     size = max(head_size(trained, one) for one in places)
     heads = common_heads(trained, side)
@@ -129,20 +117,17 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
 
 
 def head_size(trained: Trained, one: Attention) -> int:
-    """The smallest size of heads that computes the same; raises UserError where none does."""
+    """The smallest exact head size; raises UserError without one."""
     if not isinstance(one.module, HeadAttention):
         return one.module.head_dim
     try:
         return smallest_size(one.module)
     except NotExactError as error:
-        raise refused(trained, f"{one.name}: {error}") from error
+        raise inexact(trained, f"{one.name}: {error}") from error
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
-    """What CTranslate2 reads of fairseq's attention, with so many heads of ``size``.
-
-    Keys and values that heads share are there once.
-    """
+    """The projections that CTranslate2 reads of fairseq's attention, for ``heads`` of ``size``."""
     weights = plain_weights(attention, size, heads, may_share=True)
     module = nn.Module()
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
