@@ -78,6 +78,17 @@ def test_limit_equals_fairseq(kind: str, cross: bool, training: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
+def test_shown_weights_are_those_before_dropout(kind: str) -> None:
+    ours = limit_case(kind, self_attention=True, dropout=0.5).train()
+    query, key, padding, causal = inputs(cross=False)
+    masks = {"key_padding_mask": padding, "attn_mask": causal}
+    output, weights = ours(query, key, key, **masks, need_head_weights=True)
+    whole, expected = ours.eval()(query, key, key, **masks, need_head_weights=True)
+    close(weights, expected)
+    assert not torch.allclose(output, whole), "no weight was dropped"
+
+
+@pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
 def test_limit_has_fairseqs_initial_weights(kind: str) -> None:
     torch.manual_seed(3)
     ours = limit_case(kind, self_attention=True).state_dict()
