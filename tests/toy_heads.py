@@ -17,7 +17,7 @@ from fairseq_collab.trained.opener import Trained
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
-    "concatenated": ("transformer_collab", {"collaborative_sites": "none"}),
+    "concatenated": ("transformer_collab", {"key_dim": 0}),
     "collaborative": ("transformer_collab", {"key_dim": 6}),
     "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
     "no bias": ("transformer_collab", {"key_dim": 5, "attention_bias": "none"}),

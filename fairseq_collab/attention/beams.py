@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairseq_collab.attention.cache import Cache, IncrementalState
+from fairseq_collab.attention.cache import IncrementalState
 
 _STATE_KEY = "beam_history"
 
@@ -37,8 +37,6 @@ class BeamHistory:
         self.beam = beam
         #: Which sentence each sentence was before the last reorder; None if all stayed in place.
         self.moved: Tensor | None = None
-        #: The encoder's output, where cross-attentions of all layers decode from this one memory.
-        self.source: Cache | None = None
         self._mask = like.new_zeros(sentences, beam, 0)
         self._any_padding = False
         own = torch.full((beam, beam), float("-inf"), dtype=like.dtype, device=like.device)
@@ -81,8 +79,6 @@ class BeamHistory:
             ValueError: beams of one sentence are to continue those of several.
         """
         self.moved = moved_sentences(new_order, self.beam, self.sentences)
-        if self.source is not None and self.moved is not None:
-            self.source.select(self.moved)
         rows = self._mask.flatten(0, 1).index_select(0, new_order)
         self._mask = rows.unflatten(0, (-1, self.beam))
 

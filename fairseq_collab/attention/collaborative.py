@@ -42,8 +42,7 @@ from fairseq_collab.attention.checks import (
 )
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.init import INITS, init_output, init_projection
-from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import by_head, linear, projection_of, split_heads
+from fairseq_collab.attention.projections import linear, projection_of, split_heads
 from fairseq_collab.attention.scores import SCALES, scaling
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
@@ -190,12 +189,6 @@ class CollaborativeAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.value_heads)  # (B, G, S, h_v)
-
-    def source_maps(self) -> Maps:
-        keys = self.k_proj.weight  # (K, d_y)
-        if self.bias == "content":
-            keys = torch.cat([keys, self.content_bias])  # (K + H, d_y)
-        return Maps(keys.unsqueeze(0), *by_head(self.v_proj, self.value_heads))
 
     def describe(self) -> CollaborativeSignature:
         return CollaborativeSignature(

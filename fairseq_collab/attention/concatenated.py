@@ -24,8 +24,7 @@ from fairseq_collab.attention.checks import (
 )
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.init import INITS, init_output, init_projection
-from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import by_head, linear, split_heads
+from fairseq_collab.attention.projections import linear, split_heads
 from fairseq_collab.attention.scores import SCALES, scaling
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
@@ -115,10 +114,6 @@ class ConcatenatedAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
-
-    def source_maps(self) -> Maps:
-        keys, _ = by_head(self.k_proj, self.num_heads)  # the softmax does not see their biases
-        return Maps(keys, *by_head(self.v_proj, self.num_heads))
 
     def describe(self) -> ConcatenatedSignature:
         return ConcatenatedSignature(

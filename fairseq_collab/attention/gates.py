@@ -36,7 +36,6 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.checks import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
-from fairseq_collab.attention.memory import Maps
 from fairseq_collab.attention.signature import labelled
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
@@ -130,11 +129,6 @@ class GatedAttention(ConcatenatedAttention):
     def project_value(self, y: Tensor) -> Tensor:
         value = super().project_value(y)  # (B, H, S, h_v)
         return value * self.gates()[:, None, None].to(value.dtype)
-
-    def source_maps(self) -> Maps:
-        keys, values, bias = super().source_maps()
-        gates = self.gates().to(values.dtype)[:, None]
-        return Maps(keys, values * gates[:, None], None if bias is None else bias * gates)
 
     def describe(self) -> GatedSignature:
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)

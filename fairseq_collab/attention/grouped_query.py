@@ -21,8 +21,7 @@ from torch import Tensor
 from fairseq_collab.attention.checks import check_positive, check_shared_evenly, even_head_size
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.init import init_output, init_projection
-from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import by_head, linear, split_heads
+from fairseq_collab.attention.projections import linear, split_heads
 from fairseq_collab.attention.signature import Signature, labelled
 
 
@@ -80,10 +79,6 @@ class GroupedQueryAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.key_value_heads)  # (B, G, S, h)
-
-    def source_maps(self) -> Maps:
-        keys, _ = by_head(self.k_proj, self.key_value_heads)
-        return Maps(keys, *by_head(self.v_proj, self.key_value_heads))
 
     def describe(self) -> GroupedQuerySignature:
         return GroupedQuerySignature(self.num_heads, self.key_value_heads)

@@ -63,8 +63,6 @@ class HeadAttention(nn.Module):
     signature: Tensor
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
-    #: Decode from the encoder's output itself, one for all layers, by :meth:`source_maps`.
-    from_source = False
 
     def __init__(
         self,
@@ -100,24 +98,19 @@ class HeadAttention(nn.Module):
         """Keys of ``y`` and values of ``z``, for variants where both have a part in common."""
         return self.project_key(y), self.project_value(z)
 
-    def source_maps(self) -> Maps:
-        """Linear maps that make keys and values of their input itself, where a variant has them."""
-        raise NotImplementedError
+    def maps(self, decoding: bool) -> Maps | None:
+        """Linear maps that make keys and values of a memory, which is then attended to and cached.
 
-    def maps(self, decoding: bool, static_kv: bool) -> Maps | None:
-        """Linear maps that make keys and values of a memory, or None where there are such anyway.
-
-        With maps the memory is attended to, and cached, in their place.
+        None, unless a variant has a memory (:mod:`fairseq_collab.attention.latent`).
 
         Args:
             decoding: keys and values are kept for later steps.
-            static_kv: they are the encoder's.
         """
-        return self.source_maps() if self.from_source and decoding and static_kv else None
+        return None
 
     def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
-        """What :meth:`maps` make keys of ``y`` and values of ``z`` of: ``(B, 1, S, r)``."""
-        return y.transpose(0, 1).contiguous().unsqueeze(1)  # (B, 1, S, d_y)
+        """The memory ``(B, 1, S, r)`` of which :meth:`maps` make keys of ``y``, values of ``z``."""
+        raise NotImplementedError
 
     def describe(self) -> Signature:
         """What no tensor shape shows, to be compared when weights are loaded."""
@@ -180,7 +173,7 @@ class HeadAttention(nn.Module):
         """
         if not self.num_heads:
             return torch.zeros_like(query) + self.out_proj.bias, None
-        maps = self.maps(incremental_state is not None, static_kv)
+        maps = self.maps(incremental_state is not None)
         mask = over_keys(key_padding_mask, attn_mask)
         context = self._context(
             query, key, value, mask, incremental_state, static_kv, maps is not None
@@ -236,11 +229,7 @@ class HeadAttention(nn.Module):
         to_memory: bool,
     ) -> Context:
         """What the query ``(T, B, d)`` attends to: keys and values, or the memory as both."""
-        history = None
         cache = self._cache(incremental_state)
-        if self.from_source and static_kv and incremental_state is not None:
-            history = beam_history(incremental_state)
-            cache = history.source
         if static_kv and cache is not None:
             return cache.context(cache.mask)
         source = query if self.self_attention else key
@@ -256,10 +245,7 @@ class HeadAttention(nn.Module):
             return Context(k, v, mask)
         if static_kv:
             cache = Cache(k, v, mask)
-            if history is not None:
-                history.source = cache
-            else:
-                incremental_state[self._state_key] = {"cache": cache}
+            incremental_state[self._state_key] = {"cache": cache}
             return cache.context(mask)
         if mask is not None:
             raise ValueError("padding of a step belongs into the decoder's beam history")

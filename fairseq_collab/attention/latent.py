@@ -131,7 +131,7 @@ class LatentAttention(HeadAttention):
             raise ValueError("keys and values come from one latent: give the same input for both")
         return self.latent_proj(y)
 
-    def maps(self, decoding: bool, static_kv: bool) -> Maps | None:
+    def maps(self, decoding: bool) -> Maps | None:
         if not decoding and self.qk_head_size + self.v_head_size <= 2 * self.latent_dim:
             return None
         heads = (self.num_heads, -1)

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fairseq_collab.attention.collaborative import CollaborativeAttention
-from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import by_head, linear
+from fairseq_collab.attention.projections import linear
 from fairseq_collab.attention.signature import Signature, labelled
 
 
@@ -84,10 +83,6 @@ class MFAAttention(CollaborativeAttention):
 
     def project_query(self, x: Tensor) -> Tensor:
         return self._mix(self.q_norm(self.q_proj(x)))  # (B, H, T, C)
-
-    def source_maps(self) -> Maps:
-        values, _ = by_head(self.v_proj, 1)
-        return Maps(self.k_proj.weight.unsqueeze(0), values)
 
     def describe(self) -> Signature:
         return MFASignature(self.num_heads, self.key_dim)

@@ -9,6 +9,7 @@ from typing import Any
 from collab_common.command import positive
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.cost import LENGTH, cost, load_architecture, multiply_adds
+from fairseq_collab.models.collaborative import IN_SITES
 from fairseq_collab.models.translation import HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.results.tables import grid, num
@@ -45,8 +46,8 @@ def main(argv: list[str]) -> int:
         model = load_architecture(path)
         rows.append([str(path), *cells(model, args.length)])
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
-            ordinary = load_architecture(path, collaborative_sites="none")
-            rows.append(["the same with concatenated heads", *cells(ordinary, args.length)])
+            ordinary = load_architecture(path, key_dim=0, **dict.fromkeys(IN_SITES))
+            rows.append(["the same with standard heads", *cells(ordinary, args.length)])
     print(grid(["model", *COLUMNS.values()], rows))
     print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
     return 0

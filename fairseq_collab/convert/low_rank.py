@@ -1,4 +1,4 @@
-"""The best narrow keys of trained heads, in closed form.
+"""The best narrow keys of trained heads: eigenproblems, and least squares in turn.
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  With second moments ``X = E [x 1]^T [x 1]`` of
 real queries and the covariance ``Y`` of real keys within a sentence (what all keys of a sentence
@@ -13,9 +13,9 @@ The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^
     full      S'_i = U U^T S_i V V^T: one query of width K, too.  U: the K largest eigenvectors of
               sum_i S_i V V^T S_i^T; then V again for this U, and so on (higher-order SVD with
               alternating sweeps, De Lathauwer et al. 2000).
-    diagonal  S'_i = U diag(m_i) V^T: the K largest singular directions of all S_i, each used by the
-              head that it comes from (m_i is 1 or 0).  Not the least cost: that is a CP
-              decomposition, which has no closed form.
+    diagonal  S'_i = U diag(m_i) V^T: a CP decomposition, which has no closed form.  It starts from
+              the K largest singular directions of all S_i, each used by the head that it comes from
+              (m_i is 1 or 0), and solves for U, V and M in turn by least squares.
     separate  S'_i: the K/H largest singular directions of each head (Eckart and Young 1936).
 
 ``V`` gives the keys ``y Y^-1/2 V``, and so on.  All are exact once K reaches the rank of the maps.
@@ -36,8 +36,8 @@ from fairseq_collab.convert.heads import Heads
 #: Share of the mean eigenvalue that is added to all of a metric: in directions that calibration
 #: sentences hardly show, maps must not come out arbitrarily large.
 RIDGE = 1e-3
-#: Alternating sweeps of full mixing.
-SWEEPS = 4
+#: Alternating sweeps of full and of diagonal mixing.
+SWEEPS, DIAGONAL_SWEEPS = 4, 60
 
 
 class Roots(NamedTuple):
@@ -126,16 +126,44 @@ def full(heads: Heads, roots: Roots, size: int) -> Shared:
 
 
 def diagonal(heads: Heads, roots: Roots, size: int) -> Shared:
-    """The largest singular directions of all heads, each used by its own head."""
-    values, u, v = singular(heads, roots)  # (H, n), (H, d + 1, n), (H, d_y, n)
+    """A shared key and query of width ``size``, scaled by each head."""
+    values, left, right = singular(heads, roots)  # (H, n), (H, d + 1, n), (H, d_y, n)
     best = values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
     owner, place = best // values.size(1), best % values.size(1)
-    length = values[owner, place].sqrt()  # (K)
-    query = roots.query_inverse @ (u[owner, :, place].T * length)  # (d + 1, K)
-    key = roots.key_inverse @ (v[owner, :, place].T * length)  # (d_y, K)
-    mixing = torch.nn.functional.one_hot(owner, len(values)).T.to(query)  # (H, K)
-    missing = size - len(best)
-    return Shared(*(torch.nn.functional.pad(part, (0, missing)) for part in (query, mixing, key)))
+    u, v = left[owner, :, place].T, right[owner, :, place].T  # (d + 1, K), (d_y, K)
+    m = torch.zeros(len(values), len(best)).to(values)  # (H, K)
+    m[owner, torch.arange(len(best))] = values[owner, place]
+    u, m, v = _least_squares(whitened(heads, roots), u, m, v)
+    length = torch.linalg.vector_norm(m, dim=0) / m.size(0) ** 0.5  # (K)
+    root = length.sqrt()
+    shared = Shared(
+        roots.query_inverse @ (u * root),
+        m / length.clamp_min(torch.finfo(m.dtype).tiny),
+        roots.key_inverse @ (v * root),
+    )
+    missing = (0, size - len(best))
+    return Shared(*(torch.nn.functional.pad(part, missing) for part in shared))
+
+
+def _least_squares(
+    whitened: tuple[Tensor, Tensor], u: Tensor, m: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``U``, ``M`` and ``V`` in turn, each the best for the other two; U and V of length 1."""
+    left, right = whitened
+    for _ in range(DIAGONAL_SWEEPS):
+        seen = right.mT @ v * m.unsqueeze(1)  # (H, e, K)
+        u = (left @ seen).sum(0) @ _inverse((v.T @ v) * (m.T @ m))
+        u = torch.nn.functional.normalize(u, dim=0)
+        seen = left.mT @ u * m.unsqueeze(1)
+        v = (right @ seen).sum(0) @ _inverse((u.T @ u) * (m.T @ m))
+        v = torch.nn.functional.normalize(v, dim=0)
+        both = (left.mT @ u) * (right.mT @ v)  # (H, e, K)
+        m = both.sum(1) @ _inverse((u.T @ u) * (v.T @ v))
+    return u, m, v
+
+
+def _inverse(gram: Tensor) -> Tensor:
+    return torch.linalg.pinv(gram, hermitian=True)
 
 
 SHARED = {"diagonal": diagonal, "full": full, "own": own}

@@ -18,7 +18,6 @@ from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
 from fairseq_collab.models.config import copied, plain_options, preset
-from fairseq_collab.models.cross_cache import set_cross_cache
 from fairseq_collab.models.layers import AttentionFactory, Site
 from fairseq_collab.models.signature import check_weights
 
@@ -68,7 +67,6 @@ class HeadModel(BaseFairseqModel):
             model = cls.build(given, task)
             swap_linear(model)
             swap_dropout(model)
-            set_cross_cache(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
         if cls.variant.finish is not None:
@@ -164,7 +162,6 @@ class Family:
         presets: other defaults of these options, by the ending of the architecture's name.
         stock: fairseq's classes, exactly: one derived from them may compute something else.
         absent: sites that the model lacks; a variant's options for them alone are left out.
-        without: a variant's options that would have no effect, left out, too.
         ignored: options that fairseq's own model accepts and ignores.
     """
 
@@ -174,7 +171,6 @@ class Family:
     presets: Mapping[str, Mapping[str, Any]]
     stock: tuple[type, ...]
     absent: tuple[Site, ...] = ()
-    without: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
@@ -210,7 +206,7 @@ def register(variant: Variant) -> None:
         own = [
             copied(option)
             for option in fields(variant.options)
-            if option.name not in ("_name", *family.without) and not option.name.endswith(endings)
+            if option.name != "_name" and not option.name.endswith(endings)
         ]
         name = f"{family.prefix}{variant.name}"
         options = make_dataclass(f"{name}_options", own, bases=(family.options,))

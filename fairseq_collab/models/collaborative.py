@@ -4,7 +4,6 @@
 # no other spelling.
 # ruff: noqa: UP045
 import functools
-import logging
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -14,13 +13,11 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.models.config import option
-from fairseq_collab.models.layers import Site
-from fairseq_collab.models.site_options import at_layer, in_site, named_sites, word_at_layer
-
-logger = logging.getLogger(__name__)
+from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.site_options import at_layer, in_site, word_at_layer
 
 _key_dim = functools.partial(
-    in_site, "key dimension", default="--key-dim", zero="; 0 for ordinary heads in that layer"
+    in_site, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
 )
 
 _value_heads = functools.partial(
@@ -29,6 +26,9 @@ _value_heads = functools.partial(
 
 _query_mixing = functools.partial(in_site, "query mixing", default="--query-mixing", what="a word")
 
+#: The options that give single attention types a key width.
+IN_SITES = tuple(f"key_dim_in_{site}" for site in SITES)
+
 
 @dataclass
 class CollabOptions(FairseqDataclass):
@@ -36,8 +36,8 @@ class CollabOptions(FairseqDataclass):
 
     key_dim: Optional[int] = option(
         None,
-        "width of the key that all heads of an attention share (default: a quarter of "
-        "the model dimension)",
+        "width of the key that all heads of an attention share; 0 for standard heads (default: a "
+        "quarter of the model dimension)",
     )
     key_dim_in_encoder: Optional[str] = _key_dim("encoder")
     key_dim_in_decoder: Optional[str] = _key_dim("decoder")
@@ -50,11 +50,6 @@ class CollabOptions(FairseqDataclass):
     value_heads_in_encoder: Optional[str] = _value_heads("encoder")
     value_heads_in_decoder: Optional[str] = _value_heads("decoder")
     value_heads_in_cross: Optional[str] = _value_heads("cross")
-    collaborative_sites: str = option(
-        "encoder,decoder,cross",
-        "attentions with collaborative heads: some of encoder, decoder (its self-attention), "
-        "cross, joined by commas, or none; the others keep ordinary heads",
-    )
     query_mixing: str = option(
         "diagonal",
         "queries of a head from the shared query: diagonal (Cordonnier et al. 2020: one factor per "
@@ -90,28 +85,14 @@ class CollabOptions(FairseqDataclass):
     )
 
 
-@functools.cache  # once, not for every layer
-def warn_of_other_sites(site: Site) -> None:
-    """Not refused: there are checkpoints with both options."""
-    logger.warning("--key-dim-in-%s has no effect: --collaborative-sites leaves %s out", site, site)
-
-
 def attention(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> HeadAttention:
-    """Collaborative heads at the chosen sites, ordinary heads of size ``d/H`` elsewhere.
-
-    Also ordinary where ``--key-dim-in-SITE`` has 0 for the layer; where it is not given,
-    ``--key-dim`` holds.
-    """
-    sites = named_sites("--collaborative-sites", cfg.collaborative_sites, or_none=True)
-    key_dim = at_layer(cfg, "key_dim", site, layer, least=0)
-    if site not in sites and key_dim:
-        warn_of_other_sites(site)
-    if site not in sites or key_dim == 0:
+    """The heads of one attention type in one layer; standard heads where the key width is 0."""
+    usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    key_dim = at_layer(cfg, "key_dim", site, layer, least=0, default=usual)
+    if key_dim == 0:
         return ConcatenatedAttention(embed_dim, num_heads, **options)
-    if key_dim is None:
-        key_dim = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     return CollaborativeAttention(
         embed_dim,
         num_heads,

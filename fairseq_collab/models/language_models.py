@@ -113,6 +113,5 @@ LANGUAGE_MODEL = Family(
     _SIZES,
     stock=(TransformerLanguageModel,),
     absent=("encoder", "cross"),
-    without=("collaborative_sites",),  # there is one
     ignored=("scale_attn", "scale_fc", "scale_resids"),
 )

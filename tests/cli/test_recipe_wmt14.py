@@ -128,7 +128,6 @@ MODEL = {
     "model.encoder_embed_dim": 512,
     "model.decoder_ffn_embed_dim": 2048,
     "model.key_dim": 128,
-    "model.collaborative_sites": "encoder,decoder,cross",
     "model.mixing_init": "xavier",
     "model.attention_scale": "embed",
     "model.attention_bias": "projection",

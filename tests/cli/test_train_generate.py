@@ -78,7 +78,7 @@ def test_cost_of_a_checkpoint_and_of_its_ordinary_twin(copier: tuple[Path, str])
         ["--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"],
         ["--checkpoint-activations"],
         ["--attention-bias=content", "--attention-scale=key", "--mixing-init=normal"],
-        ["--collaborative-sites=cross", "--value-init=fork"],
+        ["--key-dim-in-decoder=0", "--value-init=fork"],
     ],
     ids=" ".join,
 )

@@ -32,7 +32,7 @@ def published(suffix: str, arch: str = "transformer_collab", **options: object) 
 
 
 def test_concatenated_base_is_60_9_million() -> None:
-    assert published("_wmt_en_de", collaborative_sites="none") == BODY + SHARED == 60_915_712
+    assert published("_wmt_en_de", key_dim=0) == BODY + SHARED == 60_915_712
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
     stock = ARCH_MODEL_REGISTRY[stock_name].build_model(args, toy.task())
     name = f"transformer_collab{suffix}"
     sizes = {key: getattr(args, key) for key in toy.SIZES}
-    ours = toy.model(name, collaborative_sites="none", **sizes)
+    ours = toy.model(name, key_dim=0, **sizes)
     assert toy.num_parameters(ours) == cost(stock).parameters
 
 

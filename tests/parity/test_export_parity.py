@@ -200,7 +200,7 @@ def language_model(**options: Any) -> Trained:
     [
         ("transformer_collab", {"key_dim": 4}),
         ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
-        ("transformer_collab", {"key_dim": 2, "collaborative_sites": "cross"}),
+        ("transformer_collab", {"key_dim": 2, "key_dim_in_encoder": "0"}),
         (
             "transformer_collab",
             {"key_dim": 16, "mixing_init": "block", "share_all_embeddings": True},

@@ -36,7 +36,7 @@ def attention(latent_dim: int = R, **options: Any) -> LatentAttention:
 
 def absorbed(of: LatentAttention) -> Maps:
     """The maps with which it decodes."""
-    maps = of.maps(decoding=True, static_kv=False)
+    maps = of.maps(decoding=True)
     assert maps is not None
     return maps
 
@@ -78,7 +78,7 @@ def test_scores_and_values_are_the_same_in_both_forms(monkeypatch: pytest.Monkey
 def test_a_whole_pass_takes_the_cheaper_form() -> None:
     """Absorbed only where the latent is smaller than a head: by multiply-adds of the two."""
     for latent_dim, wanted in ((5, True), (6, False), (R, False)):  # heads of (5 + 7) / 2
-        maps = attention(latent_dim).maps(decoding=False, static_kv=False)
+        maps = attention(latent_dim).maps(decoding=False)
         assert (maps is not None) == wanted, latent_dim
     x = torch.randn(T, B, D)
     narrow = attention(5, self_attention=True)
@@ -161,5 +161,5 @@ def test_a_checkpoint_of_other_sizes_is_refused(given: dict[str, Any], message: 
 def test_another_kind_of_heads_is_refused() -> None:
     task = toy.task()
     models: list[Tensor] = [toy.model(arch, task) for arch in (ARCH, "transformer_collab")]
-    with pytest.raises(UserError, match=r"kind .*6 latent\) is 2 in it, 6 here"):
+    with pytest.raises(UserError, match=r"kind .*7 MFA\) is 2 in it, 6 here"):
         models[0].load_state_dict(models[1].state_dict())

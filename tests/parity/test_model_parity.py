@@ -27,12 +27,13 @@ pytestmark = pytest.mark.usefixtures("float64")
 COLLAB, HEADSIZE = "transformer_collab", "transformer_headsize_n"
 LIMITS: dict[str, dict[str, Any]] = {
     "collaborative": {"arch": COLLAB, "key_dim": 16, "mixing_init": "block"},
-    "ordinary": {"arch": COLLAB, "collaborative_sites": "none"},
+    "ordinary": {"arch": COLLAB, "key_dim": 0},
     "cross only": {
         "arch": COLLAB,
         "key_dim": 16,
         "mixing_init": "block",
-        "collaborative_sites": "cross",
+        "key_dim_in_encoder": "0",
+        "key_dim_in_decoder": "0",
     },
     "head size": {"arch": HEADSIZE},
     "head size d/H": {"arch": HEADSIZE, "head_size": 4, "heads_in_cross": "4,4"},

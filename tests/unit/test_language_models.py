@@ -37,7 +37,6 @@ def test_options_of_absent_sites_are_left_out() -> None:
     for variant in ("collab", "headsize_n"):
         names = defaults(f"transformer_lm_{variant}").keys()
         assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]
-        assert "collaborative_sites" not in names
 
 
 def test_sizes_of_heads() -> None:
@@ -73,7 +72,7 @@ def test_what_is_offloaded_is_checkpointed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key_dim": 0}, "cannot build the model: key_dim is 0; it must be at least 1"),
+        ({"key_dim": -1}, "cannot build the model: key_dim is -1; it must be at least 1"),
         ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
         ({"scale_heads": True}, "--scale-heads wants heads of size (model dimension/heads)"),
         ({"tie_adaptive_weights": True}, "--tie-adaptive-weights needs --adaptive-input"),

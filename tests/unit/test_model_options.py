@@ -15,7 +15,7 @@ from toy_language_models import language_model
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.models.collaborative import CollabOptions, warn_of_other_sites
+from fairseq_collab.models.collaborative import CollabOptions
 from fairseq_collab.models.config import preset
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.site_options import named_sites
@@ -24,7 +24,7 @@ from fairseq_collab.models.site_options import named_sites
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key_dim": 0}, "key_dim is 0; it must be at least 1"),
+        ({"key_dim": -1}, "key_dim is -1; it must be at least 1"),
         ({"encoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
         ({"key_dim_in_encoder": "4,2,1"}, "--key-dim-in-encoder is '4,2,1'; it must be a number"),
         ({"key_dim_in_decoder": "-1"}, "--key-dim-in-decoder is '-1'; it must be a number from 0"),
@@ -32,8 +32,6 @@ from fairseq_collab.models.site_options import named_sites
         ({"query_mixing": "none"}, "query mixing is 'none'; it must be one of diagonal, full, own"),
         ({"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
         ({"attention_scale": "sum"}, "attention scale is 'sum'; it must be one of key, embed"),
-        ({"collaborative_sites": "encoder,self"}, "--collaborative-sites is 'encoder,self'"),
-        ({"collaborative_sites": ""}, "--collaborative-sites is ''; it must name some of encoder"),
         ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
         ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
@@ -68,15 +66,6 @@ def test_alignments_of_a_layer_that_attends_to_no_source(options: dict[str, Any]
     with refusing("--print-alignment: the last layer of the decoder has no heads that attend to"):
         model.make_generation_fast_(need_attn="hard")
     model.make_generation_fast_()
-
-
-def test_a_key_dim_of_ordinary_heads_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """In a line, whatever the number of layers."""
-    warn_of_other_sites.cache_clear()
-    options = {"key_dim_in_encoder": "0,4", "key_dim_in_decoder": "6", "key_dim_in_cross": "0"}
-    toy.model("transformer_collab", collaborative_sites="encoder", **options)
-    expected = "--key-dim-in-decoder has no effect: --collaborative-sites leaves decoder out"
-    assert [record.getMessage() for record in caplog.records] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +132,7 @@ def test_sites() -> None:
     assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
     with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
         named_sites("--sites", "none")
-    model = toy.model("transformer_collab", collaborative_sites="decoder", key_dim_in_encoder=7)
+    model = toy.model("transformer_collab", key_dim_in_encoder="0", key_dim_in_cross="0")
     kinds = {
         name: hasattr(module, "mixing")
         for name, module in model.named_modules()

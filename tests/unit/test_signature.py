@@ -50,7 +50,7 @@ def test_the_same_options_load() -> None:
             "encoder.layers.0.self_attn: bias (0 projection, 1 content, 2 none) is 0 in it, 1 here",
         ),
         (
-            {"collaborative_sites": "encoder,decoder"},
+            {"key_dim_in_cross": "0"},
             "decoder.layers.0.encoder_attn: kind (1 concatenated, 2 collaborative, 3 grouped, "
             "4 gated, 5 grouped query, 6 latent, 7 MFA) is 2 in it, 1 here",
         ),
