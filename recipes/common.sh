@@ -1,5 +1,14 @@
-# What recipes share: the environment, and the data of small experiments. Sourced by them, from
-# anywhere; they go on in the root of the repository.
+# What recipes share: the environment, the data of small experiments, and trainings. Recipes source it;
+# from then on they run in the root of the repository.
+#
+# Variables of every recipe that trains:
+#   FROM=DIR    folder of the raw text (downloaded without it)
+#   DATA=DIR    prepared data folder (default: data/DATASET, made if need be)
+#   OUT=DIR     folder of all results
+#   JOBS=N      trainings at a time (default: one per CPU core, or one on a GPU)
+#   SWEEP='...' further Hydra overrides of all trainings. With DATA, a recipe runs on other text:
+#               SWEEP='task.source_lang=de task.target_lang=en size=multi30k train=multi30k'; separate
+#               dictionaries need model.share_all_embeddings=false
 # shellcheck shell=bash
 
 # shellcheck source=recipes/portable.sh
@@ -17,41 +26,12 @@ refuse() {
     exit 2
 }
 
-# Of a prepared folder, see choose_dataset and fairseq_collab/runs/prepared.py.
-prepared=() of_data=() tuning=() third=()
-
-# choose_dataset NAMES ARGUMENTS...: `DATASET`, one of NAMES, whose data folder is DATA or is made; or any
-# prepared folder, on which the experiments of multi30k are run:
-#   --data DIR --source-lang S --target-lang T [--size Z] [--train X]    of configs/size and configs/train
-# `experiments` is whose they are.
+# choose_dataset NAMES DATASET: `DATASET`, one of NAMES, and its folder `data`: DATA, or data/DATASET.
 choose_dataset() {
-    local names=$1 given words=()
-    DATASET=${2:-} experiments=${2:-}
-    if [[ $DATASET != --* ]]; then
-        given=${names% *}
-        [[ -n $DATASET && " $names " == *" $DATASET "* ]] ||
-            refuse "DATASET is '$DATASET'; it must be ${given// /, } or ${names##* }, or" \
-                "options: --data DIR --source-lang S --target-lang T"
-        return
-    fi
-    shift
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --data) DATA=$(cd "$OLDPWD" && real "${2:-}") && shift ;;   # where the user is
-            *) words+=("$1") ;;
-        esac
-        shift
-    done
-    [ -n "${DATA:-}" ] || refuse "which folder? Give --data DIR"
-    DATASET=$(basename "$DATA") experiments=multi30k prepared=("$DATA" "${words[@]}")
-}
-
-# describe_dataset: in the environment, the variables of the prepared folder that was given, if one was.
-describe_dataset() {
-    [ "${#prepared[@]}" -gt 0 ] || return 0
-    local found
-    found=$(python -m fairseq_collab.runs.prepared "${prepared[@]}") || exit 2
-    eval "$found"
+    DATASET=${2:-}
+    [[ -n $DATASET && " $1 " == *" $DATASET "* ]] ||
+        refuse "DATASET is '$DATASET'; it must be one of: ${1// /, }"
+    data=${DATA:-data/$DATASET}
 }
 
 # activate [--dev]: makes the environment, if need be, and enters it.
@@ -67,34 +47,23 @@ set_variables() {
     # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
     export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
     export MALLOC_TOP_PAD_=268435456
-    # Of recipes with heads in groups.
-    constraint=criterion.group_normalisation=${NORMALISATION:-released}
 }
 
-# count_updates: of recipes that train and fine-tune on Multi30k or a prepared folder: the overrides
-# `updates` and `tuned_updates`. Other experiments count epochs.
+# count_updates: `updates` and `tuned_updates`, the overrides of trainings and of fine-tuning.
 count_updates() {
-    UPDATES=${UPDATES:-3400} updates=() tuned_updates=()
+    UPDATES=${UPDATES:-3400}
     [[ $UPDATES =~ ^[1-9][0-9]*$ && ${TUNE:-1} =~ ^[1-9][0-9]*$ ]] ||
         refuse "UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers"
     TUNE=${TUNE:-$((UPDATES / 2))}
-    [ "$experiments" = multi30k ] || return 0
-    updates=(optimization.max_update="$UPDATES") tuned_updates=(optimization.max_update="$TUNE")
+    updates=optimization.max_update=$UPDATES tuned_updates=optimization.max_update=$TUNE
 }
 
-# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), multi30k (downloaded, or
-# in the folder FROM) or wikitext2 (in FROM), as the experiments have it, or as OPTIONS say.
+# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated) or multi30k (downloaded, or
+# in the folder FROM), as the experiments have it, or as OPTIONS say.
 prepare() {
-    local to=(${FROM:+--from "$FROM"} --out "${@:2}")
     case $1 in
         embedded) python -m data_prep.demo_data --out "${@:2}" ;;
-        multi30k) python -m data_prep.multi30k --vocab-size 4000 "${to[@]}" ;;
-        wikitext2)   # words already, with <unk> for rare ones: train.txt, valid.txt, test.txt
-            [ -n "${FROM:-}" ] || refuse "where is the text of WikiText-2? Give FROM=DIR"
-            fairseq-preprocess --only-source --trainpref "$FROM/train.txt" --validpref "$FROM/valid.txt" \
-                --testpref "$FROM/test.txt" --destdir "$2.part"
-            mv "$2.part" "$2"
-            ;;
+        multi30k) python -m data_prep.multi30k --vocab-size 4000 ${FROM:+--from "$FROM"} --out "${@:2}" ;;
     esac
 }
 
@@ -108,28 +77,28 @@ find_device() {
     fi
 }
 
-# enter: the environment, made if there is none; what is known of the data; the device.
+# enter: the environment, made if there is none; the device; the data folder, made if DATA is not given.
 enter() {
     command -v fairseq-collab > /dev/null || activate
     set_variables
-    describe_dataset
     find_device
+    [ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 }
 
-failed=0   # becomes 1 once a run of `sweep` or another command has failed: what a recipe exits with
+failed=0   # exit status of the recipe: 1 after a failure
 
-# COMMAND || note $?: a failure is remembered, and the rest goes on; an interruption ends the recipe.
+# COMMAND || note $?: after a failure the recipe continues; an interruption ends it.
 note() {
     [ "$1" -le 1 ] || exit "$1"
     failed=1
 }
 
-# sweep EXPERIMENT FOLDER OVERRIDES...: the runs of a file of configs/experiment in OUT/FOLDER, on the
-# data folder `data`. A failed run is in the table's notes, and the rest goes on.
+# sweep EXPERIMENT FOLDER OVERRIDES...: train and score the runs of a file of configs/experiment in
+# OUT/FOLDER, on the data folder `data`.
 sweep() {
     # shellcheck disable=SC2086  # SWEEP is several words
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$OUT/$2" \
-        --jobs "${JOBS:-$jobs}" "task.data=$data" "${of_data[@]}" "${device[@]}" "${@:3}" ${SWEEP:-} ||
+        --jobs "${JOBS:-$jobs}" "task.data=$data" "${device[@]}" "${@:3}" ${SWEEP:-} ||
         note $?
 }
 
@@ -138,8 +107,8 @@ importance() {
     fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --relevance-sentences 0
 }
 
-# convert_heads MODEL FOLDER OPTIONS...: what `reparametrize` makes of a model, as FOLDER/model.pt, beside
-# fit.json. What is there is not made again; so with the next three.
+# convert_heads MODEL FOLDER OPTIONS...: convert a model to FOLDER/model.pt, with its errors in fit.json.
+# Files that exist are not made again, here and below.
 convert_heads() {
     mkdir -p "$2"
     [ ! -e "$2/fit.json" ] || return 0
@@ -147,22 +116,7 @@ convert_heads() {
     mv "$2/fit.part" "$2/fit.json"
 }
 
-# take_out FILE MODEL OPTIONS...: what `prune` leaves of a model, as FILE.pt in the folder `pruned`.
+# take_out FILE MODEL OPTIONS...: prune a model to the file `pruned`/FILE.pt.
 take_out() {
-    [ -e "$pruned/$1.pt" ] ||
-        fairseq-collab prune "$2" "${@:3}" --out "$pruned/$1.pt" || note $?
-}
-
-# elect FILE VOTES MODEL: the heads that the groups of a model elect, by VOTES.json.
-elect() {
-    local votes=$pruned/$2.json
-    [ -e "$votes" ] || fairseq-collab vote "$3" "$data" "${cpu[@]}" --out "$votes" || note $?
-    take_out "$1" "$3" --votes "$votes"
-}
-
-# vote_and_prune NAME GROUPED ORDINARY SEED COUNT: the heads that the groups of the model GROUPED elect
-# (votes-NAME.json, voted-NAME.pt), and COUNT heads of ORDINARY by chance (random-NAME.pt).
-vote_and_prune() {
-    elect "voted-$1" "votes-$1" "$2"
-    take_out "random-$1" "$3" --random "$4" --keep "$5"
+    [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "${@:3}" --out "$pruned/$1.pt" || note $?
 }

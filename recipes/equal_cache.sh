@@ -3,10 +3,7 @@
 # heads beside ordinary ones, from scratch and from one trained model.
 #
 #   bash recipes/equal_cache.sh multi30k
-#   FROM=DIR         where the raw text is (downloaded without it)
-#   DATA=DIR         a data folder that is there already (default: data/multi30k, made if need be)
-#   OUT=DIR          where everything goes (default: runs/equal_cache_multi30k)
-#   JOBS=N           runs at a time (default: one a CPU core, or one on a GPU)
+#   FROM, DATA, OUT (default: runs/equal_cache_multi30k), JOBS, SWEEP: see recipes/common.sh
 #   SEEDS=1,2        of the trainings from scratch
 #   SIZE=small       the models' size, of configs/size: multi30k (default, d = 256) or small (d = 128)
 #   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 3/4, 5/8, 1/2, 1/4 and
@@ -14,8 +11,7 @@
 #   TRAINED=FILE     a model to convert, and nothing is trained from scratch (default: ordinary heads
 #                    of stage 1, of the first seed)
 #   UPDATES=N        of the fine-tuning, 0 for none (default: that of
-#                    configs/experiment/equal_cache_finetune_multi30k.yaml)
-#   SWEEP='...'      further overrides of all trainings
+#                    configs/experiment/reparametrize_finetune_multi30k.yaml)
 #
 # Stages: 1 train (OUT/scratch), a model for each method that can have the budget:
 #     plain           ordinary heads, with all of their cache
@@ -28,18 +24,15 @@
 # 2 convert (OUT/models, OUT/converted). 3 fine-tune what was converted, and ordinary heads for as
 # long (OUT/tuned). 4 tables, in OUT/scratch/table and OUT/converted/table.
 #
-# Interrupt it whenever you like: given again, with more seeds or budgets, too, it goes on; what is
-# done is not done again.
+# Rerun it to resume it, also with more seeds or budgets.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATASET=${1:-}
-data=${DATA:-data/$DATASET}
+choose_dataset "multi30k" "$@"
 OUT=${OUT:-runs/equal_cache_$DATASET}
 SEEDS=${SEEDS:-1,2}
 SIZE=${SIZE:-multi30k}
-[ "$DATASET" = multi30k ] || refuse "DATASET is '$DATASET'; it must be multi30k"
 # Of the models: configs/size and configs/experiment.
 case $SIZE in
     multi30k) width=256 of_size=() ;;
@@ -54,8 +47,6 @@ for cache in $BUDGETS; do
 done
 
 enter
-
-[ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
 
 # sizes CACHE: what the methods need to cache so many numbers of a token, half of them keys where
 # nothing else is said.
@@ -120,11 +111,11 @@ done
 echo "== 3 fine-tune"
 tune() {   # METHOD MODEL OVERRIDES...
     [ "${UPDATES:-}" != 0 ] || return 0
-    sweep "equal_cache_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
-        "${of_size[@]}" checkpoint.finetune_from_model="$2" \
+    sweep "reparametrize_finetune_$DATASET" tuned method="choice(tuned-$1)" common.seed="choice(1)" \
+        model.encoder_attention_heads=$heads "${of_size[@]}" checkpoint.finetune_from_model="$2" \
         ${UPDATES:+optimization.max_update="$UPDATES"} "${@:3}"
 }
-tune plain "$(real "$TRAINED")"
+tune plain "$(real "$TRAINED")" model=concatenated
 for cache in $BUDGETS; do
     sizes "$cache"
     if [ "$keys" -gt 0 ]; then

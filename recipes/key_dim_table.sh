@@ -1,47 +1,34 @@
 #!/usr/bin/env bash
-# BLEU against key dimension, concatenated and collaborative heads: Cordonnier et al. 2020, table 1.
+# BLEU against key width, separate and shared keys: Cordonnier et al. 2020, table 1.
 #
 #   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, iwslt14 or wmt14
-#   --data DIR --source-lang S --target-lang T [--size small] [--train multi30k_small]
-#               instead of DATASET: any prepared folder, with a size and a training of configs/
-#   FROM=DIR    where the raw text is: needed for wmt14 (Google's archive); the others are downloaded
-#               without it
-#   DATA=DIR    a data folder that is there already (default: data/DATASET, made if need be)
-#   JOBS=N      runs at a time (default: one a CPU core, or one on a GPU)
-#   OUT=DIR     where the runs go (default: runs/key_dim_DATASET)
-#   SWEEP='common.seed=1,2,3 ...'    overrides of configs/experiment/key_dim_DATASET.yaml
+#   FROM, DATA, OUT (default: runs/key_dim_DATASET), JOBS, SWEEP: see recipes/common.sh. wmt14 needs FROM,
+#   the folder of Google's archive.
 #
-# Interrupt it whenever you like: given again, it goes on. The table and the figure are in OUT/table.
+# Rerun it to resume it. The table and the figure are in OUT/table.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 choose_dataset "embedded multi30k iwslt14 wmt14" "$@"
-data=${DATA:-data/$DATASET}
 OUT=${OUT:-runs/key_dim_$DATASET}
-make_data=()
+from=(${FROM:+--from "$FROM"})
 
-case ${DATA:+given }$DATASET in   # nothing is made where it is given
-    embedded | multi30k) make_data=(prepare "$DATASET" "$data") ;;
+case ${DATA:+given }$DATASET in
     iwslt14)
-        data=runs/iwslt14/data
-        make_data=(bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 ${FROM:+--from "$FROM"})
+        DATA=runs/iwslt14/data
+        bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 "${from[@]}"
         ;;
     wmt14)
         [ -n "${FROM:-}" ] || refuse "where is Google's wmt16_en_de archive, which the paper uses?" \
             "Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
-        data=runs/wmt14_en_de/data
-        make_data=(
-            bash recipes/wmt14_en_de.sh --variant google --stop-stage 4 --out runs/wmt14_en_de
-            --from "$FROM"
-        )
+        DATA=runs/wmt14_en_de/data
+        bash recipes/wmt14_en_de.sh --variant google --stop-stage 4 --out runs/wmt14_en_de "${from[@]}"
         ;;
 esac
+data=${DATA:-$data}
 
 enter
-
-"${make_data[@]}"
-
-sweep "key_dim_$experiments" .
+sweep "key_dim_$DATASET" .
 fairseq-collab table "$OUT" --out "$OUT/table"
 exit "$failed"

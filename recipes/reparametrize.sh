@@ -13,12 +13,12 @@
 # Stages: 1 convert (OUT/METHOD-K-SEED: model.pt and fit.json) and measure (OUT/runs). 2 fine-tune
 # (OUT/tuned): converted models, and the trained one for as long. 3 the table of all (OUT/table).
 #
-# Interrupt it at any time: rerun it to resume.
+# Rerun it to resume it.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-data=${DATA:-data/multi30k}
+DATA=${DATA:-data/multi30k} data=$DATA
 OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-128 64 32}
 SEED=${SEED:-1}

@@ -40,7 +40,7 @@ from fairseq_collab.runs.train_log import is_over, last_epoch, tail
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
 #: Sections of a run's configuration that fairseq does not know.
-OURS = ("method", "units")
+OURS = ("method",)
 _POLL = 2.0  # seconds between looks at the logs
 
 

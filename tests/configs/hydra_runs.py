@@ -15,8 +15,8 @@ PRIMARY = sorted(
     for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("experiment/*.yaml")]
     if path.name != "base.yaml"
 )
-#: Of these, those of language models, which have no encoder and need text of one language.
-LANGUAGE_MODELS = [name for name in PRIMARY if "_lm_" in name]
+#: Of these, that of language models, which have no encoder and need text of one language.
+LANGUAGE_MODEL = "experiment/language_model"
 GROUPS = ("data", "model", "schedule", "size", "train")
 #: Everything that costs time, made small; the decoder's sizes follow the encoder's.
 TINY = (
@@ -65,9 +65,7 @@ def command(config: str, *overrides: str, sweep: bool = False) -> list[str]:
 def tiny(config: str, data: Path, *overrides: str, sweep: bool = False) -> list[str]:
     """``config``, made small, on the corpus in ``data``; run N of a sweep in folder N."""
     folders = ["hydra.sweep.dir=.", "hydra.sweep.subdir=${hydra:job.num}", "hydra.run.dir=."]
-    small = TINY_LANGUAGE_MODEL if config in LANGUAGE_MODELS else TINY
-    if "_name: cross_entropy" in (CONFIGS / f"{config}.yaml").read_text():  # of the whole softmax
-        small = tuple(option for option in small if "adaptive" not in option)
+    small = TINY_LANGUAGE_MODEL if config == LANGUAGE_MODEL else TINY
     return command(config, f"task.data={data}", *small, *folders, *overrides, sweep=sweep)
 
 

@@ -11,7 +11,7 @@ from commands import succeed
 from hydra_runs import (
     CONFIGS,
     GROUPS,
-    LANGUAGE_MODELS,
+    LANGUAGE_MODEL,
     PRIMARY,
     TWO_UPDATES,
     options,
@@ -57,9 +57,8 @@ def family(config: str) -> str:
     return config.rpartition("_")[0] if config.startswith("experiment/") else config
 
 
-# Those of one table are sizes of others' models: tests/cli/test_recipe_head_size.py builds them.
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [name for name in PRIMARY if "head_size_table" not in name])
+@pytest.mark.parametrize("config", PRIMARY)
 def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_path: Path) -> None:
     """An experiment with all of its methods, and one small value of all else.
 
@@ -75,7 +74,7 @@ def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_p
     fixed = [f"{key}={value}" for key, value in values.items() if key in params]
     fixed += [f"model={params['model']}"] if "model" in params else []
     assert params.keys() <= {*values, "model", "~criterion.label_smoothing"}
-    corpus = monolingual if config in LANGUAGE_MODELS else data
+    corpus = monolingual if config == LANGUAGE_MODEL else data
     log = succeed(*tiny(config, corpus, *TWO_UPDATES, *fixed, sweep=bool(params)), cwd=tmp_path)
     assert trained_jobs(log) == len(params.get("model", "one").split(","))
 
