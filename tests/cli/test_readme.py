@@ -170,7 +170,7 @@ def test_an_excerpt_that_is_not_in_its_file_is_noticed(tmp_path: Path) -> None:
         ("python -m venv x", "not a module of the repository"),
         ("python tests/none.py", "not a program"),
         ("bash recipes/none.sh", "there is no recipes/none.sh"),
-        ("FRM=DIR bash recipes/grouped_lm.sh", "reads no FRM"),
+        ("FRM=DIR bash recipes/grouped_heads.sh", "reads no FRM"),
         ("bash recipes/iwslt14.sh --variant nothing", "invalid choice: 'nothing'"),
         ("bash recipes/iwslt14.sh --method nothing", "knows no nothing"),
         ("bash recipes/iwslt14.sh --varian cased", "knows no --varian"),
