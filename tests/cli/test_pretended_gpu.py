@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import old_checkpoints
 import pytest
 import torch
+import toy_checkpoints
 from commands import USER_DIR, sizes
 from device_checks import attention, models
 from device_checks.core import Place
@@ -66,7 +66,7 @@ def test_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Train, translate and look at the heads, in this process."""
-    save, data = tmp_path / "model", old_checkpoints.COPY
+    save, data = tmp_path / "model", toy_checkpoints.COPY
     model = ["--arch=transformer_collab", "--key-dim=8", *sizes(32, 64), f"--save-dir={save}"]
     training = [
         "--optimizer=adam", "--lr=0.005", "--num-workers=0", "--disable-validation",
@@ -95,8 +95,8 @@ def test_advise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(candidates.USUAL, "calibration", 20)
     monkeypatch.setattr(search, "FINALISTS", 1)
     lengths = {f"max_{side}_positions": 8 for side in ("source", "target")}
-    model = old_checkpoints.write(tmp_path / "model.pt", **lengths, share_all_embeddings=True)
+    model = toy_checkpoints.write(tmp_path / "model.pt", **lengths, share_all_embeddings=True)
     asked = ["--want", "cache=0.6", "--max-loss=100", "--tune=1", "--out", tmp_path / "out"]
-    command = ["advise", model, "--data", old_checkpoints.COPY, *asked]
+    command = ["advise", model, "--data", toy_checkpoints.COPY, *asked]
     assert main([str(each) for each in command]) == 0
     assert (tmp_path / "out" / "advised.pt").exists()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import old_checkpoints
 import pytest
 import torch
 import toy
+import toy_checkpoints
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -89,7 +89,7 @@ def test_data_folders_that_are_gone(tmp_path: Path) -> None:
 
 def test_batches_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the training gives none, the whole subset would be one batch."""
-    trained = opener.load(old_checkpoints.write(tmp_path / "c.pt"))
+    trained = opener.load(toy_checkpoints.write(tmp_path / "c.pt"))
     trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
     monkeypatch.setattr(opener, "MAX_TOKENS", 50)
     sizes = [sample["net_input"]["src_tokens"].numel() for sample in opener.epoch(trained, "valid")]

@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import old_checkpoints
 import pytest
 import torch
 import toy
+import toy_checkpoints
 import yaml
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -21,7 +21,7 @@ from fairseq_collab.prune import configuration, surgery
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
     """It holds the shape and all other options, whatever the data's configuration says."""
-    source = surgery.load(old_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
+    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
     result = surgery.pruned(source, {site: [[0, 2], [3]] for site in SITES})
     path = configuration.write(result, tmp_path / "all-0.01.pt")
     assert path == tmp_path / "all-0.01.yaml"
@@ -37,10 +37,7 @@ def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {"versions": False, "encoder_normalize_before": True, "decoder_normalize_before": True},
-            "--encoder-normalize-before",
-        ),
+        ({"encoder_normalize_before": True}, "--encoder-normalize-before"),
         ({"no_scale_embedding": True}, "--no-scale-embedding"),
         ({"activation_fn": "gelu"}, "--activation-fn gelu"),
         ({"share_decoder_input_output_embed": True}, "--share-decoder-input-output-embed"),
@@ -50,17 +47,15 @@ def test_what_prune_prints_builds_the_same_model(
     options: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     """Through fairseq's parser; in the weights the options do not show."""
-    source = surgery.load(old_checkpoints.write(tmp_path / "c.pt", **options))
+    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", **options))
     kept: Any = {site: [[0, 2], [3]] for site in SITES}
     result = surgery.pruned(source, kept)
     printed = configuration.training_options(result)
     assert said in printed
-    words = [str(old_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]
+    words = [str(toy_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
     model: Any = source.task.build_model(convert_namespace_to_omegaconf(args).model).eval()
-    assert toy.num_parameters(model) == toy.num_parameters(result.model) + (
-        0 if options.get("versions", True) else 4 * toy.SIZES["encoder_embed_dim"]
-    )  # norms that loading removes
+    assert toy.num_parameters(model) == toy.num_parameters(result.model)
     model.load_state_dict(result.model.state_dict())
     batch = toy.batch(source.task)
     found, expected = (
@@ -78,7 +73,7 @@ def test_what_is_of_the_training_alone_is_not_said(arch: str) -> None:
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    source = surgery.load(old_checkpoints.write(tmp_path / "c.pt"))
+    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt"))
     source.cfg.model.max_source_positions = "many"
     kept: Any = {site: [[0]] * 2 for site in SITES}
     with refusing(str(tmp_path / "c.pt"), "its option max_source_positions is of another kind"):

@@ -1,4 +1,4 @@
-"""Checkpoints as fairseq wrote them up to 0.9: options in ``args``, some under other names."""
+"""Checkpoints of fairseq's own transformer, tiny and untrained, as fairseq-train writes them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 import torch
 import toy
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 #: A data folder, made by fairseq-preprocess.
 COPY = Path(__file__).parent / "stored" / "copy"
 
 
-def write(path: Path, versions: bool = True, **options: Any) -> Path:
-    """A tiny transformer that was trained in batches of two sentences.
-
-    Args:
-        versions: that of its stacks; without, they do not end in a norm.
-    """
+def write(path: Path, **options: Any) -> Path:
+    """A tiny transformer that was trained in batches of two sentences."""
     source, target = (Dictionary.load(str(COPY / f"dict.{side}.txt")) for side in ("en", "de"))
     symbols = Namespace(source_dictionary=source, target_dictionary=target)
     torch.manual_seed(1)
@@ -35,15 +33,13 @@ def write(path: Path, versions: bool = True, **options: Any) -> Path:
         lr_scheduler="fixed",
         lr=[0.1],
         max_tokens=None,
-        max_sentences=2,
+        batch_size=2,
         **{**toy.SIZES, **options},
     )
+    cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(args), enum_to_str=True)
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
     history |= {"lr_scheduler_state": {}, "num_updates": 1}
-    younger = () if versions else ("version", "layer_norm.weight", "layer_norm.bias")
-    left_out = [f"{side}.{name}" for side in ("encoder", "decoder") for name in younger]
-    weights = {name: x for name, x in model.state_dict().items() if name not in left_out}
-    state = {"args": args, "model": weights, "optimizer_history": [history]}
+    state = {"args": None, "cfg": cfg, "model": model.state_dict(), "optimizer_history": [history]}
     iterator = {"epoch": 1, "iterations_in_epoch": 0}
     state |= {"extra_state": {"train_iterator": iterator}, "last_optimizer_state": None}
     torch.save(state, path)
