@@ -13,7 +13,6 @@ the log is fairseq's own.
 """
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +22,16 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import gates
-from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.attention.gates import gated_attentions
 from fairseq_collab.criterions.shared import LogsMeans, check_weight
 from fairseq_collab.models.config import option
-from fairseq_collab.models.layers import SITES
 
-#: In the log: the expected L0 norm, open gates, gates between 0 and 1.
-EXPECTED, OPEN, BETWEEN = "gates_l0", "gates_open", "gates_between"
-LOGGED = (EXPECTED, *(f"{EXPECTED}_{site}" for site in SITES), OPEN, BETWEEN)
+#: In the log: the expected L0 norm, and the number of gates that are open in evaluation.
+LOGGED = ("gates_l0", "gates_open")
 
 
 @dataclass
@@ -43,59 +39,6 @@ class LabelSmoothedWithHeadGatesConfig(LabelSmoothedCrossEntropyCriterionConfig)
     """Options of label smoothing and of the penalty."""
 
     gate_penalty: float = option(0.01, "lambda, the cost of an open gate; tune it for each model")
-
-
-def gated(model: nn.Module) -> list[GatedAttention]:
-    """The attentions of ``model`` whose heads have gates; raises UserError without any."""
-    found = gated_attentions(model)
-    if not found:
-        raise UserError(
-            "the criterion needs a model whose heads have gates",
-            todo="give --arch transformer_gated_heads, or a criterion without head gates",
-        )
-    return found
-
-
-def check_backend(model: Any) -> None:
-    """Raise UserError where ``DistributedDataParallel`` would see two gradients of a gate.
-
-    It allows one gradient per update.  A skipped layer's gates have one from the penalty, and a
-    recomputed layer's have another from the recomputation.
-    """
-    if not any(isinstance(module, DistributedDataParallel) for module in model.modules()):
-        return
-    cfg = model.cfg
-    if cfg.checkpoint_activations or cfg.encoder.layerdrop or cfg.decoder.layerdrop:
-        raise UserError(
-            "--ddp-backend pytorch_ddp cannot train gates with --checkpoint-activations, "
-            "--encoder-layerdrop or --decoder-layerdrop",
-            todo="give --ddp-backend legacy_ddp",
-        )
-
-
-def log_alpha_of(attentions: Sequence[GatedAttention]) -> dict[str, Tensor]:
-    """``log_alpha`` of all gates by attention type, with a gradient."""
-    sites = dict.fromkeys(attention.site for attention in attentions)
-    return {
-        site: torch.cat([attention.log_alpha for attention in attentions if attention.site == site])
-        for site in sites
-    }
-
-
-def state_of(log_alpha: Mapping[str, Tensor], evaluation: str) -> dict[str, Tensor]:
-    """The log: the expected L0 norm by attention type and in total, and numbers of gates.
-
-    Open gates are those of ``evaluation``; gates between have a mean other than 0 and 1.
-    """
-    expected = {site: gates.probability_open(some).sum() for site, some in log_alpha.items()}
-    every = torch.cat(list(log_alpha.values()))
-    means = gates.deterministic(every)
-    return {
-        **{f"{EXPECTED}_{site}": norm.detach() for site, norm in expected.items()},
-        EXPECTED: torch.stack(list(expected.values())).sum().detach(),
-        OPEN: (gates.deterministic(every, evaluation) > 0).sum(),
-        BETWEEN: ((means > 0) & (means < 1)).sum(),
-    }
 
 
 @register_criterion(
@@ -125,11 +68,16 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
         """fairseq's criterion contract; in training the loss includes the penalty."""
         if not model.training:
             return super().forward(model, sample, reduce)
-        attentions = gated(model)
-        check_backend(model)
+        attentions = gated_attentions(model)
+        if not attentions:
+            raise UserError(
+                "the criterion needs a model whose heads have gates",
+                todo="give --arch transformer_gated_heads, or a criterion without head gates",
+            )
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
-        log_alpha = log_alpha_of(attentions)
-        norm = gates.probability_open(torch.cat(list(log_alpha.values()))).sum()
-        state = state_of(log_alpha, attentions[0].gate_evaluation)
+        log_alpha = torch.cat([attention.log_alpha for attention in attentions])
+        norm = gates.probability_open(log_alpha).sum()
+        evaluated = gates.deterministic(log_alpha, attentions[0].gate_evaluation)
+        state = {"gates_l0": norm.detach(), "gates_open": (evaluated > 0).sum()}
         logged = {**logging_output, **state, self.count: 1}
         return loss + sample_size * self.gate_penalty * norm, sample_size, logged

@@ -133,14 +133,6 @@ def test_re_parametrised_heads_and_back() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_constant_queries_are_one_dimension() -> None:
-    """Six of eight query rows are zero, their biases are not: two dimensions and one content."""
-    ours = attention({"key_dim": 8})
-    with torch.no_grad():
-        ours.q_proj.weight[2:] = 0
-    check_same(ours)
-
-
 @pytest.mark.parametrize("reason", NOT_EXACT)
 def test_an_attention_that_is_none_of_fairseqs(reason: str) -> None:
     with pytest.raises(NotExactError) as failure:

@@ -73,14 +73,6 @@ def test_gates_at_one_change_nothing(training: bool) -> None:
         close(its[name], others[name])
 
 
-def test_open_gates_start_from_the_same_seed() -> None:
-    models = []
-    for arch in (HEADSIZE, GATED):
-        torch.manual_seed(3)
-        models.append(toy.model(arch).eval())
-    assert torch.equal(logits(models[0]), logits(models[1]))
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     """Logits, and translations token for token."""

@@ -15,8 +15,8 @@ from unit.test_groups import naive_loss
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention, head_group_attentions
-from fairseq_collab.criterions.head_groups import padding_of, watched
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
+from fairseq_collab.criterions.head_groups import watched
 from fairseq_collab.criterions.with_head_groups import (
     LOGGED,
     LabelSmoothedCrossEntropyWithHeadGroups,
@@ -93,16 +93,16 @@ def test_training_adds_the_constraint(feature: str, normalisation: str, scale: i
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_are_what_they_are_called(feature: str) -> None:
-    """Of the first encoder layer, against the attention's own weights and projections."""
-    net = model(group_feature=feature, encoder_normalize_before=True)
-    attention = net.encoder.layers[0].self_attn
+    """Values and attention weights are those before dropout; outputs are ``out_proj``'s inputs."""
+    attention = model(group_feature=feature, attention_dropout=0.5).encoder.layers[0].self_attn
     x = torch.randn(5, 3, 16)
-    handle = attention.watch()
-    _, weights = attention(x, x, x, need_head_weights=True)  # (H, B, T, S)
-    handle.remove()
+    _, weights = attention.eval()(x, x, x, need_head_weights=True)  # (H, B, T, S)
     value = attention.project_value(x)  # (B, H, S, h_v)
     expected = {"value": value, "attention": weights.transpose(0, 1)}
     expected["output"] = expected["attention"] @ value
+    handle = attention.train(feature != "output").watch()
+    attention(x, x, x)
+    handle.remove()
     torch.testing.assert_close(attention.features, expected[feature])
 
 
@@ -123,49 +123,21 @@ def test_what_stands_in_padding_does_not_matter() -> None:
         torch.testing.assert_close(found[0][name], found[1][name])
 
 
-def test_training_on_the_constraint_alone_groups_the_heads() -> None:
-    net, constraint = model(), criterion("paper", 1000.0, 1000.0)
-    optimiser = torch.optim.SGD(net.parameters(), lr=1e-5)
-    logs = []
-    for _ in range(30):
-        optimiser.zero_grad()
-        loss, _, log = constraint(net, sample())
-        loss.backward()
-        optimiser.step()
-        logs.append(log)
-    assert logs[-1]["group_within"] > logs[0]["group_within"] + 0.02
-    assert logs[-1]["group_between"] < logs[0]["group_between"] - 0.02
-    assert logs[0]["groups_changed"] == 1
-    assert logs[-1]["groups_changed"] == 0
-    assert logs[-1]["centre_shift"] == pytest.approx(0, abs=1e-6)
-
-
 # ---- validation and decoding ---------------------------------------------------------------------
 
 
-def test_validation_knows_nothing_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_ignores_the_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
     net = model().eval()
     monkeypatch.setattr(groups, "gram_matrix", pytest.fail)
     loss, _, log = criterion()(net, sample())
     expected, _, expected_log = toy.criterion()(net, sample())
     assert loss == expected
     assert log.keys() == expected_log.keys()
-    assert all(attention.features is None for attention in head_group_attentions(net))
     assert not any(attention.membership.any() for attention in head_group_attentions(net))
 
 
-def test_nothing_is_kept_after_an_update() -> None:
-    net = model()
-    criterion()(net, sample())
-    for attention in head_group_attentions(net):
-        assert attention.features is None
-        assert attention.membership.sum(dim=1).tolist() == [1] * 4
-        for module in attention.modules():
-            assert not module._forward_hooks
-            assert not module._forward_pre_hooks
-
-
 def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an update no features and no hooks are left."""
     net, starts = model(), []
     cluster = groups.cluster
     monkeypatch.setattr(
@@ -173,13 +145,16 @@ def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.Monkey
     )
     constraint = criterion()
     constraint(net, sample())
-    left = torch.stack([attention.membership.clone() for attention in head_group_attentions(net)])
+    found = head_group_attentions(net)
+    left = torch.stack([attention.membership.clone() for attention in found])
+    assert not any(m._forward_hooks or m._forward_pre_hooks for one in found for m in one.modules())
+    assert all(attention.features is None for attention in found)
     constraint(net, sample())
     assert not starts[0].any()
     assert torch.equal(starts[1], left)
 
 
-def test_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log() -> None:
     net, constraint = model(), criterion()
     logs = [constraint(net, sample())[2] for _ in range(2)]
     with metrics.aggregate(new_root=True) as meters:
@@ -189,10 +164,6 @@ def test_log(monkeypatch: pytest.MonkeyPatch) -> None:
         assert values[name] == pytest.approx(float(logs[0][name] + logs[1][name]) / 2, abs=1e-3)
     expected = BETA * values["group_between"] - ALPHA * values["group_within"]
     assert values["group_loss"] == pytest.approx(float(expected), abs=1e-3)
-    net.eval()
-    with metrics.aggregate(new_root=True) as meters:
-        constraint.reduce_metrics([constraint(net, sample())[2]])
-    assert not set(LOGGED) & set(meters.get_smoothed_values())
 
 
 def test_sites_may_have_different_numbers_of_heads_and_groups() -> None:
@@ -217,12 +188,6 @@ def test_a_layer_without_heads_has_no_groups() -> None:
     net.load_state_dict(net.state_dict())
 
 
-def test_padding_of_a_language_model() -> None:
-    tokens = torch.tensor([[5, 6, 1]])
-    padding = padding_of({"src_tokens": tokens, "src_lengths": torch.tensor([2])}, 1)
-    assert padding.target.tolist() == [[False, False, True]]
-
-
 # ---- what is refused -----------------------------------------------------------------------------
 
 
@@ -231,7 +196,6 @@ def test_padding_of_a_language_model() -> None:
     [
         ({"head_groups": "5"}, "5 head groups are more than the 4 heads"),
         ({"head_groups": "2,2"}, "--head-groups is '2,2'; it must be a number above 0, or three"),
-        ({"head_groups": "0"}, "--head-groups is '0'; it must be a number above 0"),
         ({"group_feature": "key"}, "group feature is 'key'; it must be one of value, attention"),
     ],
 )
@@ -298,23 +262,6 @@ def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
         model().load_state_dict(toy.model("transformer_collab").state_dict())
 
 
-def test_groups_of_one_head_are_only_pushed_apart() -> None:
-    """As after pruning: a head is its own centre, and what pulls it there has no gradient."""
-    net, batch = model(head_groups="4"), sample()
-    gradients = []
-    for alpha in (0.0, ALPHA):
-        net.zero_grad()
-        loss, _, logged = criterion(alpha=alpha)(net, batch)
-        assert logged["group_within"] == pytest.approx(1)
-        loss.backward()
-        gradients.append([p.grad.clone() for p in net.parameters() if p.grad is not None])
-    for one, other in zip(*gradients, strict=True):
-        assert torch.allclose(one, other, atol=1e-12)
-    assert abs(logged["group_between"]) > 1e-3
-
-
-def test_default_is_a_quarter_of_the_heads() -> None:
-    found = HeadGroupAttention(16, 8, groups=2)
-    assert found.groups == 2
+def test_the_default_is_a_quarter_of_the_heads() -> None:
     net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
     assert {a.num_heads: a.groups for a in head_group_attentions(net)} == {8: 2, 2: 1}

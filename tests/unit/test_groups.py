@@ -83,15 +83,12 @@ def test_one_group_a_head_is_disagreement() -> None:
     torch.testing.assert_close(between, pairs.mean(dim=0))
 
 
-def test_one_group_in_all_has_nothing_to_push_apart() -> None:
-    flat = features(2, 4).requires_grad_()
+def test_one_group_has_no_pairs() -> None:
+    flat = features(2, 4)
     within, between = groups.similarity(gram_of(flat), torch.ones(2, 4, 1))
     middle = flat.mean(dim=1, keepdim=True)
-    expected = functional.cosine_similarity(flat, middle, dim=2).mean(dim=1)
-    torch.testing.assert_close(within, expected)
+    torch.testing.assert_close(within, functional.cosine_similarity(flat, middle, dim=2).mean(1))
     assert between.tolist() == [0, 0]
-    (between - within).sum().backward()
-    assert flat.grad.isfinite().all()
 
 
 def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
@@ -153,13 +150,6 @@ def test_clear_groups_are_found_from_nothing() -> None:
     same = found @ found.transpose(1, 2)
     expected = bundles[orders] @ bundles[orders].transpose(1, 2)
     assert torch.equal(same, expected)
-
-
-def test_the_start_is_kept_where_it_is_stable() -> None:
-    flat = 10 * torch.eye(2).repeat_interleave(2, dim=0)[None] + 0.01 * torch.randn(1, 4, 2)
-    for labels in ([0, 0, 1, 1], [1, 1, 0, 0]):
-        found = groups.cluster(gram_of(flat), one_hot([labels], 2))
-        assert found.argmax(dim=2).tolist() == [labels]
 
 
 def test_only_unknown_groups_are_made_anew() -> None:
