@@ -12,7 +12,7 @@
 #   --from DIR        train.en.gz, ... are in DIR
 #   --help            all options
 #
-# No paper: sizes and training are those of results/multi30k.md.
+# No paper: the model of results/reparametrize_multi30k.md.
 set -euo pipefail
 variant=test2016 pair=en-de usual_key_dim=64
 papers_batches=1

@@ -36,7 +36,7 @@ class Series:
 def of_table(table: Table) -> dict[str, bytes]:
     """``figure.png`` and ``figure.svg`` of a table: its score against ``x``, or parameters."""
     standard = standard_row(table.rows)
-    level = standard.values(table.score) if standard else []
+    levels = {"standard heads": standard.values(table.score)} if standard else {}
     x = noun(table) or "million parameters"
     found: dict[str, Series] = {}
     for row in (row for row in table.rows if len(row.runs)):
@@ -44,7 +44,7 @@ def of_table(table: Table) -> dict[str, bytes]:
         one = found.setdefault(row.label, Series(named(row.label)))
         one.points[where] = row.values(table.score)
     what = heading(table.score)
-    page = draw([*found.values()], x, what, title(table), level, log=table.x != NO_X)
+    page = draw([*found.values()], x, what, title(table), levels, log=table.x != NO_X)
     return {f"figure.{form}": saved(page, form) for form in ("png", "svg")}
 
 
@@ -53,14 +53,14 @@ def draw(
     x: str,
     y: str,
     message: str,
-    standard: Sequence[float] = (),
+    levels: Mapping[str, Sequence[float]] | None = None,
     log: bool = True,
     names: Mapping[Any, str] | None = None,
 ) -> Figure:
     """The figure.
 
     Args:
-        standard: the values of standard heads, over seeds; none for no line
+        levels: values over seeds that are drawn as a line across, by name: standard heads
         log: whether a numeric x stands on a scale of octaves
         names: what the axis says at each x, where it is not the number
     """
@@ -78,16 +78,16 @@ def draw(
             colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
             points = sorted((places[at], scores) for at, scores in one.points.items())
             at, means = [x for x, _ in points], [fmean(scores) for _, scores in points]
-            axes.plot(at, means, f"{shape}-", color=colour, markersize=6, zorder=3)
+            style = f"{shape}-" if numeric else shape
+            axes.plot(at, means, style, color=colour, markersize=6, zorder=3)
             for place, scores in points:
                 if len(scores) > 1:
                     axes.plot([place] * len(scores), scores, "_", color=colour, markersize=7)
             ends.append((at[-1], means[-1], one.name, colour))
-        if standard:
-            level = fmean(standard)
-            axes.axhline(level, color=BLACK, linestyle="--", linewidth=1)
+        for name, scores in (levels or {}).items():
+            axes.axhline(fmean(scores), color=BLACK, linestyle="--", linewidth=1)
             axes.annotate(
-                "standard heads", (0, level), (3, 3), xycoords=("axes fraction", "data"),
+                name, (0, fmean(scores)), (3, 3), xycoords=("axes fraction", "data"),
                 textcoords="offset points", fontsize=9,
             )  # fmt: skip
         if not numeric or log:

@@ -93,8 +93,8 @@ def sources(runs: Iterable[Json]) -> str:
     lines = {
         "runs": f"{len(runs)}, seeds {all_of('seed')}",
         "data": f"{all_of('data')}, SHA-256 {all_of('data_sha256')}",
-        "commits": all_of("trained_at_commit"),
-        "machine": all_of("hardware"),
+        "commits": ", ".join(text[:7] for text in all_of("trained_at_commit").split(", ")),
+        "machine": all_of("hardware").replace("(R)", "").replace(" Processor", ""),
         "dates": " to ".join(sorted({days[0], days[-1]})),
         "BLEU": f"`{all_of('bleu_signature')}`",
     }
@@ -136,12 +136,12 @@ class Page:
         x: str,
         y: str,
         series: Mapping[str, Mapping[Any, Sequence[float]]],
-        standard: Sequence[float] = (),
+        levels: Mapping[str, Sequence[float]] | None = None,
         **options: Any,
     ) -> str:
         """Draw a figure (:func:`.figure.draw`) to a file; its link in Markdown."""
         lines = [Series(label, dict(of)) for label, of in series.items()]
-        page = draw(lines, x, y, title, standard, **options)
+        page = draw(lines, x, y, title, levels, **options)
         self.figures[self.path.parent / name] = saved(page, name.rpartition(".")[2])
         return f"![{title}]({name})"
 

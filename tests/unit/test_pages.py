@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from documents import RESULTS, name_of
+from documents import README, RESULTS, links, name_of
 from refusals import refusing
 
 from collab_common.errors import UserError
@@ -100,3 +100,28 @@ def test_pages_say_where_they_come_from(page: Path) -> None:
         "data": r"\]\(\S+\.json\)",
     }.items():
         assert re.search(pattern, text), f"no {what}"
+
+
+def test_pages_are_ten_at_most_and_short() -> None:
+    found = [page for page in RESULTS if page != INDEX]
+    assert len(found) <= 10
+    for page in found:
+        assert len(page.read_text().splitlines()) <= 120, page.name
+        assert page.with_suffix(".md.j2").exists(), "a page is a template and a JSON file"
+
+
+def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
+    assert {page.name for page in RESULTS} - {INDEX.name} <= set(links(INDEX))
+    linked = {Path(link).name for page in RESULTS for link in links(page)} | {INDEX.name}
+    assert {path.name for path in INDEX.parent.iterdir() if path.suffix != ".j2"} <= linked
+
+
+def test_numbers_in_the_readme_are_on_the_pages_that_it_names() -> None:
+    """Pages are rendered from the JSON, so that the README cannot say anything else."""
+    rows = [line for line in README.read_text().splitlines() if "](results/" in line]
+    rows = [line for line in rows if line.startswith("|")]
+    assert len(rows) >= 6
+    for row in rows:
+        page = (REPOSITORY / re.findall(r"\((results/\S+\.md)", row)[0]).read_text()
+        for number in re.findall(r"\d+\.\d+", row):
+            assert number in page, f"{number} is not on the page: {row}"
