@@ -1,110 +1,72 @@
-"""Writes files so that a name always stands for a complete file.
+"""Atomic writes: a name always stands for a complete file.
 
-The content goes to a neighbour called `NAME.1a2b3c4d.partial`, is forced to the disk and
-checked, and only then takes the name over. Whoever is killed on the way leaves the former
-file as it was, and a partial one that the next write into the same folder removes.
+The content goes to ``NAME.partial``, is forced to the disk, and only then takes the name over.  If
+the writer dies, the old file is untouched, and the next write of the name reuses the partial file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import re
 import shutil
-import uuid
 from collections.abc import Callable
 from typing import BinaryIO
 
-PARTIAL = re.compile(r".+\.[0-9a-f]{8}\.partial")
 
-
-def write(
-    path: str | os.PathLike[str],
-    fill: Callable[[BinaryIO], object],
-    check: Callable[[str], object] | None = None,
-) -> None:
-    """Writes `path` through `fill(file)`; `check(partial_path)` may still refuse the result.
-
-    Whatever is raised, OSError or what `fill` and `check` raise, a former `path` is left as it was.
-    """
+def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> None:
+    """Write ``path`` through ``fill(file)``; whatever raises, an old ``path`` is untouched."""
     path = os.path.abspath(path)
-    remove_leftovers(os.path.dirname(path))
-    file = _new_partial(path)
-    partial = file.name
-    try:
-        with file:
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    partial = f"{path}.partial"
+    with _open_alone(partial) as file:
+        try:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
             if size != file.tell():
                 raise OSError(f"{size} of {file.tell()} bytes reached the disk")
-            if check is not None:
-                check(partial)
             os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        except BaseException:
             os.remove(partial)
-        raise
+            raise
     sync(os.path.dirname(path))  # the rename must outlast a power cut, too
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copies a file like `write`, with its times, so that a copy does not look newer.
-
-    A hard link would be cheaper, but `cp new.pt checkpoint_last.pt` writes into the file
-    that it finds and would then change every other name of it, too.
-    """
-
-    def fill(file: BinaryIO) -> None:
-        with open(source, "rb") as original:
-            shutil.copyfileobj(original, file, length=1 << 20)
-
-    def check(partial: str) -> None:
-        if os.path.getsize(partial) != os.path.getsize(source):
-            raise OSError(f"{os.fspath(source)} changed while it was copied")
-        shutil.copystat(source, partial)
-
-    write(target, fill, check)
+    """Copy a file atomically."""
+    with open(source, "rb") as original:
+        write(target, lambda file: shutil.copyfileobj(original, file, length=1 << 20))
 
 
-def remove_leftovers(folder: str) -> None:
-    """Removes the partial files whose writers are dead."""
-    for name in os.listdir(folder):
-        if not PARTIAL.fullmatch(name):
-            continue
-        path = os.path.join(folder, name)
-        # FileNotFoundError: its writer has just finished. PermissionError: it is somebody else's.
-        # Open for writing: NFS has no exclusive lock otherwise.
-        with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "r+b") as file:
-            if _lock(file):
-                os.remove(path)
+def _open_alone(partial: str) -> BinaryIO:
+    """Open a partial file, empty and locked until it is closed: a second writer waits.
 
-
-def _new_partial(path: str) -> BinaryIO:
-    """A new partial file, locked until it is closed, which tells a living writer from a leftover.
-
-    (Where the file system has no locks, leftovers stay.)
+    (Where the file system has no locks, two writers of one name are the user's care.)
     """
     while True:
-        file = open(f"{path}.{uuid.uuid4().hex[:8]}.partial", "xb")  # noqa: SIM115 (who calls closes)
-        _lock(file, wait=True)
-        if os.fstat(file.fileno()).st_nlink:
+        file = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if is_named(file.fileno(), partial):
+            file.truncate(0)
             return file
-        file.close()  # before it was locked, another writer has taken it for a leftover
+        file.close()  # its writer has finished and renamed it between our open and our lock
 
 
-def _lock(file: BinaryIO, *, wait: bool = False) -> bool:
+def is_named(descriptor: int, path: str | os.PathLike[str]) -> bool:
+    """Whether an open file still has this name."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # another process has it, or the file system knows no locks
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
         return False
-    return True
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Forces a file, or the names in a folder, to the disk."""
+    """Force a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

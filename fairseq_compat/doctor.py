@@ -1,6 +1,6 @@
-"""What is installed, what is patched and why, and what is wrong: for a broken environment.
+"""``fairseq-collab doctor``: versions, fixes and problems, of broken installations, too.
 
-Nothing here relies on fairseq or torch: both are imported on trial, last.
+fairseq and torch are imported on trial, last.
 """
 
 from __future__ import annotations
@@ -31,10 +31,19 @@ from .search import SEARCHES, VARIABLE, choice
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
 REBUILD_FAIRSEQ = f"{INSTALL_FAIRSEQ} --force-reinstall --no-cache-dir"
-DISTRIBUTIONS = (
-    *("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu", "sentencepiece"),
-    *("tqdm", "bitarray", "regex"),
-)
+#: What training and translating import, with the lowest version that works.
+DISTRIBUTIONS = {
+    "torch": (2, 6),
+    "fairseq": (0, 12),
+    "hydra-core": (1, 3),
+    "omegaconf": (2, 3),
+    "numpy": (1, 0),
+    "sacrebleu": (2, 0),
+    "sentencepiece": (0, 1),
+    "tqdm": (0, 0),
+    "bitarray": (0, 0),
+    "regex": (0, 0),
+}
 EXTENSIONS = ("libbleu", "data/data_utils_fast", "data/token_block_utils_fast")
 
 
@@ -49,14 +58,14 @@ class Problem(NamedTuple):
         return f"{self.what} ({self.where}): {self.remedy}"
 
 
-def main(argv: list[str] | None = None, plugin: str | None = None) -> int:
+def main(argv: list[str] | None = None, plugin: str = "fairseq_collab") -> int:
     """Print the report; return 1 if something is wrong.
 
     Args:
         plugin: the --user-dir package of which a second copy would be in the way
     """
     argparse.ArgumentParser(
-        prog="doctor", description="Check the installation: versions, fixes, problems."
+        prog="fairseq-collab doctor", description="Check the installation."
     ).parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
     problems = [problem for check in CHECKS for problem in check()]
@@ -64,42 +73,37 @@ def main(argv: list[str] | None = None, plugin: str | None = None) -> int:
     print_versions()
     print("\nFixes to the installed libraries, made in memory when they are imported:")
     for fix in registry.FIXES:
-        print(f"  {state(fix):<11} {fix.name}: {fix.why}")
-    print_problems(problems)
+        state = "active" if registry.is_applied(fix) else "not active"
+        print(f"  {state if fix.applies() else 'not needed':<11} {fix.name}: {fix.why}")
+    count = f"{len(problems)} problem{'s' * (len(problems) > 1)} found:"
+    print("\n" + (count if problems else "No problem found."))
+    for problem in problems:
+        print(f"  WRONG {problem}")
     return 1 if problems else 0
 
 
-# What can be seen without importing anything that may be broken.
+# ---- checks that import nothing ------------------------------------------------------------------
 
 
 def python_version() -> Iterator[Problem]:
-    """Python has to be one that the fixes were tried with."""
+    """The fixes were tested with some versions of Python."""
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):
         what = f"Python {platform.python_version()} is not supported"
         yield Problem(what, sys.executable, "make the environment with Python 3.10 to 3.13")
 
 
-def missing_distributions() -> Iterator[Problem]:
-    """Everything that training and translating import has to be there."""
-    for name in DISTRIBUTIONS:
-        if not installed_version(name):
-            command = INSTALL_FAIRSEQ if name == "fairseq" else f"pip install {name}"
+def distributions() -> Iterator[Problem]:
+    """Every library must be there, in a version that works with the others."""
+    for name, lowest in DISTRIBUTIONS.items():
+        version = installed_version(name)
+        command = INSTALL_FAIRSEQ if name == "fairseq" else f"pip install {name}"
+        if not version:
             yield Problem(f"{name} is not installed", sys.prefix, f"run `{command}`")
-
-
-def versions_out_of_range() -> Iterator[Problem]:
-    """Check the versions that have to fit each other."""
-    fairseq, torch = installed_version("fairseq"), installed_version("torch")
-    hydra, omegaconf = installed_version("hydra-core"), installed_version("omegaconf")
-    if fairseq and fairseq != FAIRSEQ:
-        what = f"fairseq {fairseq} instead of {FAIRSEQ}"
-        yield Problem(what, sys.prefix, f"run `{INSTALL_FAIRSEQ}`")
-    if torch and numbers(torch) < (2, 6):
-        what = f"torch {torch} unpickles whatever a checkpoint holds"
-        yield Problem(what, sys.prefix, "run `pip install 'torch>=2.6'`")
-    if hydra and omegaconf and not hydra_fits(hydra, omegaconf):
-        what = f"hydra-core {hydra} does not work with omegaconf {omegaconf}"
-        yield Problem(what, sys.prefix, "run `pip install hydra-core==1.3.2 omegaconf==2.3.0`")
+        elif numbers(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
+            needed = FAIRSEQ if name == "fairseq" else f"{lowest[0]}.{lowest[1]} or later"
+            what = f"{name} {version} instead of {needed}"
+            command = command.replace("install", "install --upgrade")
+            yield Problem(what, sys.prefix, f"run `{command}`")
 
 
 def numbers(version: str) -> tuple[int, int]:
@@ -108,24 +112,14 @@ def numbers(version: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def hydra_fits(hydra: str, omegaconf: str) -> bool:
-    """Hydra 1.0 reads omegaconf 2.0 only; 1.1 needs 2.1 or later, 1.2 and 1.3 need 2.2."""
-    hydra_minor, found = numbers(hydra)[1], numbers(omegaconf)
-    if hydra_minor == 0:
-        return found == (2, 0)
-    return (2, 1 if hydra_minor == 1 else 2) <= found < (2, 4)
-
-
 def missing_extensions() -> Iterator[Problem]:
-    """The three modules that fairseq's installation compiles have to be there."""
+    """fairseq's installation compiles three modules."""
     folder = folder_of("fairseq")
-    if folder is None:
-        return
-    for name in EXTENSIONS:
-        if not any((folder / (name + suffix)).exists() for suffix in EXTENSION_SUFFIXES):
+    for name in EXTENSIONS if folder else ():
+        if not any(Path(folder or "", name + suffix).exists() for suffix in EXTENSION_SUFFIXES):
             what = f"fairseq's extension module {name} is not built for this Python"
             remedy = f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`"
-            yield Problem(what, str(folder / name), remedy)
+            yield Problem(what, f"{folder}/{name}", remedy)
 
 
 def folder_of(package: str) -> Path | None:
@@ -134,13 +128,11 @@ def folder_of(package: str) -> Path | None:
         spec = importlib.util.find_spec(package)
     except ValueError:  # a module without a spec has been put into sys.modules
         return None
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def hook() -> Iterator[Problem]:
-    """A fresh interpreter has to load fairseq_compat by itself."""
+    """A fresh interpreter must load fairseq_compat by itself."""
     if is_switched_off():
         what = f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off"
         yield Problem(what, "environment", "run `unset FAIRSEQ_COMPAT_OFF`")
@@ -156,38 +148,29 @@ def hook() -> Iterator[Problem]:
 
 
 def search_variable() -> Iterator[Problem]:
-    """The variable that chooses the beam search has to have one of its values."""
+    """The environment variable of the beam search must have one of its values."""
     try:
         choice()
     except UserError as error:
         yield Problem(f"{VARIABLE} {error.what}", "environment", str(error.todo))
 
 
-def copies(plugin: str | None) -> Iterator[Problem]:
-    """Only one copy of the user-dir package may be in reach.
+CHECKS = (python_version, distributions, missing_extensions, hook, search_variable)
+
+
+def copies(plugin: str) -> Iterator[Problem]:
+    """Only one copy of the plug-in may be in reach.
 
     fairseq takes a --user-dir for its last component: if a package of this name was imported
     from elsewhere, it stops with "not globally unique"; if not, it runs the other copy.
     """
-    installed = folder_of(plugin) if plugin else None
-    if plugin is None or installed is None:
-        return
+    installed = folder_of(plugin)
     folders = (Path(entry or os.curdir, plugin) for entry in [os.curdir, *sys.path])
     found = {folder.resolve() for folder in folders if (folder / "__init__.py").exists()}
-    for other in sorted(found - {installed.resolve()}):
-        what = f"a second {plugin} is in reach, beside {installed}"
+    for other in sorted(found - {installed.resolve()} if installed else ()):
+        what = f"a second {plugin} is in reach, next to {installed}"
         remedy = f"give --user-dir {installed}, or run `pip install -e {other.parent}`"
         yield Problem(what, str(other), remedy)
-
-
-#: Versions, files and environment variables.
-CHECKS = (
-    *(python_version, missing_distributions, versions_out_of_range, missing_extensions),
-    *(hook, search_variable),
-)
-
-
-# What only an attempt can tell.
 
 
 def import_problems() -> Iterator[Problem]:
@@ -200,12 +183,12 @@ def import_problems() -> Iterator[Problem]:
         except Exception as error:  # whatever a broken installation raises is the finding
             lines = str(error).strip().splitlines() or [""]
             what = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
-            remedy = "mend what else is listed here; if nothing is, install it again"
+            remedy = "fix the other problems of this list; if there are none, install it again"
             yield Problem(what, str(folder_of(package)), remedy)
             return
 
 
-# The report.
+# ---- the report ----------------------------------------------------------------------------------
 
 
 def print_versions() -> None:
@@ -214,8 +197,11 @@ def print_versions() -> None:
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
     rows["devices"] = devices()
     rows["linear maps"] = linear_maps()
-    rows["search"] = of_search()
-    rows["compiler"] = compiler() or "none (needed only to install fairseq)"
+    rows["search"] = (
+        f"{os.environ.get(VARIABLE) or SEARCHES[0]} ({VARIABLE}: {' or '.join(SEARCHES)})"
+    )
+    compiler = shutil.which(os.environ.get("CXX") or "c++")
+    rows["compiler"] = compiler or "none (needed only to install fairseq)"
     for name, value in rows.items():
         print(f"{name:<14} {value}")
 
@@ -224,44 +210,11 @@ def devices() -> str:
     """Name what torch can compute on."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda"):
-        return f"cpu ({os.cpu_count()} cores); torch could not be asked for more"
+        return f"cpu ({os.cpu_count()} cores); torch is not there"
     names = [f"cpu ({os.cpu_count()} cores, {torch.get_num_threads()} threads)"]
     for index in range(torch.cuda.device_count()):
         names.append(f"cuda:{index} ({torch.cuda.get_device_name(index)})")
-    if torch.backends.mps.is_available():
-        names.append("mps")
     return ", ".join(names)
-
-
-def of_search() -> str:
-    """Say whose beam search translates with models of ours."""
-    exact, fairseq = SEARCHES
-    if os.environ.get(VARIABLE) == fairseq:
-        return f"fairseq's, as {VARIABLE}={fairseq} says"
-    return f"{exact}, of models that have one ({VARIABLE}={fairseq}: fairseq's own)"
-
-
-def compiler() -> str | None:
-    """Return the path of the C++ compiler that would build fairseq."""
-    candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    return next((path for path in map(shutil.which, candidates) if path), None)
-
-
-def state(fix: registry.Fix) -> str:
-    """Say in two words what became of a fix in this process."""
-    if registry.is_applied(fix):
-        return "active"
-    return "not active" if fix.applies() else "not needed"
-
-
-def print_problems(problems: list[Problem]) -> None:
-    """Print each problem in a line of its own, or that there is none."""
-    if not problems:
-        print("\nNo problem found.")
-        return
-    print(f"\n{len(problems)} problem{'s' if len(problems) > 1 else ''} found:")
-    for problem in problems:
-        print(f"  WRONG {problem}")
 
 
 if __name__ == "__main__":

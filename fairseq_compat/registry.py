@@ -1,4 +1,4 @@
-"""The list of all fixes: what each mends, whether this machine needs it, when it is applied.
+"""The list of all fixes: the fault of each, whether this Python has it, when the fix is applied.
 
 Importing this module imports neither fairseq nor torch, so that `doctor` can read the list
 where those are missing or broken.
@@ -24,7 +24,7 @@ class Fix(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The fault: the first line of what is said of `apply`."""
+        """The fault: the first line of `apply`'s docstring."""
         return (self.apply.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
@@ -37,11 +37,6 @@ def python_from(minor: int) -> Callable[[], bool]:
     return lambda: sys.version_info >= (3, minor)
 
 
-def hydra_10_and_python_from(minor: int) -> Callable[[], bool]:
-    """Say that the fault is hydra 1.0's own, from Python 3.`minor` on."""
-    return lambda: python_from(minor)() and installed_version("hydra-core").startswith("1.0.")
-
-
 def installed_version(distribution: str) -> str:
     """Return the version of an installed distribution, "" if there is none."""
     try:
@@ -51,7 +46,7 @@ def installed_version(distribution: str) -> str:
 
 
 def safe_checkpoints() -> None:
-    """torch 2.6 refuses fairseq's checkpoints; fairseq can report a failed save as success."""
+    """torch 2.6 rejects fairseq's checkpoints; fairseq can report a failed save as success."""
     from . import checkpoints  # only now: it imports torch
 
     checkpoints.apply()
@@ -59,37 +54,16 @@ def safe_checkpoints() -> None:
 
 FIXES = (
     Fix("config classes are hashable", hydra_fixes.make_hashable, "before", python_from(11)),
-    Fix("typing.io exists", hydra_fixes.restore_typing_io, "before", hydra_10_and_python_from(13)),
-    Fix("hydra reports errors", hydra_fixes.report_errors, "hydra", hydra_10_and_python_from(10)),
-    Fix(
-        "hydra finds its plugins", hydra_fixes.import_plugins, "hydra", hydra_10_and_python_from(12)
-    ),
-    Fix(
-        "hydra warns of a user's faults only",
-        hydra_fixes.ignore_warnings,
-        "hydra",
-        lambda: not installed_version("hydra-core").startswith("1.0."),
-    ),
-    Fix("hydra converts options when asked", hydra_fixes.convert_when_asked, "hydra"),
+    Fix("hydra warns of a user's faults only", hydra_fixes.ignore_warnings, "hydra"),
     Fix("checkpoints load and save safely", safe_checkpoints),
     Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
-    Fix("several devices train encoders", fairseq_fixes.train_encoders_on_several_devices),
     Fix("--bf16 needs no TPU", fairseq_fixes.train_in_bfloat16),
     Fix("all of a model is defined", fairseq_fixes.define_buffers),
-    Fix("head weights are per head", fairseq_fixes.return_weights_per_head),
-    Fix("the hub's hypotheses have attention", fairseq_fixes.keep_attention_in_the_hub),
-    Fix(
-        "language models take lines",
-        fairseq_fixes.name_the_type_of_indices,
-        applies=lambda: not installed_version("numpy").startswith("1."),
-    ),
     Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
     Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
     Fix("models may search themselves", search.ask_the_model),
     Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
-    Fix("fairseq-score --sentence-bleu works", fairseq_fixes.accept_symbol_indices),
-    Fix("fairseq-score --sacrebleu works", fairseq_fixes.accept_open_files),
     Fix("errors take one line", one_line.apply),
 )
 

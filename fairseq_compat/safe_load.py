@@ -1,7 +1,7 @@
-"""Loads checkpoints as data: nothing in a file is run, and a bad one is named in one line.
+"""Loads checkpoints as data: nothing in a file is run, and a bad file is named in one line.
 
-torch.load(weights_only=True) refuses every global that is not allowed. Here exactly that is
-allowed which fairseq's checkpoints hold.
+``torch.load(weights_only=True)`` rejects every global that is not allowed.  Allowed here is what
+fairseq's checkpoints hold, nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,13 +21,12 @@ import torch
 from collab_common import errors
 from collab_common.errors import UserError
 
-from .one_line import program
-
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\x0a"  # how the files of torch.save begin
+TODO = "give another checkpoint"
 
 
 class Number:
-    """Stands in for numpy.dtype while a checkpoint is read: plain numbers and nothing else.
+    """numpy.dtype while a checkpoint is read: plain numbers only.
 
     The real one would let a file describe an array of Python objects and then fill it with
     bytes, that is, with addresses of its own choice.
@@ -49,24 +47,19 @@ class Number:
 
 
 def scalar(number: Number, data: bytes) -> np.generic:
-    """Stands in for numpy's function of that name: makes a number out of its bytes."""
+    """numpy's function of that name while a checkpoint is read: a number from its bytes."""
     if not isinstance(number, Number):
         raise pickle.UnpicklingError(f"a number of type {number!r}")
     return np.frombuffer(data, number.dtype, count=1)[0]
 
 
-class Meter:
-    """Stands in for the meters that fairseq up to 0.9 kept in its checkpoints; never used."""
-
-
-# All that a fairseq checkpoint holds beyond tensors, containers and plain values. numpy 2
-# and numpy 1 write different names.
+# All that a fairseq checkpoint holds beyond tensors, containers and plain values.  numpy 2 and
+# numpy 1 write different names.
 ALLOWED: list[Any] = [
     argparse.Namespace,
     (Number, "numpy.dtype"),
     (scalar, "numpy._core.multiarray.scalar"),
     (scalar, "numpy.core.multiarray.scalar"),
-    *((Meter, f"fairseq.meters.{name}Meter") for name in ("Average", "Time", "Stopwatch")),
 ]
 #: What fairseq needs of a checkpoint, under today's name or an older one.
 PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
@@ -75,47 +68,39 @@ PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extr
 def read(
     source: str | os.PathLike[str] | BinaryIO, map_location: Any = "cpu", **ignored: Any
 ) -> dict[str, Any]:
-    """Loads a fairseq checkpoint as data; nothing in it is run.
+    """Load a fairseq checkpoint as data.
 
-    Raises UserError if it is missing, damaged, no fairseq checkpoint, or holds more than data.
+    Raises:
+        UserError: it is missing, damaged, no fairseq checkpoint, or holds more than data.
     """
-    if isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
-        require_file(path)
-        with open(path, "rb") as file:
-            return read(file, map_location)
-    path = os.fspath(source.name)
-    problem = damage(path)
-    if problem is not None:
-        raise UserError(problem, path, instead_of(path))
-    mapped = _can_be_mapped(path)
+    path = os.fspath(source if isinstance(source, str | os.PathLike) else source.name)
+    if not os.path.isfile(path):
+        kind = "is a folder, not a checkpoint" if os.path.isdir(path) else "there is no such checkpoint"
+        raise UserError(kind, path, TODO)
+    if problem := damage(path):
+        raise UserError(problem, path, TODO)
     try:
         with _only_allowed():
-            content = path if mapped else source
-            state = torch.load(content, map_location, weights_only=True, mmap=mapped)
+            state = torch.load(path, map_location, weights_only=True, mmap=_can_be_mapped(path))
     except pickle.UnpicklingError as error:
-        raise UserError(_refusal(error), path, "none of it was run") from error
-    except (OSError, MemoryError):  # says nothing about what the file holds
+        raise UserError(_rejection(error), path, "none of it was run") from error
+    except (OSError, MemoryError):  # the machine's fault, not the file's
         raise
     except Exception as error:  # a file that somebody has tampered with can raise anything
-        problem = f"cannot be read ({errors.first_line(error)})"
-        raise UserError(problem, path, instead_of(path)) from error
-    if isinstance(state, dict) and isinstance(state.get("extra_state"), dict):
-        state["extra_state"].pop("train_meters", None)  # of fairseq 0.9; a copy would be refused
-    missing = _missing_parts(state)
-    if missing:
-        problem = f"is no fairseq checkpoint: it has no {', no '.join(missing)}"
+        raise UserError(f"cannot be read ({errors.first_line(error)})", path, TODO) from error
+    if missing := _missing_parts(state):
+        problem = f"is not a fairseq checkpoint: it has no {', no '.join(missing)}"
         raise UserError(problem, path, "give a file that fairseq-train has written")
     return state
 
 
 def _can_be_mapped(path: str) -> bool:
-    """Whether tensors lie in the file as they are in memory.
+    """Whether tensors lie in the file as in memory.
 
-    Only what is looked at is then read: the state of an optimizer, two thirds of the file, is not.
+    Only what is used is then read: not the state of an optimiser, two thirds of the file.
     """
     with open(path, "rb") as file:
-        if file.read(4) != ZIP:  # whatever is_zipfile finds at its end
+        if file.read(4) != ZIP:
             return False
     with zipfile.ZipFile(path) as archive:
         return all(part.compress_type == zipfile.ZIP_STORED for part in archive.infolist())
@@ -123,7 +108,7 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allows exactly `ALLOWED`, whatever else has been allowed for other files."""
+    """Allow exactly ``ALLOWED``, whatever else has been allowed for other files."""
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(ALLOWED)
@@ -134,15 +119,15 @@ def _only_allowed() -> Iterator[None]:
         torch.serialization.add_safe_globals(others)
 
 
-def _refusal(error: pickle.UnpicklingError) -> str:
-    """Picks what was refused out of torch's message of many lines."""
+def _rejection(error: pickle.UnpicklingError) -> str:
+    """Pick what was rejected out of torch's message of many lines."""
     found = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
     what = "something else" if found is None else found.group(1) or found.group(2)
-    return f"refused: a checkpoint may hold only data, but this one asks for {what}"
+    return f"rejected: a checkpoint may hold only data, but this one asks for {what}"
 
 
 def _missing_parts(state: Any) -> list[str]:
-    """Names the parts that fairseq needs and the loaded object lacks."""
+    """Name the parts that fairseq needs and the loaded object lacks."""
     if not isinstance(state, dict):
         return ["'model'"]
     return [
@@ -153,44 +138,15 @@ def _missing_parts(state: Any) -> list[str]:
 
 
 def damage(path: str) -> str | None:
-    """Says what is wrong with the outside of a checkpoint file; None when it looks whole."""
-    size = os.path.getsize(path)
-    if size == 0:
-        return "is empty"
+    """Return what is wrong with the outside of a checkpoint file; None if nothing is."""
     with open(path, "rb") as file:
         start = file.read(4)
-    if start == LEGACY:  # torch < 1.6; such files do not tell their length
+    if start == LEGACY:  # torch < 1.6; those files do not hold their length
         return None
     if start != ZIP:
-        return "is no checkpoint, nor any file of torch"
+        return "is not a file of torch" if start else "is empty"
     try:
         with zipfile.ZipFile(path):
             return None
     except zipfile.BadZipFile:
-        return f"is truncated: its end is missing after {size:,} bytes"
-
-
-def require_file(path: str) -> None:
-    if os.path.isdir(path):
-        raise UserError("is a folder, not a checkpoint", path, instead_of(path))
-    if not os.path.exists(path):
-        raise UserError("there is no such checkpoint", path, instead_of(path))
-
-
-def instead_of(path: str) -> str:
-    """Names the newest checkpoint that can be used instead."""
-    inside = os.path.isdir(path) and not path.endswith(".pt")  # a folder checkpoint_last.pt is none
-    newest = newest_intact(path if inside else os.path.dirname(path), without=path)
-    if newest is None:
-        return "there is no intact checkpoint beside it"
-    if program() == "fairseq-train":
-        return f"resume from {newest} with --restore-file {newest}"
-    return f"the newest intact checkpoint there is {newest}"
-
-
-def newest_intact(folder: str, without: str = "") -> str | None:
-    """Returns the newest undamaged `*.pt` of a folder; of copies, the first in the alphabet."""
-    paths = [path for path in sorted(Path(folder).glob("*.pt")) if path.is_file()]
-    newest_first = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
-    found = (os.path.join(folder, path.name) for path in newest_first)
-    return next((path for path in found if path != without and damage(path) is None), None)
+        return f"is truncated: its end is missing after {os.path.getsize(path):,} bytes"

@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 chosen=()
 if [ "${1:-}" = --fast ]; then
-    chosen=(-m "not slow and not matrix and not gpu")
+    chosen=(-m "not slow and not gpu")
     shift
 fi
 activate --dev

@@ -191,7 +191,6 @@ def check_hydra_train(words: Words) -> None:
 
 def compose_each(name: str, overrides: Words, multirun: bool = True) -> None:
     """Compose a configuration with each value of each override, with the first of all others."""
-    import hydra
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -201,8 +200,6 @@ def compose_each(name: str, overrides: Words, multirun: bool = True) -> None:
 
     from fairseq_collab.runs.sweep import complete
 
-    if hydra.__version__.startswith("1.0."):
-        return  # configs/ needs a later one
     hydra_init()
     GlobalHydra.instance().clear()
     try:

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.signature import register_dictionary_signature
-from fairseq_compat.fairseq_fixes import COPIES
 
 #: A site: a place of attention in a model, that is the encoder's self-attention, the decoder's, or
 #: the decoder's attention to the encoder.
@@ -74,7 +73,11 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
     #: kernel knows nothing of our attention, and the copies would be counted as parameters.
-    COPIES = COPIES
+    COPIES = tuple(
+        f"{module}_{kind}"
+        for module in ("in_proj", "out_proj", "fc1", "fc2")
+        for kind in ("weight", "bias")
+    )
 
     def __init__(self, cfg: TransformerConfig, layer: int, return_fc: bool = False):
         self.layer = layer  # before the parent, which builds the attention

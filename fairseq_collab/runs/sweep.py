@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import hydra
 from fairseq.dataclass import initialize
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -50,9 +49,6 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
         UserError: no such file, a configuration that Hydra refuses, or two runs of one name.
     """
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
-    if hydra.__version__.startswith(("1.0.", "1.1.")):
-        what = f"sweeps and configs/ need Hydra 1.2 or later; this is {hydra.__version__}"
-        raise UserError(what, todo="pip install -c constraints.txt hydra-core")
     if not config_file.is_file():
         raise UserError("there is no such file", config_file)
     if not config_file.is_relative_to(config_dir):

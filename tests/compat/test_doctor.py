@@ -12,35 +12,17 @@ from fairseq_compat import doctor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def versions(monkeypatch):
-    """Installed versions, as a dictionary that a test can change."""
-    found = {name: doctor.installed_version(name) for name in doctor.DISTRIBUTIONS}
-    monkeypatch.setattr(doctor, "installed_version", found.__getitem__)
-    return found
-
-
 def lines(problems):
     return [str(problem) for problem in problems]
 
 
-def test_a_sound_environment(python, tmp_path):
-    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path)
-    assert "No problem found." in done.stdout, done.stdout
-    assert done.returncode == 0
-    for name in ("python", "torch", "fairseq", "omegaconf", "devices", "search", "compiler"):
-        assert f"\n{name} " in f"\n{done.stdout}"
-    assert "active      encoder layers call their attention: In evaluation" in done.stdout
-    assert "Traceback" not in done.stderr
-
-
-def test_switched_off(python, tmp_path):
-    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF="1")
-    assert done.returncode == 1
-    assert "WRONG FAIRSEQ_COMPAT_OFF=1 switches all fixes off (environment): run `unset" in (
-        done.stdout
-    )
-    assert "not active  encoder layers" in done.stdout
+@pytest.mark.parametrize("off", ["", "1"])
+def test_a_whole_environment(python, tmp_path, off):
+    """There is one problem if the fixes are switched off, and none otherwise."""
+    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF=off)
+    assert done.returncode == bool(off), done.stdout + done.stderr
+    assert ("WRONG FAIRSEQ_COMPAT_OFF=1 switches all fixes off" in done.stdout) == bool(off)
+    assert f"{'not ' * bool(off)}active" in done.stdout
 
 
 def without_packages(folder, repository, command):
@@ -89,51 +71,29 @@ def test_a_package_that_raises_on_import(python, tmp_path, package):
 
 def test_python_out_of_range(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
-    assert "make the environment with Python 3.10 to 3.13" in lines(doctor.python_version())[0]
-
-
-def test_missing_distribution(versions):
-    versions["sacrebleu"] = ""
-    assert lines(doctor.missing_distributions()) == [
-        f"sacrebleu is not installed ({sys.prefix}): run `pip install sacrebleu`"
-    ]
+    assert lines(doctor.python_version())
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "told"),
+    ("name", "version", "what"),
     [
+        ("sacrebleu", "", "sacrebleu is not installed"),
         ("fairseq", "0.12.3.1", "fairseq 0.12.3.1 instead of 0.12.2"),
-        ("torch", "2.5.1+cu121", "torch 2.5.1+cu121 unpickles whatever a checkpoint holds"),
-        ("omegaconf", "2.0.6", "hydra-core 1.3.2 does not work with omegaconf 2.0.6"),
+        ("torch", "2.5.1+cu121", "torch 2.5.1+cu121 instead of 2.6 or later"),
+        ("omegaconf", "2.0.6", "omegaconf 2.0.6 instead of 2.3 or later"),
     ],
 )
-def test_versions_out_of_range(versions, name, version, told):
-    versions.update({"hydra-core": "1.3.2", "omegaconf": "2.3.0", name: version})
-    (problem,) = doctor.versions_out_of_range()
-    assert problem.what == told
+def test_wrong_distributions(monkeypatch, name, version, what):
+    found = {name: doctor.installed_version(name) for name in doctor.DISTRIBUTIONS}
+    monkeypatch.setattr(doctor, "installed_version", (found | {name: version}).__getitem__)
+    (problem,) = doctor.distributions()
+    assert problem.what == what
     assert problem.remedy.startswith("run `pip install ")
-
-
-@pytest.mark.parametrize(
-    ("hydra", "omegaconf", "fits"),
-    [
-        ("1.0.7", "2.0.6", True),
-        ("1.0.7", "2.3.0", False),
-        ("1.1.2", "2.1.2", True),
-        ("1.1.2", "2.0.6", False),
-        ("1.3.2", "2.3.0", True),
-        ("1.3.2", "2.1.2", False),
-    ],
-)
-def test_hydra_and_omegaconf_in_step(hydra, omegaconf, fits):
-    assert doctor.hydra_fits(hydra, omegaconf) is fits
 
 
 def test_extension_modules_not_built(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "folder_of", lambda package: tmp_path / package)
-    problems = lines(doctor.missing_extensions())
-    assert [line.split()[3] for line in problems] == list(doctor.EXTENSIONS)
-    assert all("install a C++ compiler, then run `pip install" in line for line in problems)
+    assert len(lines(doctor.missing_extensions())) == len(doctor.EXTENSIONS)
 
 
 def test_pth_file_that_cannot_be_followed(monkeypatch, tmp_path):
@@ -151,34 +111,12 @@ def test_a_second_copy_of_the_plugin(monkeypatch, tmp_path):
     """The working folder holds another checkout than the one installed."""
     (tmp_path / "fairseq_collab").mkdir()
     (tmp_path / "fairseq_collab" / "__init__.py").touch()
-    assert lines(doctor.copies("fairseq_collab")) == []
+    before = lines(doctor.copies("fairseq_collab"))
     monkeypatch.chdir(tmp_path)
-    (problem,) = doctor.copies("fairseq_collab")
-    assert problem.where == str(tmp_path / "fairseq_collab")
-    assert problem.remedy.endswith(f"run `pip install -e {tmp_path}`")
+    found = set(lines(doctor.copies("fairseq_collab"))) - set(before)
+    assert [str(tmp_path / "fairseq_collab") in line for line in found] == [True]
 
 
-@pytest.mark.parametrize(
-    ("value", "says", "problems"),
-    [
-        ("", "exact, of models that have one (FAIRSEQ_COLLAB_SEARCH=fairseq: fairseq's own)", []),
-        ("fairseq", "fairseq's, as FAIRSEQ_COLLAB_SEARCH=fairseq says", []),
-        (
-            "quick",
-            "exact",
-            [
-                "FAIRSEQ_COLLAB_SEARCH is 'quick' (environment): set FAIRSEQ_COLLAB_SEARCH to "
-                "exact or fairseq, or unset it"
-            ],
-        ),
-    ],
-)
-def test_search(monkeypatch, value, says, problems):
-    monkeypatch.setenv("FAIRSEQ_COLLAB_SEARCH", value)
-    assert doctor.of_search().startswith(says)
-    assert lines(doctor.search_variable()) == problems
-
-
-def test_problems_take_one_line_each(capsys):
-    doctor.print_problems([doctor.Problem("a", "b", "c"), doctor.Problem("d", "e", "f")])
-    assert capsys.readouterr().out == "\n2 problems found:\n  WRONG a (b): c\n  WRONG d (e): f\n"
+def test_an_unknown_search(monkeypatch):
+    monkeypatch.setenv("FAIRSEQ_COLLAB_SEARCH", "quick")
+    assert lines(doctor.search_variable())

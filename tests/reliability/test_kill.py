@@ -26,11 +26,8 @@ TIMES = ("wall", "train_wall", "wps", "ups")
 
 # Where it dies: the moment, the file's name, how many times it passes there before, plus one.
 KILLS = {
-    "in an update after the first save": ("update", "-", 6),
     "in an update of the second epoch": ("update", "-", 14),
-    "in the write of the first checkpoint": ("write", "-", 1),
     "in the write of an epoch's checkpoint": ("write", "-", 3),
-    "when the file is complete but has no name": ("before", "checkpoint_1_8.pt", 1),
     "between the epoch's checkpoint and checkpoint_last.pt": ("after", "checkpoint1.pt", 1),
     "when the copy is complete but not yet checkpoint_last.pt": ("before", "checkpoint_last.pt", 3),
 }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-import io
 import math
+import os
 import pickle
 import shutil
-import sys
+import time
 import zipfile
-from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from commands import run_command as run
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from refusals import refusing
 
 from collab_common import atomic
 from collab_common.errors import UserError
@@ -28,92 +28,55 @@ from fairseq_compat import checkpoints, literals
 LARGE = {"model": {"weight": torch.arange(100_000.0)}}
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "PAUSE", 0.0)
+class FullDisk:
+    """A file that takes 1,000 bytes, then none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.room = file, 1000
+
+    def write(self, data: bytes) -> int:
+        done = self.file.write(bytes(data)[: self.room])
+        self.room -= done
+        if done < len(bytes(data)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
 
 @pytest.fixture
-def fail_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Makes writing a partial file fail as on a full disk, in the attempts listed."""
-    attempts: list[int] = []
-    count = 0
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing a partial file fails as on a full disk."""
     write = atomic.write
 
-    class FullDisk:
-        """Takes 1,000 bytes, then none."""
+    def fail(path: Any, fill: Any) -> None:
+        write(path, lambda file: fill(FullDisk(file)))
 
-        def __init__(self, file: BinaryIO) -> None:
-            self.file, self.room = file, 1000
-
-        def write(self, data: bytes) -> int:
-            done = self.file.write(bytes(data)[: self.room])
-            self.room -= done
-            if done < len(bytes(data)):
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return done
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-    def write_or_fail(path: Any, fill: Any, check: Any = None) -> None:
-        nonlocal count
-        count += 1
-        full = count in attempts
-        write(path, (lambda file: fill(FullDisk(file))) if full else fill, check)
-
-    monkeypatch.setattr(atomic, "write", write_or_fail)
-    return attempts
+    monkeypatch.setattr(atomic, "write", fail)
 
 
-def test_failed_attempt_is_repeated_from_scratch(tmp_path: Path, fail_at: list[int]) -> None:
-    """fairseq's own function goes on behind the bytes of the first attempt."""
-    fail_at.extend([1, 2])
-    path = tmp_path / "checkpoint1.pt"
-    checkpoint_utils.torch_persistent_save(LARGE, str(path))
-    whole = io.BytesIO()
-    torch.save(LARGE, whole)
-    assert path.stat().st_size == whole.tell()
-    loaded = torch.load(path, weights_only=True)
-    assert torch.equal(loaded["model"]["weight"], LARGE["model"]["weight"])
-    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint1.pt"]
-
-
-def test_failed_save_is_no_success(tmp_path: Path, fail_at: list[int]) -> None:
-    fail_at.extend([1, 2, 3])
-    path = tmp_path / "checkpoint1.pt"
-    path.write_bytes(b"former")
-    with pytest.raises(UserError, match=r"cannot be saved: .*No space left on device") as caught:
-        checkpoint_utils.torch_persistent_save(LARGE, str(path))
-    assert caught.value.where == str(path)
-    assert path.read_bytes() == b"former"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint1.pt"]
-
-
-@pytest.mark.parametrize(
-    ("place", "reason"), [("none/a.pt", "No such file or directory"), (".", "Is a directory")]
-)
-def test_what_waiting_does_not_mend_is_not_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str, reason: str
-) -> None:
-    """Nor is room on the disk what is missing."""
-    with pytest.raises(UserError) as caught:
-        checkpoints.save(LARGE, tmp_path / place)
-    todo = "make its folder writable, or give another file"
-    assert str(caught.value) == f"{tmp_path / place}: cannot be saved: {reason}; {todo}"
-    assert "trying again" not in caplog.text
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_failed_copy_leaves_the_former(tmp_path: Path, fail_at: list[int]) -> None:
-    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+@pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("kind", ["save", "copy"])
+def test_a_failed_write_is_an_error_and_leaves_the_old_file(kind: str, tmp_path: Path) -> None:
+    """fairseq repeats it behind the bytes of the first attempt, and reports success."""
+    source, path = tmp_path / "source.pt", tmp_path / "checkpoint1.pt"
     source.write_bytes(b"x" * 5000)
-    target.write_bytes(b"former")
-    fail_at.extend([1, 2, 3])
-    with pytest.raises(UserError, match="No space left on device"):
-        PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == b"former"
-    assert len(list(tmp_path.iterdir())) == 2
+    path.write_bytes(b"former")
+    with refusing(str(path), "No space left on device"):
+        if kind == "save":
+            checkpoint_utils.torch_persistent_save(LARGE, str(path))
+        else:
+            PathManager.copy(str(source), str(path), overwrite=True)
+    assert path.read_bytes() == b"former"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint1.pt", "source.pt"]
+
+
+@pytest.mark.parametrize("place", ["none/a.pt", "."])
+def test_a_place_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    with refusing(str(tmp_path / place), "cannot be saved"):
+        checkpoints.save(LARGE, tmp_path / place)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_copy_is_a_file_of_its_own(tmp_path: Path) -> None:
@@ -125,73 +88,38 @@ def test_copy_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert target.read_bytes() == b"one"
 
 
-def test_incomplete_file_is_not_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that loses its end without raising is found by the check of the archive."""
-    save = torch.save
+def test_a_write_that_loses_its_end(tmp_path: Path) -> None:
+    def fill(file: BinaryIO) -> None:
+        file.write(b"whole")
+        file.flush()
+        os.truncate(tmp_path / "a.partial", 3)
 
-    def lose_the_end(obj: Any, file: BinaryIO) -> None:
-        whole = io.BytesIO()
-        save(obj, whole)
-        file.write(whole.getvalue()[:-100])
-
-    monkeypatch.setattr(torch, "save", lose_the_end)
-    with pytest.raises(UserError, match="cannot be saved: is truncated"):
-        checkpoints.save(LARGE, tmp_path / "checkpoint1.pt")
+    with pytest.raises(OSError, match="3 of 5 bytes reached"):
+        atomic.write(tmp_path / "a", fill)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_new_file_that_was_taken_for_a_leftover(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another writer into the folder cleans up before ours has locked what it opened."""
-    lock, taken = atomic._lock, []
+def test_two_writers_of_one_name(tmp_path: Path) -> None:
+    """The second waits; what a dead writer has left is written over."""
+    (tmp_path / "a.partial").write_bytes(b"what a dead writer has left")
+    with ThreadPoolExecutor(2) as pool:
 
-    def late(file: BinaryIO, *, wait: bool = False) -> bool:
-        if wait and not taken:
-            taken.append(file.name)
-            atomic.remove_leftovers(str(tmp_path))
-        return lock(file, wait=wait)
+        def fill(file: BinaryIO) -> None:
+            if not others:
+                others.append(pool.submit(atomic.write, tmp_path / "a", lambda f: f.write(b"2")))
+            file.write(b"first")
+            time.sleep(0.2)
 
-    monkeypatch.setattr(atomic, "_lock", late)
-    atomic.write(tmp_path / "a", lambda file: file.write(b"whole"))
-    assert len(taken) == 1
-    assert not Path(taken[0]).exists()
-    assert (tmp_path / "a").read_bytes() == b"whole"
-
-
-def test_leftovers_are_locked_as_nfs_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS has an exclusive lock only of a file that is open for writing."""
-    dead = tmp_path / "checkpoint1.pt.0123abcd.partial"
-    dead.write_bytes(b"half")
-    monkeypatch.setattr(atomic, "_lock", lambda file, **_: file.writable())
-    atomic.remove_leftovers(str(tmp_path))
-    assert not dead.exists()
-
-
-def test_leftovers_of_the_dead_only(tmp_path: Path) -> None:
-    dead = tmp_path / "checkpoint1.pt.0123abcd.partial"
-    dead.write_bytes(b"half")
-    foreign = tmp_path / "notes.partial"
-    foreign.write_bytes(b"mine")
-    seen = []
-
-    def fill(file: BinaryIO) -> None:
-        """Another save into the folder goes on while this one is being written."""
-        atomic.write(tmp_path / "other.pt", lambda inner: inner.write(b"whole"))
-        seen.extend(path.name for path in tmp_path.glob("outer.pt.*.partial"))
-        file.write(b"whole, too")
-
-    atomic.write(tmp_path / "outer.pt", fill)
-    assert len(seen) == 1
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["notes.partial", "other.pt", "outer.pt"]
+        others: list[Any] = []
+        pool.submit(atomic.write, tmp_path / "a", fill).result()
+        others[0].result()
+    assert (tmp_path / "a").read_bytes() == b"2"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
 FULL_DISK = """
 import resource, sys
 sys.argv[0] = "fairseq-train"
-from fairseq_compat import checkpoints
-checkpoints.PAUSE = 0.0
 from fairseq_cli.train import cli_main
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -287,34 +215,6 @@ def test_a_checkpoint_that_was_compressed_is_read_whole(tmp_path: Path) -> None:
     assert torch.equal(checkpoints.read(tmp_path / "b.pt")["model"]["weight"], weights)
 
 
-def test_an_old_checkpoint_that_ends_like_an_archive_is_none(tmp_path: Path) -> None:
-    """Weights are any bytes at all: zipfile looks for the end of an archive alone."""
-    weight = torch.frombuffer(bytearray(b"PK\5\6" + bytes(40)), dtype=torch.uint8)
-    state = {"model": {"weight": weight}, "cfg": {}, "optimizer_history": [], "extra_state": {}}
-    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
-    assert zipfile.is_zipfile(tmp_path / "a.pt")
-    assert torch.equal(checkpoints.read(tmp_path / "a.pt")["model"]["weight"], weight)
-
-
-def test_meters_of_fairseq_0_9_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a file loads, and what is made of it does, too."""
-    old = ModuleType("fairseq.meters")
-    old.AverageMeter = type("AverageMeter", (), {"__module__": "fairseq.meters"})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fairseq.meters", old)
-    meter = old.AverageMeter()
-    meter.sum, meter.count = torch.zeros(1), 3
-    path = checkpoint_with(1, tmp_path / "a.pt")
-    state = torch.load(path)
-    state["extra_state"]["train_meters"] = {"wps": meter}
-    torch.save(state, path)
-    read = checkpoints.read(path)
-    assert read["extra_state"] == {"value": 1}
-    torch.save(read, tmp_path / "b.pt")
-    assert checkpoints.read(tmp_path / "b.pt") == read
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -331,13 +231,7 @@ def test_meters_of_fairseq_0_9_are_left_out(
 def test_anything_but_plain_numbers_is_refused(value: Any, tmp_path: Path) -> None:
     """Arrays of objects, made of bytes, would be addresses of the file's choice."""
     path = checkpoint_with(value, tmp_path / "a.pt")
-    with pytest.raises(UserError, match="refused: a checkpoint may hold only data"):
-        checkpoints.read(path)
-
-
-def test_a_number_of_a_kind_that_is_refused_is_named(tmp_path: Path) -> None:
-    path = checkpoint_with(Forged(np.dtype, "O"), tmp_path / "a.pt")
-    with pytest.raises(UserError, match="this one asks for a number of type 'O'"):
+    with pytest.raises(UserError, match="rejected: a checkpoint may hold only data"):
         checkpoints.read(path)
 
 
@@ -345,7 +239,7 @@ def test_what_others_allow_is_not_allowed_here(tmp_path: Path) -> None:
     path = checkpoint_with(Forged(math.sqrt, 4.0), tmp_path / "a.pt")
     with torch.serialization.safe_globals([math.sqrt]):
         before = set(torch.serialization.get_safe_globals())
-        with pytest.raises(UserError, match="refused"):
+        with pytest.raises(UserError, match="rejected"):
             checkpoints.read(path)
         assert set(torch.serialization.get_safe_globals()) == before
 
@@ -366,7 +260,7 @@ def test_settings_are_evaluated(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["print(1)", "().__class__", "[0] * 10**9", "[0] * 99999999", "("])
 def test_settings_are_not_run(text: str) -> None:
-    with pytest.raises(UserError, match="is no plain value"):
+    with pytest.raises(UserError, match="is not a plain value"):
         literals.evaluate(text)
 
 
@@ -376,13 +270,3 @@ def test_fairseq_evaluates_no_code() -> None:
     assert utils.eval_str_list("[1, 2]") == [1, 2]
     with pytest.raises(UserError):
         utils.eval_str_list("[print(1)]")
-
-
-def test_training_without_assertions_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """fairseq copies what it has saved in one; there would be checkpoint1.pt and so on alone."""
-    monkeypatch.setattr(checkpoints.sys, "flags", Namespace(optimize=1))
-    with pytest.raises(UserError, match=r"python -O drops assertions.*; leave it out, or unset"):
-        checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "new"))
-    assert not (tmp_path / "new").exists()

@@ -309,12 +309,6 @@ def test_names_that_hydra_takes_for_variables(tmp_path: Path) -> None:
         existing.configuration(tmp_path / "model.pt", tmp_path / "${HOME}", {}, cpu=True)
 
 
-def test_an_old_hydra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydra.__version__", "1.0.7")
-    with pytest.raises(UserError, match=r"need Hydra 1\.2 or later; this is 1\.0\.7"):
-        plan(tmp_path / "sweep.yaml", tmp_path, [])
-
-
 def test_names_of_runs() -> None:
     assert run_name({"model": "collab", "model.key_dim": "16"}) == "model-collab_key_dim-16"
     assert run_name({"optimization.lr": "[0.1]"}) == "lr--0.1-"
