@@ -127,6 +127,7 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
         check_data(state["cfg"].task.get("data", ""), todo)
+    check_architecture(state["cfg"].model, checkpoint)
     check_finite(state["model"], checkpoint)
     return state
 
@@ -247,8 +248,9 @@ def untrained(
     source, target = map(placeholder, dictionary_sizes(weights, path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
     task.dictionary = task.output_dictionary = target  # what tasks of language models call it
+    check_architecture(options, path)
     try:
-        return models.build_model(options, task, from_checkpoint=True)  # fairseq_compat wraps it
+        return models.build_model(options, task, from_checkpoint=True)
     except UserError as error:
         error.where = error.where or path
         raise
@@ -285,6 +287,14 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("there is no such data folder", folder, todo)
+
+
+def check_architecture(options: Any, path: Path) -> None:
+    """Raise UserError if no model of this name is registered: fairseq ends in a KeyError."""
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    if name not in {*models.ARCH_MODEL_REGISTRY, *models.MODEL_DATACLASS_REGISTRY}:
+        todo = "name the folder of its plug-in with --user-dir"
+        raise UserError(f"there is no architecture {name}", path, todo)
 
 
 def check_transformer(model: Any, path: Path) -> None:

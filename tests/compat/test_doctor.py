@@ -102,6 +102,7 @@ def test_pth_file_that_cannot_be_followed(monkeypatch, tmp_path):
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     (site / "fairseq_compat.pth").write_text("import fairseq_compat\n")
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(doctor.sysconfig, "get_path", lambda name: str(site))
     (problem,) = doctor.hook()
     assert problem.where == f"{site / 'fairseq_compat.pth'} cannot import fairseq_compat"
