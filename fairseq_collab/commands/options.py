@@ -111,6 +111,5 @@ def ranged(holds: Callable[[float], bool], said: str) -> Callable[[str], float]:
     return value
 
 
-proper_share = ranged(lambda x: 0 < x < 1, "above 0 and below 1")
 share = ranged(lambda x: 0 <= x < 1, "a number from 0 up to 1")
 amount = ranged(lambda x: 0 <= x < math.inf, "a number from 0 up")
