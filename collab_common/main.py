@@ -37,7 +37,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "advise": Command("the smaller model that has what is wished for"),
+    "advise": Command("a smaller model that meets a cache or size target"),
     "average": Command("average checkpoints of one training"),
     "bench": Command("speed next to stock fairseq and CTranslate2"),
     "compare": Command("significance tests of two runs", False),

@@ -12,13 +12,4 @@ if collab_common.MODELS:
     # isort: split
     from fairseq_collab import criterions, models
 
-__all__ = ["advise", "criterions", "models"]
-
-
-def __getattr__(name: str) -> object:
-    """``fairseq_collab.advise``, imported when it is asked for: fairseq alone needs none of it."""
-    if name == "advise":
-        from fairseq_collab.advice.search import advise
-
-        return advise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["criterions", "models"]

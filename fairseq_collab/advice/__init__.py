@@ -1,1 +1,1 @@
-"""From a trained model and a wish to the smaller model that costs least quality, and why."""
+"""Find a smaller model that meets a cache or size target at the lowest loss of quality."""

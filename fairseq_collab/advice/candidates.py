@@ -1,18 +1,17 @@
-"""Smaller models of a trained one: the ways to make them, and what each place can shrink to.
+"""Smaller models of a trained model: the methods that make them, and the sizes to try.
 
-A candidate is a way and a size for each *place* that shrinks: the attentions of a site, or the
-feed-forward layers (``ffn``), which every way can narrow first.  Places shrink independently, so
-that what was measured of one place alone says something of all combinations.
+A candidate is a method and a size for each *place* that shrinks: the attentions of one type, or the
+feed-forward layers (``ffn``), which every method can narrow first.
 
     narrow           nothing else
-    heads            heads are gone, the least important of a site first (Michel et al. 2019)
-    collab           heads share keys of size K (Cordonnier et al. 2020)
-    collab-values    the same, and one head of values
-    grouped-query    heads share G heads of keys and values (Ainslie et al. 2023)
-    latent           keys and values come from r numbers per token (DeepSeek-V2, 2024)
+    heads            heads are removed, the least important of an attention type first (Michel et
+                     al. 2019, arXiv 1905.10650)
+    collab           heads share keys of width K (Cordonnier et al. 2020, arXiv 2006.16362)
+    collab-values    and one head of values
+    grouped-query    heads share G heads of keys and values (Ainslie et al. 2023, arXiv 2305.13245)
+    latent           keys and values come from r numbers per token (DeepSeek-V2, arXiv 2405.04434)
 
-Nothing is trained here.  ``prune`` and ``reparametrize`` do the work; the same commands, given by
-hand, make the same model (:meth:`Way.commands`).
+Nothing is trained here.  :meth:`Method.commands` has the commands that make the same model by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import functools
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,26 +36,22 @@ from fairseq_collab.trained.opener import Trained
 
 FFN = "ffn"
 PLACES = (*SITES, FFN)
-#: What a place shrinks to, as shares of the size that it has.
+#: Sizes to try, as shares of the place's own size.
 SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
 FFN_SHARES = (0.75, 0.5, 0.25)
-#: Sentences of the calibration and of the importance of heads, and where they are from.
+#: Sentences of the calibration, and the set that they and the importance of heads come from.
 CALIBRATION, SUBSET = 1000, "train"
 HEADS, NARROW = "heads", "narrow"
-#: What each way does, for readers who know none of the papers.
 MEANS = {
     NARROW: "fewer units in each feed-forward layer",
-    HEADS: "heads are gone; so many stay in all layers of a site, the most important ones",
-    "collab": "all heads of an attention share queries and keys of this size, and each mixes them",
-    "collab-values": "as collab, and all heads of an attention share one head's values, too",
-    "grouped-query": "so many heads of keys and values serve all heads of queries",
-    "latent": "keys and values of all heads are made of so many numbers per token, which alone are "
-    "cached",
+    HEADS: "heads are removed; the number stays in all layers of an attention type together",
+    "collab": "all heads of an attention share keys of this width",
+    "collab-values": "all heads of an attention share keys of this width, and one head of values",
+    "grouped-query": "this many heads of keys and values serve all heads of queries",
+    "latent": "keys and values are made from this many numbers per token, which alone are cached",
 }
-#: Names of places, likewise.
 PLACES_MEAN = (
-    "encoder, decoder: attention to the own side; cross: from decoder to encoder; ffn: units of a "
-    "feed-forward layer"
+    "encoder, decoder: self-attention; cross: cross-attention; ffn: units of a feed-forward layer"
 )
 
 
@@ -65,52 +60,58 @@ class Candidate:
     """A smaller model that can be made.
 
     Attributes:
-        way: a key of :func:`ways`.
-        sizes: of the places that shrink, as ``(place, size)`` in the order of :data:`PLACES`.
+        method: a key of :data:`MEANS`.
+        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`PLACES`.
     """
 
-    way: str
+    method: str
     sizes: tuple[tuple[str, int], ...]
 
     @property
     def name(self) -> str:
-        """As in the report: ``collab encoder=32 ffn=256``."""
-        return " ".join([self.way, *(f"{place}={size}" for place, size in self.sizes)])
+        """``collab encoder=32 ffn=256``."""
+        return " ".join([self.method, *(f"{place}={size}" for place, size in self.sizes)])
 
 
-def candidate(way: str, sizes: Mapping[str, int]) -> Candidate:
-    """The candidate with these sizes; places that are not named stay whole.
+def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
+    """The candidate with these sizes; other places keep their size.
 
-    Narrower feed-forward layers alone are the same model whichever way was to follow.
+    Narrower feed-forward layers alone are the same model by every method.
     """
-    way = NARROW if set(sizes) == {FFN} else way
-    return Candidate(way, tuple((place, sizes[place]) for place in PLACES if place in sizes))
+    method = NARROW if set(sizes) == {FFN} else method
+    return Candidate(method, tuple((place, sizes[place]) for place in PLACES if place in sizes))
 
 
-class Way:
-    """One way to make a trained model smaller: by itself with narrower feed-forward layers alone.
+class Method:
+    """Makes a trained model smaller; this one narrows feed-forward layers, subclasses do more.
 
-    Those below raise UserError where it cannot be done.
+    Constructors raise UserError where the model does not allow the method.
 
     Args:
         name: a key of :data:`MEANS`.
-        trained: in eval mode, its feed-forward layers whole.
-        batches: of fairseq's, with targets: what importance is measured on.
+        trained: in eval mode, without gates.
+        narrowed: the model with so many units in each feed-forward layer; None for all.
+        batches: of fairseq's, with targets: importance of heads is measured on them.
     """
 
-    #: What shrinks attentions by hand, and its option for what it writes.
+    #: The command that shrinks attentions by hand.
     command: str
 
-    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
-        self.name = name
-        self.trained, self.batches, self.seed = without_gates(trained), batches, seed
-        #: Sizes that sites have at least, where all sites change once one does.
+    def __init__(
+        self,
+        name: str,
+        trained: Trained,
+        narrowed: Callable[[int | None], Trained],
+        batches: Sequence[dict[str, Any]],
+        seed: int,
+    ):
+        self.name, self.trained, self.narrowed = name, trained, narrowed
+        self.batches, self.seed = batches, seed
+        #: Largest sizes of attention types that change as soon as another one does.
         self.base: dict[str, int] = {}
-        #: The model whose feed-forward layers have so many units; None for all.
-        self.narrowed = functools.cache(self._narrow)
 
     def sizes(self) -> dict[str, list[int]]:
-        """What each place that can shrink can shrink to, the largest first."""
+        """The sizes to try of each place that can shrink, the largest first."""
         found: dict[str, list[int]] = {
             site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]
         }
@@ -121,70 +122,64 @@ class Way:
     def make(self, one: Candidate) -> Trained:
         """The candidate's model, in eval mode."""
         sizes = dict(one.sizes)
-        units = sizes.pop(FFN, None)
-        return self.shrink(units, sizes) if sizes else self.narrowed(units)
+        narrowed = self.narrowed(sizes.pop(FFN, None))
+        return self.shrink(narrowed, sizes) if sizes else narrowed
 
     def commands(self, one: Candidate, checkpoint: str, data: str, out: str) -> list[str]:
-        """What makes the same model by hand."""
+        """The commands that make the same model by hand."""
         sizes, lines = dict(one.sizes), []
         units = sizes.pop(FFN, None)
         if units is not None:
             target = "narrow.pt" if sizes else out
-            words = ["prune", checkpoint, data, "--ffn-dim", str(units)]
-            lines.append([*words, "--out", target])
+            lines.append(["prune", checkpoint, data, "--ffn-dim", str(units), "--out", target])
             checkpoint = target
         if sizes:
-            place = [data] if self.command == "prune" else ["--data", data]
-            words = [self.command, checkpoint, *place, *self.options(units, sizes)]
-            lines.append([*words, "--out", out])
+            data_words = [data] if self.command == "prune" else ["--data", data]
+            lines.append(
+                [self.command, checkpoint, *data_words, *self.options(sizes), "--out", out]
+            )
         return [shlex.join(["fairseq-collab", *line]) for line in lines]
 
     def site_sizes(self, site: Site) -> list[int]:
-        """What the attentions of a site can shrink to: nothing unless a way says."""
+        """The sizes to try of an attention type."""
         return []
 
-    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
-        """The model with the attentions of these sites shrunk, and ``units`` in each feed-forward
-        layer, all of them if it is None."""
+    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
+        """``base``, a result of :attr:`narrowed`, with smaller attentions of these types."""
         raise NotImplementedError
 
-    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
-        """What :attr:`command` is told to do what :meth:`shrink` does."""
+    def options(self, sizes: Mapping[str, int]) -> list[str]:
+        """The options with which :attr:`command` does the work of :meth:`shrink`."""
         raise NotImplementedError
 
-    def _narrow(self, units: int | None) -> Trained:
-        return self.trained if units is None else surgery.narrowed(self.trained, units)
 
-
-class Heads(Way):
-    """Heads are gone, of each site the least important; importances have length 1 in each layer."""
+class Heads(Method):
+    """Removes heads; the importances of a layer's heads have length 1."""
 
     command = "prune"
 
-    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+    def __init__(self, name: str, trained: Trained, *args: Any):
         surgery.check_heads(trained)
-        super().__init__(name, trained, batches, seed)
-        self._importance = functools.cache(self._measure)
+        super().__init__(name, trained, *args)
+        self.importance = functools.cache(self._importance)
 
     def site_sizes(self, site: Site) -> list[int]:
         return _shares(sum(self.trained.heads[site]), SHARES)
 
-    def kept(self, units: int | None, sizes: Mapping[str, int]) -> surgery.Kept:
+    def kept(self, sizes: Mapping[str, int]) -> surgery.Kept:
         """The heads that stay."""
-        base = self.narrowed(units)
-        importance = self._importance(units)
-        kept: surgery.Kept = all_heads(base.heads)
+        kept: surgery.Kept = all_heads(self.trained.heads)
         for site in SITES:
             if site in sizes:
-                gone = sum(base.heads[site]) - sizes[site]
-                kept = without_least(kept, importance, [site], gone)
+                removed = sum(self.trained.heads[site]) - sizes[site]
+                kept = without_least(kept, self.importance(), [site], removed)
         return kept
 
-    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
-        return surgery.pruned(self.narrowed(units), self.kept(units, sizes))
+    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
+        return surgery.pruned(base, self.kept(sizes))
 
-    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
-        kept = self.kept(units, sizes)
+    def options(self, sizes: Mapping[str, int]) -> list[str]:
+        kept = self.kept(sizes)
         chosen = [
             f"{site}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[site])
             for site in SITES
@@ -192,46 +187,46 @@ class Heads(Way):
         ]
         return ["--keep-heads", *chosen]
 
-    def _measure(self, units: int | None) -> dict[Site, list[list[float]]]:
-        importance = Importance(self.narrowed(units).model)
+    def _importance(self) -> dict[Site, list[list[float]]]:
+        importance = Importance(self.trained.model)
         for batch in self.batches:
             importance.add(batch)
         return importance.per_token()
 
 
-#: Ways to share: ``fairseq-collab reparametrize --to`` what, with which other options.  Those that
-#: take longest come last, when it is known how much time is left.
+#: Conversions: the value of ``fairseq-collab reparametrize --to``, and other options.
 SHARING: dict[str, tuple[str, dict[str, Any]]] = {
     "grouped-query": ("grouped-query", {}),
     "latent": ("latent", {}),
     "collab": ("collab", {}),
     "collab-values": ("collab", {"value_heads": 1}),
 }
-#: The command's own choices of what else there is to choose.
+#: The command's defaults of its other options.
 USUAL = {
     "calibration": CALIBRATION, "subset": SUBSET, "query_mixing": "own", "value_heads": None,
 }  # fmt: skip
 
 
-class Sharing(Way):
-    """Heads share: one of :data:`SHARING`."""
+class Sharing(Method):
+    """Converts heads to heads that share: one of :data:`SHARING`."""
 
     command = "reparametrize"
 
-    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]], seed: int):
+    def __init__(self, name: str, trained: Trained, *args: Any):
+        super().__init__(name, trained, *args)
         self.to, self.chosen = SHARING[name]
-        self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=seed)
+        self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=self.seed)
         self.target = TARGETS[self.to](self.args)
         source.check(trained, self.target)
         for one in attentions(trained.model):
             self.target.check(one, trained.path)
-        super().__init__(name, trained, batches, seed)
         self.base = {
             site: self._largest(site)
             for site, found in trained.attentions.items()
             if any(self.target.converts(one.module) for one in found)
         }
-        self._work = functools.cache(self._start)
+        #: Calibrated once per model of :attr:`narrowed`.
+        self.work: dict[int, Reparametrizer] = {}
 
     def site_sizes(self, site: Site) -> list[int]:
         modules = [one.module for one in self.trained.attentions[site]]
@@ -244,41 +239,43 @@ class Sharing(Way):
     def _largest(self, site: Site) -> int:
         return min(self.target.largest(one.module) for one in self.trained.attentions[site])
 
-    def shrink(self, units: int | None, sizes: Mapping[str, int]) -> Trained:
-        work = self._work(units)
-        found = work.trained.attentions
+    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
+        if id(base) not in self.work:
+            self.work[id(base)] = Reparametrizer(base, self.args, attentions(base.model))
+        work = self.work[id(base)]
+        found = base.attentions
         places = {one: sizes[site] for site in SITES if site in sizes for one in found[site]}
         return work.model(places)[0]
 
-    def options(self, units: int | None, sizes: Mapping[str, int]) -> list[str]:
+    def options(self, sizes: Mapping[str, int]) -> list[str]:
         option = f"--{self.target.size.replace('_', '-')}-in"
-        each = [
-            word
-            for site in SITES
-            if self.trained.attentions[site]
-            for word in (f"{option}-{site}", str(sizes.get(site, 0)))
-        ]
+        words = ["--to", self.to]
+        for site in SITES:
+            if self.trained.attentions[site]:
+                words += [f"{option}-{site}", str(sizes.get(site, 0))]
         for name, value in self.chosen.items():
-            each += [f"--{name.replace('_', '-')}", str(value)]
-        return ["--to", self.to, *each]
-
-    def _start(self, units: int | None) -> Reparametrizer:
-        base = self.narrowed(units)
-        return Reparametrizer(base, self.args, attentions(base.model))
+            words += [f"--{name.replace('_', '-')}", str(value)]
+        return words
 
 
-def ways(
+def methods(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int
-) -> tuple[dict[str, Way], dict[str, str]]:
-    """All ways that this model allows, by name; and of the others, why not."""
-    found: dict[str, Way] = {}
+) -> tuple[dict[str, Method], dict[str, str]]:
+    """All methods that this model allows, by name; and why it does not allow the others."""
+    trained = without_gates(trained)
+
+    @functools.cache  # all methods share these models
+    def narrowed(units: int | None) -> Trained:
+        return trained if units is None else surgery.narrowed(trained, units)
+
+    found: dict[str, Method] = {}
     refused: dict[str, str] = {}
-    kinds: dict[str, type[Way]] = {NARROW: Way, HEADS: Heads, **dict.fromkeys(SHARING, Sharing)}
+    kinds: dict[str, type[Method]] = {
+        NARROW: Method, HEADS: Heads, **dict.fromkeys(SHARING, Sharing)
+    }  # fmt: skip
     for name, kind in kinds.items():
         try:
-            found[name] = kind(name, trained, batches, seed)
-            # Large models are in memory once, not once a way.
-            found[name].narrowed = found[NARROW].narrowed
+            found[name] = kind(name, trained, narrowed, batches, seed)
         except UserError as error:
             refused[name] = error.what
     return found, refused

@@ -72,14 +72,19 @@ def architectures() -> list[str]:
 
 
 def random_pair(arch: str, preset: str, task: Any) -> Pair:
-    """A random model of ours, and its twin of fairseq's kind."""
+    """A random model of ours, and its twin of fairseq's kind; raises UserError if it has none."""
+    ours = random_model(arch, preset, task)
+    return Pair(plain(ours).model, ours)
+
+
+def random_model(arch: str, preset: str, task: Any) -> Trained:
+    """A random model of ours, in eval mode."""
     torch.manual_seed(1)
     options = options_of(arch, preset)
     model = build_model(options, task)
     enliven(model)
     cfg = OmegaConf.create({"model": options, "task": None})
-    ours = Trained(Path(f"the {preset} model"), {"cfg": cfg}, model.eval(), task)
-    return Pair(plain(ours).model, ours)
+    return Trained(Path(f"the {preset} model"), {"cfg": cfg}, model.eval(), task)
 
 
 def options_of(arch: str, preset: str) -> Any:
@@ -104,7 +109,7 @@ def enliven(model: nn.Module) -> None:
         elif name.endswith(("out_proj.weight", "fc2.weight")):
             weight.mul_(4)
     for module in model.modules():
-        if isinstance(module, CollaborativeAttention):
+        if isinstance(module, CollaborativeAttention) and module.query_mixing == "diagonal":
             heads, dims = module.mixing.shape
             chosen = torch.rand(heads, dims).topk(min(module.embed_dim // heads, dims)).indices
             mask = torch.zeros(heads, dims).scatter_(1, chosen, 1.0)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import toy_checkpoints
 import pytest
 import torch
-import toy_checkpoints
 from commands import USER_DIR, sizes
 from device_checks import attention, models
 from device_checks.core import Place
@@ -17,7 +17,7 @@ from pretended_gpu import pretended_gpu
 from torch import nn
 
 from collab_common.main import main
-from fairseq_collab.advice import candidates, judge, search
+from fairseq_collab.advice import candidates, measure, search
 from fairseq_collab.metrics.translate import BEAM
 
 GPU = Place("cuda", quick=True)
@@ -85,18 +85,17 @@ def test_commands(
 
 @pytest.mark.usefixtures("gpu")
 def test_advise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole search: three ways to share or leave out, at one size; a timing, and an update."""
+    """The whole search: three methods, at one size, and a timing."""
     for name in ("SHARES", "FFN_SHARES"):
         monkeypatch.setattr(candidates, name, (0.5,))
-    monkeypatch.setattr(judge, "TURNS", 1)
+    monkeypatch.setattr(measure, "TURNS", 1)
     few = {name: candidates.SHARING[name] for name in ("grouped-query", "collab")}
     monkeypatch.setattr(candidates, "SHARING", few)
-    monkeypatch.setitem(candidates.USUAL, "steps", 1)
     monkeypatch.setitem(candidates.USUAL, "calibration", 20)
     monkeypatch.setattr(search, "FINALISTS", 1)
     lengths = {f"max_{side}_positions": 8 for side in ("source", "target")}
     model = toy_checkpoints.write(tmp_path / "model.pt", **lengths, share_all_embeddings=True)
-    asked = ["--want", "cache=0.6", "--max-loss=100", "--tune=1", "--out", tmp_path / "out"]
+    asked = ["--want", "cache=0.6", "--max-loss=100", "--sample=12", "--out", tmp_path / "out"]
     command = ["advise", model, "--data", toy_checkpoints.COPY, *asked]
     assert main([str(each) for each in command]) == 0
     assert (tmp_path / "out" / "advised.pt").exists()

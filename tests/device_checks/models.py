@@ -1,10 +1,11 @@
 """Models on the device: beam search and short trainings, checked; one benchmark, timed.
 
-The reference of beam search is fairseq's transformer with the same weights in float32 on the CPU.
+The reference of beam search is the same model in float32 on the CPU.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from functools import partial
 import torch
 
 from fairseq_collab.bench import train, translate
-from fairseq_collab.bench.models import TIMED, architectures, random_pair
+from fairseq_collab.bench.models import TIMED, architectures, random_model
 from fairseq_collab.bench.translate import Translator, count_ties
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.metrics.translate import BEAM
@@ -47,32 +48,32 @@ def checks(place: Place) -> Iterator[Check]:
 
 
 def same(arch: str, beam: int, place: Place) -> str:
-    """The best translations equal fairseq's; equally good ones are counted."""
+    """The best translations equal those on the CPU; equally good ones are counted."""
     preset, size = ("tiny", 4) if place.quick else ("multi30k", 16)
     task = random_task(preset, size)
-    pair = random_pair(arch, preset, task)
+    model = random_model(arch, preset, task).model
     (batch,) = batches(task, "test", 1, max_sentences=size)
     (here,) = batches(task, "test", 1, place.device, max_sentences=size)
-    stock = Translator(pair.stock, task, beam, length=20)
-    ours = Translator(pair.ours.model.to(place.device), task, beam, length=20)
-    ties = count_ties(stock(batch), ours(here))
-    return f"{size} translations equal to fairseq's on the CPU, {ties} of them ties"
+    expected = Translator(copy.deepcopy(model), task, beam, length=20)(batch)
+    ties = count_ties(expected, Translator(model.to(place.device), task, beam, length=20)(here))
+    return f"{size} translations equal to those on the CPU, {ties} of them ties"
 
 
 @torch.no_grad()
 def true_scores(arch: str, dtype: str, place: Place) -> str:
     """The score of a translation found in half precision is its score in float32."""
     task = random_task("multi30k", 16)
-    pair = random_pair(arch, "multi30k", task)
+    exact = random_model(arch, "multi30k", task).model
     (batch,) = batches(task, "test", 1, max_sentences=16)
     (here,) = batches(task, "test", 1, place.device, max_sentences=16)
-    ours = Translator(pair.ours.model.to(place.device, getattr(torch, dtype)), task, length=20)
+    half = copy.deepcopy(exact).to(place.device, getattr(torch, dtype))
+    ours = Translator(half, task, length=20)
     apart, eos = 0.0, task.target_dictionary.eos()
     for number, (best, *_) in enumerate(ours(here)):
         tokens = best["tokens"].cpu()  # (T), closed by the end of the sentence
         previous = torch.cat([torch.tensor([eos]), tokens[:-1]]).unsqueeze(0)
         source = {name: batch["net_input"][name][[number]] for name in SOURCE}
-        logits, _ = pair.stock(**source, prev_output_tokens=previous)
+        logits, _ = exact(**source, prev_output_tokens=previous)
         words = logits[0].log_softmax(dim=-1).gather(1, tokens.unsqueeze(1))  # (T, 1)
         apart = max(apart, abs(float(words.mean()) - float(best["score"])))
     bound = SCORES[dtype]
@@ -86,7 +87,7 @@ def trained(arch: str, form: str, place: Place) -> str:
     (batch,) = batches(task, "train", 1, place.device, max_sentences=16)
     criterion = CRITERIONS.get(arch, "label_smoothed_cross_entropy")
     options = [*FAST, f"--criterion={criterion}", *([form] if form else [])]
-    model = random_pair(arch, "tiny", task).ours.model
+    model = random_model(arch, "tiny", task).model
     one = train.trainer(model, task, place.device, *options)
     first = train.loss(one, batch)
     for _ in range(10 if place.quick else 40):

@@ -12,7 +12,7 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
-from fairseq_collab.advice import judge
+from fairseq_collab.advice import measure
 from fairseq_collab.analysis.importance import (
     Importance,
     cross_entropy,
@@ -36,7 +36,7 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
         batch = {"net_input": {"src_tokens": tokens}, "target": torch.tensor(target)}
         with torch.inference_mode():
             output, found = model(tokens), cross_entropy(model, batch).sum()
-            each = judge.loss(model, [batch])
+            each = measure.loss(model, [batch])
         log_probabilities = model.get_normalized_probs(output, log_probs=True)  # of all words
         flat = log_probabilities.flatten(0, 1), batch["target"].flatten()
         expected = functional.nll_loss(*flat, ignore_index=1, reduction="none").view(2, 4).sum(1)
@@ -50,10 +50,10 @@ def test_the_beginning_of_a_block_is_not_predicted(options: dict[str, Any]) -> N
     model = language_model("transformer_lm_headsize_n", dropout=0.0, **options).eval()
     net_input = {"src_tokens": torch.tensor([[2, 0, 5, 6], [2, 0, 9, 1]])}
     target = torch.tensor([[0, 5, 6, 2], [0, 9, 2, 1]])
-    found = judge.loss(model, [{"net_input": net_input, "target": target}])
+    found = measure.loss(model, [{"net_input": net_input, "target": target}])
     assert found.tokens.tolist() == [3, 2]
     without = {"net_input": net_input, "target": target.masked_fill(target.eq(0), 1)}
-    assert found.nats == pytest.approx(judge.loss(model, [without]).nats)
+    assert found.nats == pytest.approx(measure.loss(model, [without]).nats)
 
 
 def masked_loss(model: Any, batch: dict[str, Any], attention: Attention, mask: Tensor) -> float:
