@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import toy_checkpoints
 import pytest
 import torch
+import toy_checkpoints
 from commands import USER_DIR, sizes
 from device_checks import attention, models
 from device_checks.core import Place
