@@ -136,11 +136,6 @@ def _nearest(distances: Tensor) -> Tensor:
     return _one_hot(distances.argmin(dim=2), distances)
 
 
-def _nearest_members(distances: Tensor, membership: Tensor) -> Tensor:
-    """In each group the head nearest to its centre, 0 in an empty one: ``(L, H, C) -> (L, C)``."""
-    return distances.masked_fill(membership == 0, float("inf")).argmin(dim=1)
-
-
 def _one_hot(indices: Tensor, like: Tensor) -> Tensor:
     """Unit vectors of the size and precision of ``like``'s last dimension."""
     return functional.one_hot(indices, like.size(-1)).to(like.dtype)

@@ -46,8 +46,3 @@ def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
-
-
-def by_head(projection: nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
-    """Weights ``(heads, h, in)`` and biases ``(heads, h)`` of stacked projections."""
-    return projection.weight.unflatten(0, (heads, -1)), projection.bias.unflatten(0, (heads, -1))
