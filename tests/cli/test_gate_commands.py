@@ -10,7 +10,6 @@ from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, succeed, train_log
 
 from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.commands import score as command_score
 from fairseq_collab.criterions.with_head_gates import LOGGED
 from fairseq_compat import checkpoints
 
@@ -70,51 +69,3 @@ def test_prune_and_translate(
     assert len(found[0]) == 50
     for one, other in zip(*found, strict=True):  # ID, score, words
         assert one.split("\t")[::2] == other.split("\t")[::2]
-
-
-def test_units_alone_go_without_the_gates(closing: tuple[Path, str], tmp_path: Path) -> None:
-    out = tmp_path / "narrow.pt"
-    assert command_prune.main([str(closing[0]), "--ffn-dim=16", f"--out={out}"]) == 0
-    state = checkpoints.read(out)
-    assert state["cfg"]["model"]["_name"] == "transformer_headsize_n"
-    assert not any("gate" in name for name in state["model"])
-
-
-def test_a_layer_without_open_gates_says_so(
-    closing: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = checkpoints.read(closing[0])
-    state["model"]["encoder.layers.0.self_attn.theta"].fill_(-1)
-    whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
-    checkpoints.save(state, whole)
-    assert command_prune.main([str(whole), "--gates", f"--out={pruned}"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "encoder: 0 of 4 heads: -",
-        "encoder layer 0: no head is left; its attention is a constant",
-    ]
-    weights = checkpoints.read(pruned)["model"]
-    left = [name for name in weights if name.startswith("encoder.layers.0.self_attn.")]
-    assert left == [
-        "encoder.layers.0.self_attn.signature",
-        "encoder.layers.0.self_attn.out_proj.bias",
-    ]
-
-
-def test_gates_are_rounded_unless_a_score_says_otherwise(
-    closing: tuple[Path, str], corpus: Path, tmp_path: Path
-) -> None:
-    """Both models are one file; three of four gates are below one half."""
-    state = checkpoints.read(closing[0])
-    theta = state["model"]["encoder.layers.0.self_attn.theta"]
-    theta.copy_(torch.tensor([2.0, -0.5, -0.5, -0.5]) / 10_000)
-    checkpoint = tmp_path / "between.pt"
-    checkpoints.save(state, checkpoint)
-    mean = ["--set", "common_eval.model_overrides=\"{'gate_evaluation': 'mean'}\""]
-    short = ["--set", "generation.max_len_b=5", "--set", "generation.max_len_a=0"]
-    found = []
-    for name, more in (("rounded", []), ("mean", mean)):
-        command = [str(checkpoint), "--data", str(corpus), "--run", str(tmp_path / name), "--cpu"]
-        assert command_score.main([*command, *short, *more]) == 0
-        found.append((tmp_path / name / "translations.txt").read_text().splitlines())
-    assert max(len(line.split()) for line in found[0]) == 5
-    assert found[0] != found[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
 from refusals import refusing
@@ -82,7 +83,7 @@ def test_vote_prune_translate_and_tune(
     assert len(train_log(log)) == 3
 
 
-def test_prune_by_chance_by_name_and_lite(
+def test_prune_at_random_by_name_and_units(
     trained_in_groups: tuple[Path, str], tmp_path: Path
 ) -> None:
     checkpoint, out = trained_in_groups[0], tmp_path / "out.pt"
@@ -92,11 +93,27 @@ def test_prune_by_chance_by_name_and_lite(
     model, weights = state["cfg"]["model"], state["model"]
     assert [model[f"heads_in_{site}"] for site in ("encoder", "decoder", "cross")] == [*"123"]
     assert weights["decoder.layers.0.fc2.weight"].shape == (32, 16)
+    assert yaml.safe_load(out.with_suffix(".yaml").read_text())["model"]["heads_in_cross"] == "3"
     options = ["--keep-heads", "cross:2", "encoder:0,1"]
     assert command_prune.main([str(checkpoint), f"--out={out}", *options]) == 0
     whole = checkpoints.read(checkpoint)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     kept = checkpoints.read(out)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     assert kept.equal(whole[:16])
+
+
+def test_units_of_heads_that_share_keys(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their heads cannot be removed; units can, and the architecture stays."""
+    out = tmp_path / "out.pt"
+    command = [str(trained), "--ffn-dim=16", f"--out={out}"]
+    with refusing("has heads of the kind CollaborativeAttention"):
+        command_prune.main([*command, "--random=1", "--keep=1"])
+    assert command_prune.main(command) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: --arch transformer_collab --encoder-ffn-embed-dim 16 ")
+    assert "--key-dim 8" in printed
+    assert opener.load(out).model.encoder.layers[0].fc1.out_features == 16
 
 
 @pytest.mark.parametrize(
@@ -107,32 +124,13 @@ def test_prune_by_chance_by_name_and_lite(
         ("--ffn-dim=3 --out=pruned", "pruned: is no name of a checkpoint; give --out a name with"),
     ],
 )
-def test_what_prune_refuses(
+def test_what_prune_rejects(
     options: str, message: str, trained_in_groups: tuple[Path, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.pt"
     with refusing(message):
         command_prune.main([str(trained_in_groups[0]), f"--out={out}", *options.split()])
     assert not out.exists()
-
-
-def test_heads_that_share_cannot_be_pruned(trained: Path, tmp_path: Path) -> None:
-    options = ["--ffn-dim=3", "--random=1", "--keep=1", f"--out={tmp_path / 'out.pt'}"]
-    with refusing("has heads of the kind CollaborativeAttention"):
-        command_prune.main([str(trained), *options])
-
-
-def test_units_alone_go_of_heads_that_share(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out.pt"
-    assert command_prune.main([str(trained), "--ffn-dim=16", f"--out={out}"]) == 0
-    said = "--arch transformer_collab --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 "
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"{out}: {said}")
-    assert "--key-dim 8" in printed
-    made = opener.load(out)
-    assert made.model.encoder.layers[0].fc1.out_features == 16
 
 
 def test_what_vote_rejects(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:

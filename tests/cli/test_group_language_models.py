@@ -10,10 +10,8 @@ import pytest
 from cli.conftest import SHORT
 from commands import USER_DIR, run_command, succeed, train_log
 
-from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
 from fairseq_collab.criterions.with_head_groups import LOGGED
-from fairseq_compat import checkpoints
 
 LM = [
     "--task=language_modeling", "--tokens-per-sample=16", "--decoder-layers=2",
@@ -71,17 +69,3 @@ def test_vote_prune_evaluate_and_tune(monolingual: Path, grouped: Path, tmp_path
     )  # fmt: skip
     assert "loading pretrained model from" in log
     assert len(train_log(log)) == 3
-
-
-def test_heads_of_a_stock_language_model(monolingual: Path, tmp_path: Path) -> None:
-    succeed(
-        "fairseq-train", monolingual, *LM, FFN, *SHORT, "--arch=transformer_lm",
-        "--decoder-input-dim=16", "--decoder-output-dim=16", "--criterion=cross_entropy",
-        "--save-dir", tmp_path,
-    )  # fmt: skip
-    stock, out = (str(tmp_path / name) for name in ("checkpoint_last.pt", "out.pt"))
-    command = [stock, "--random=1", "--keep=1", "--ffn-dim=16", f"--out={out}"]
-    assert command_prune.main(command) == 0
-    state = checkpoints.read(out)
-    assert state["cfg"]["model"]["heads_in_decoder"] == "1,1"
-    assert state["model"]["decoder.layers.1.fc1.weight"].shape == (16, 16)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -15,6 +16,7 @@ import ctranslate2
 import pytest
 import torch
 import toy
+from commands import REPOSITORY
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
@@ -140,32 +142,42 @@ def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
 
 
-def test_marian_tokeniser(tmp_path: Path) -> None:
-    """With a sentencepiece model whose pieces are the dictionary's words."""
+def test_the_tokeniser_and_the_snippets_of_the_docs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dictionary of sentencepiece's pieces; both engines print a translation."""
     import sentencepiece
 
-    text = tmp_path / "text"
-    text.write_text("".join(f"{' '.join(sentence)}\n" for sentence in SENTENCES * 5))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(tmp_path / "spm"), vocab_size=18, minloglevel=2
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text(
+        "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
     )
-    pieces = sentencepiece.SentencePieceProcessor(str(tmp_path / "spm.model"))
+    for folder in ("data/multi30k", "ct2-model", "hf-model"):
+        (tmp_path / folder).mkdir(parents=True)
+    spm = tmp_path / "data" / "multi30k" / "spm.model"
+    sentencepiece.SentencePieceTrainer.train(
+        input="text", model_prefix=str(spm.with_suffix("")), vocab_size=25, minloglevel=2
+    )
+    pieces = sentencepiece.SentencePieceProcessor(str(spm))
     symbols = toy.dictionary(0)
     for i in range(3, pieces.get_piece_size()):
         symbols.add_symbol(pieces.id_to_piece(i))
-    words = translation.Vocabulary("en", "de", symbols, symbols, tmp_path / "spm.model")
-    model = toy.model(
-        "transformer",
-        Namespace(source_dictionary=symbols, target_dictionary=symbols),
-        share_all_embeddings=True,
-    )
-    (tmp_path / "hf").mkdir()
-    hf.write(model, words, tmp_path / "hf")
-    tokeniser = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    task = Namespace(source_dictionary=symbols, target_dictionary=symbols)
+    model = toy.model("transformer", task, share_all_embeddings=True).eval()
+    words = translation.Vocabulary("en", "de", symbols, symbols, spm)
+    ct2.write(opened(model), words, tmp_path / "ct2-model")
+    hf.write(model, words, tmp_path / "hf-model")
     sentence = " ".join(SENTENCES[0])
+    tokeniser = AutoTokenizer.from_pretrained(tmp_path / "hf-model")
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
+    docs = (REPOSITORY / "docs" / "trained_models.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", docs, re.S)
+    assert len(snippets) == 2
+    for snippet in snippets:
+        exec(snippet, {})
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 @pytest.mark.parametrize(
