@@ -37,7 +37,7 @@ FACTS: dict[str, Any] = {
     "valid_loss": 4.0,
     "averaged": ["checkpoint15.pt", "checkpoint16.pt"],
     "beam": 5,
-    "lenpen": 1,
+    "lenpen": 1.0,
     "commit": "c0ffee",
     "versions": {"torch": "2.13.0"},
     "hardware": "some processor",
@@ -50,7 +50,7 @@ def write_run(
 ) -> Path:
     """A finished run, without translations."""
     folder = start_run(parent, f"{method}_{key_dim}_{seed}")
-    content = facts_of(method, key_dim, seed, bleu=bleu, **facts)
+    content = facts_of(method, key_dim, seed, bleu=float(bleu), **facts)
     (folder / "score.json").write_text(json.dumps({**content, "run": folder.name}))
     return folder
 

@@ -16,7 +16,7 @@ from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.score import manifest_hash
-from fairseq_collab.runs.sweep import folder_of, plan
+from fairseq_collab.runs.sweep import plan
 from fairseq_collab.runs.worker import work_off
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
-    runs = {Run(folder_of(job, out.resolve())): job for job in jobs}
+    runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
     if args.dry_run:

@@ -48,26 +48,24 @@ class Result:
 
 
 def paired(
-    systems: Sequence[list[str]],
+    baseline: list[str],
+    system: list[str],
     references: list[str],
     test: str,
     samples: int = 0,
     metrics: Sequence[str] = METRICS,
-) -> list[list[Result]]:
-    """Test every system against the first one, the baseline, all on the same samples.
+) -> list[Result]:
+    """Test a system against the baseline: one result per metric.
 
     Args:
         test: one of ``TESTS``.
         samples: 0 for sacreBLEU's default.
-
-    Returns:
-        for every system, the baseline (p = 1) included, one result per metric.
     """
     seed()
     short, default = TESTS[test]
     signatures, scores = PairedTest(
-        [(str(number), system) for number, system in enumerate(systems)],
-        # Scorers that have the references count their words once, not again for every system.
+        [("baseline", baseline), ("system", system)],
+        # Scorers that have the references count their words only once.
         {name: scorer_of(name, references, references=[references]) for name in metrics},
         None,
         test_type=short,
@@ -75,12 +73,11 @@ def paired(
         # Randomisation has no intervals of its own: 1,000 bootstrap samples, sacreBLEU's default.
         n_ar_confidence=0 if short == "ar" else -1,
     )()
-    least = [least_p(systems[0], system) for system in systems]
-    found: list[list[Result]] = [[] for _ in systems]
+    least, found = least_p(baseline, system), []
     for name, key in zip(metrics, signatures, strict=True):
-        theirs, *_ = of_metric = cast(list[Any], scores[key])
-        for number, ours in enumerate(of_metric):
-            result = Result(
+        theirs, ours = cast(list[Any], scores[key])
+        found.append(
+            Result(
                 test=test,
                 metric=name,
                 baseline=float(theirs.score),
@@ -88,10 +85,10 @@ def paired(
                 system=float(ours.score),
                 system_ci=float(ours.ci),
                 difference=float(ours.score - theirs.score),
-                p=max(float(ours.p_value or 0), least[number]),  # None of the baseline
+                p=max(float(ours.p_value), least),
                 signature=str(signatures[key]),
             )
-            found[number].append(result)
+        )
     return found
 
 

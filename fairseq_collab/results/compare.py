@@ -44,8 +44,8 @@ def paired(
 ) -> list[Result]:
     """One result a metric of the system against the baseline, if the two can be compared."""
     check_comparable(baseline, system)
-    texts = [baseline.hypotheses, system.hypotheses]
-    return significance.paired(texts, baseline.references, test, samples, metrics)[1]
+    texts = baseline.hypotheses, system.hypotheses, baseline.references
+    return significance.paired(*texts, test, samples, metrics)
 
 
 def summary(baseline: System, system: System, results: list[Result]) -> str:

@@ -1,9 +1,7 @@
-"""``fairseq-collab sweep CONFIG``: all runs of a Hydra sweep, each in processes of its own.
+"""The runs of a Hydra sweep: one per combination of ``hydra.sweeper.params`` and overrides.
 
-CONFIG is a configuration that ``fairseq-hydra-train -m`` could run, too; ``hydra.sweeper.params``
-in it, and overrides with several values, say what is varied.  Hydra trains all in one process,
-forgets what is done, and stops at the first failure; here every run is a folder that resumes
-(:mod:`fairseq_collab.runs.run`), so that the same command, given again, does what is missing.
+``fairseq-hydra-train -m`` runs the same configurations, but trains all in one process, and stops at
+the first failure.  Here each run is a folder that resumes (:mod:`fairseq_collab.runs.run`).
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from omegaconf.errors import OmegaConfBaseException
 from collab_common.errors import UserError, first_line
 from fairseq_collab.runs.run import started_from
 
-#: What a run must have to be followed and scored; fairseq writes these into its folder.
+#: Options that every run needs to be followed and scored.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep: what it varies, and its whole configuration."""
+    """One run of a sweep: its varied options, and its whole configuration."""
 
     name: str
     overrides: dict[str, str]
@@ -46,7 +44,7 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
         overrides: as on the command line of ``fairseq-hydra-train``.
 
     Raises:
-        UserError: no such file, a configuration that Hydra refuses, or two runs of one name.
+        UserError: no such file, a configuration that Hydra rejects, or two runs of one name.
     """
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
     if not config_file.is_file():
@@ -78,7 +76,7 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
 
 
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Each point of the grid: what is varied there, and what is the same everywhere.
+    """Each point of the grid: its varied options, and the overrides that all points share.
 
     A later override of the same option replaces an earlier one, as in Hydra.
     """
@@ -98,27 +96,9 @@ def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[st
 
 
 def run_name(varied: dict[str, str]) -> str:
-    """``model-collab_key_dim-16_seed-1``: what is varied, in characters no shell minds."""
+    """``model-collab_key_dim-16_seed-1``: the varied options, in characters safe for a shell."""
     parts = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
     return re.sub(r"[^\w.-]", "-", "_".join(parts)) or "run"
-
-
-def folder_of(job: Job, out: Path) -> Path:
-    """Where a run is, or will be: named by its overrides in the order in which it was begun."""
-    if (out / job.name).exists():
-        return out / job.name
-    parts = [run_name({key: value}) for key, value in job.overrides.items()]
-    there = (path for path in sorted(out.glob("*")) if _joined_from(f"_{path.name}", parts))
-    return next(there, out / job.name)
-
-
-def _joined_from(text: str, parts: list[str]) -> bool:
-    """Whether a text is all of the parts, each behind a "_", in some order."""
-    return any(
-        text.startswith(f"_{part}")
-        and _joined_from(text[len(part) + 1 :], [*parts[:i], *parts[i + 1 :]])
-        for i, part in enumerate(parts)
-    ) or not (text or parts)
 
 
 def complete(config: DictConfig) -> DictConfig:

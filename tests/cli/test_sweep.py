@@ -160,11 +160,11 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(
     configs: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "failing"
-    done = run_command(*sweep(configs, corpus, out, "model.key_dim=0,8", "--jobs", 2))
+    done = run_command(*sweep(configs, corpus, out, "model.key_dim=-1,8", "--jobs", 2))
     assert done.returncode == 1
     assert "1 of 2 runs are finished" in done.stdout
-    assert "key_dim is 0; it must be at least 1" in done.stdout
-    assert json.loads((out / "key_dim-0" / "failed.json").read_text())["verdict"] == "failed"
+    assert "key_dim is -1; it must be at least" in done.stdout
+    assert json.loads((out / "key_dim--1" / "failed.json").read_text())["verdict"] == "failed"
     assert (out / "key_dim-8" / "score.json").exists()
 
 

@@ -110,8 +110,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "modle=collab": ("Could not override 'modle'", "Key 'modle' not in 'FairseqConfig'"),
     "model=colab": ("Could not find 'model/colab'", "collab concatenated fork_collab"),
     "+model.kee_dim=3": ("there is no option 'kee_dim' in transformer_collab_options", ""),
-    "model.mixing_init=blok": ("mixing", "'blok'; it must be one of xavier, block, normal, ones"),
-    "model.key_dim=0": ("key_dim is 0; it must be at least 1", ""),
+    "model.mixing_init=blok": ("mixing", "'blok'; it must be one of "),
+    "model.key_dim=-1": ("key_dim is -1; it must be at least", ""),
 }
 
 

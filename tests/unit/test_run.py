@@ -25,7 +25,7 @@ from fairseq_collab.runs import devices, existing, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.score import manifest_hash, method_of, task_of, translation_scores
-from fairseq_collab.runs.sweep import Job, combinations, complete, folder_of, plan, run_name
+from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
 from fairseq_collab.runs.train_log import is_over, tokens_per_second
 from fairseq_collab.runs.training import choose_checkpoints, training_figures
 from fairseq_collab.runs.worker import Worker, absent_start, scored, train_command, why
@@ -313,17 +313,6 @@ def test_names_of_runs() -> None:
     assert run_name({"model": "collab", "model.key_dim": "16"}) == "model-collab_key_dim-16"
     assert run_name({"optimization.lr": "[0.1]"}) == "lr--0.1-"
     assert run_name({}) == "run"
-
-
-def test_a_run_begun_with_its_overrides_in_another_order(tmp_path: Path) -> None:
-    job = Job("seed-1_key_dim-8", {"common.seed": "1", "model.key_dim": "8"}, OmegaConf.create())
-    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
-    (tmp_path / "key_dim-8_seed-1_lr-1").mkdir()
-    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
-    (tmp_path / "key_dim-8_seed-1").mkdir()
-    assert folder_of(job, tmp_path) == tmp_path / "key_dim-8_seed-1"
-    (tmp_path / "seed-1_key_dim-8").mkdir()
-    assert folder_of(job, tmp_path) == tmp_path / "seed-1_key_dim-8"
 
 
 @pytest.mark.parametrize(
