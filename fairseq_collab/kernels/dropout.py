@@ -1,11 +1,10 @@
-"""Dropout on a CPU by sixteen random bits a number.
+"""Dropout on a CPU with sixteen random bits per element.
 
-    y = x * keep / r        keep ~ Bernoulli(r) of each number,    r = 1 - p to within 2^-17
+    y = x * keep / r        keep ~ Bernoulli(r) per element,    r = 1 - p to within 2^-17
 
-torch draws a random number of its own for each number of x, in one thread: a tenth to a fifth of
-an update of a small model.  Here the same generator draws 64 bits for four of them.  Seeds and
-resumed trainings work as with torch's dropout; which numbers fall to a seed differs from it.  On
-other devices, where torch's is fast, it is used.
+torch draws one random number per element, in one thread: a tenth to a fifth of an update of a small
+model.  Here torch's generator draws 64 bits for four elements.  Seeds and resumed trainings work as
+with torch's dropout, but a seed drops other elements.  Other devices use torch's dropout.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-#: Of sixteen bits: ``kept`` of them mean that a number is kept.
+#: Values of sixteen bits: an element is kept for ``kept`` of them.
 LEVELS = 2**16
-_NUMBERS = 4  # that one word of 64 bits decides over
+_NUMBERS = 4  # elements per word of 64 bits
 _LEAST = torch.iinfo(torch.int64).min
 
 
@@ -35,14 +34,14 @@ class Dropout(FairseqDropout):
 
 
 def swap_dropout(model: nn.Module) -> None:
-    """Let all dropout of ``model`` be :class:`Dropout`, in place."""
+    """Make all dropout of ``model`` :class:`Dropout`, in place."""
     for module in model.modules():
         if type(module) is FairseqDropout:
             module.__class__ = Dropout
 
 
 def _keep(x: Tensor, kept: int) -> Tensor:
-    """Bytes: 1 where a number of ``x`` is kept, else 0."""
+    """Bytes: 1 where an element of ``x`` is kept, else 0."""
     words = torch.empty(-(-x.numel() // _NUMBERS), dtype=torch.int64).random_(_LEAST, None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 to 2^15 - 1
     return (bits < kept - LEVELS // 2).view(torch.uint8)

@@ -1,13 +1,13 @@
-"""Linear maps ``x W^T + b`` by the faster of torch's matrix libraries on this processor.
+"""Linear maps ``x W^T + b`` by the faster matrix library of this processor.
 
 torch multiplies float32 matrices on x86 with Intel's MKL, which runs AVX2 code on processors of
-other makers, whatever these can do.  oneDNN, which torch carries as well, uses AVX-512 where it
-is there.  So on such processors the linear maps of a model go to oneDNN, forward and backward; on
-all others, on GPUs, and in other number formats they are torch's own.  Both add in float32: results
-differ by rounding only.
+other makers, even if they have AVX-512.  oneDNN, which torch includes, uses AVX-512 there.  So on
+processors of other makers the linear maps of a model use oneDNN, forward and backward.  On Intel's
+processors, on GPUs, and in other number formats they use torch's own product.  Both add in float32:
+results differ by rounding only.
 
-The choice depends on the machine alone, never on a measurement, so that a training that resumes
-goes on to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
+The choice depends on the processor, never on a measurement, so that a resumed training reaches the
+same weights to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collab_common.processor import MATMUL, is_intel
 #: The environment variable that chooses the library, and its values.
 VARIABLE = MATMUL
 LIBRARIES = ("torch", "onednn")
-#: oneDNN's ``x W^T + b`` as torch calls it itself in compiled models; None if this torch lacks it.
+#: oneDNN's ``x W^T + b``, which torch calls in compiled models; None if this torch lacks it.
 ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 class OneDnnLinear(nn.Linear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
-    #: The weight in oneDNN's own layout, and the version of the weight that it was made of.
+    #: The weight in oneDNN's own layout, and the version of the weight that was packed.
     packed: tuple[Tensor, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class OneDnnLinear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def make_generation_fast_(self, **_options: Any) -> None:
-        """Called by fairseq before it translates, after which it forbids training."""
+        """Pack the weight.  fairseq calls this before it translates, and forbids training then."""
         weight = self.weight
         if in_float32_on_cpu(weight, weight):
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
@@ -56,9 +56,10 @@ class OneDnnLinear(nn.Linear):
 
 
 def swap_linear(model: nn.Module) -> None:
-    """Let the linear maps of ``model`` use oneDNN, in place, where it is this machine's library.
+    """Make the linear maps of ``model`` use oneDNN, in place, if it is this machine's library.
 
-    Parameters and their names stay; no random number is drawn.  Raises as :func:`matrix_library`.
+    Parameters and their names stay; no random number is drawn.  Raises what :func:`matrix_library`
+    raises.
     """
     if matrix_library() == "onednn":
         for module in model.modules():
@@ -88,7 +89,7 @@ def matrix_library() -> str:
     """The library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
 
     Raises:
-        ValueError: the environment variable asks for another, or for one that torch lacks.
+        ValueError: the environment variable names another library, or one that torch lacks.
     """
     has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_LINEAR is not None
     asked = os.environ.get(VARIABLE)
@@ -102,7 +103,7 @@ def matrix_library() -> str:
 
 
 def in_float32_on_cpu(x: Tensor, weight: Tensor) -> bool:
-    """Whether a product is one that this room knows another library for."""
+    """Whether oneDNN can compute a product here."""
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
@@ -116,12 +117,12 @@ def _needs_grad(*tensors: Tensor | None) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    assert ONEDNN_LINEAR is not None  # matrix_library has seen to it
+    assert ONEDNN_LINEAR is not None  # matrix_library has checked it
     return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
 
 
 class _OneDnnProduct(torch.autograd.Function):
-    """torch has no gradient for oneDNN's product; it is two more such products."""
+    """torch has no gradient for oneDNN's product; it is two more products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,4 +1,1 @@
-"""Beam search: what fairseq's finds, with less work a step.
-
-:mod:`fairseq_collab.search.seam` says which of fairseq's searches it stands in for.
-"""
+"""Beam search that finds fairseq's hypotheses with less work per step."""

@@ -1,16 +1,16 @@
-"""Plain beam search, as fairseq's: a sentence is done when ``beam`` of its hypotheses have ended.
+"""Beam search as in fairseq: a sentence is done when ``beam`` of its hypotheses have ended.
 
     score(y_1 .. y_t) = sum_s log p(y_s | y_1 .. y_s-1, x),        reported: score / t^lenpen
 
-At every step the 2 beam best continuations of a sentence compete.  Of the best ``beam`` of them
-those that end (``eos``) are its hypotheses; the best ``beam`` that do not end go on.
+Each step ranks the 2 beam best continuations of a sentence.  Those of the best ``beam`` that end
+(``eos``) become hypotheses; the best ``beam`` that do not end continue.
 
-The model is called as fairseq's search calls it, with the same rows, so that both see the same
-numbers, to the last bit.  What differs is the work in between: candidates are found by blocks
-(:mod:`fairseq_collab.search.candidates`), and what would change nothing is not computed.
+The model is called as fairseq's search calls it, with the same rows, so that both searches see the
+same numbers, to the last bit.  The work between calls differs: candidates are found by blocks
+(:mod:`fairseq_collab.search.candidates`), and work without effect is left out.
 
 Shapes:
-    B  sentences in the batch    beam  hypotheses a sentence    rows  B * beam, sentence by sentence
+    B  sentences in the batch    beam  hypotheses per sentence    rows  B * beam, by sentence
     t  steps so far    V  vocabulary    S  source length    k  candidates = 2 beam
 """
 
@@ -27,15 +27,15 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candidates
 
-#: fairseq's: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
-#: ``alignment``, which only another search fills.
+#: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
+#: ``alignment``, which is empty.
 Hypothesis = dict[str, Tensor]
 
 
 class ModelDecoding:
     """A model of ours that decodes a batch.
 
-    The beams of a sentence share its encoder output, which is read at the first step only.
+    The beams of a sentence share its encoder output, which only the first step reads.
     """
 
     def __init__(self, model: Any, net_input: dict[str, Tensor], temperature: float):
@@ -44,7 +44,7 @@ class ModelDecoding:
         self.encoder_out = model.encoder.forward_torchscript(net_input)
         self.state: dict[str, Any] = {}
         self.plain_softmax = _has_plain_softmax(model)
-        # Once for all steps: fairseq's own way is a walk through all modules at each.
+        # Found once; fairseq visits all modules at each step.
         self.parts = [m for m in model.decoder.modules() if hasattr(m, "reorder_incremental_state")]
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -52,7 +52,7 @@ class ModelDecoding:
 
         Returns:
             Log-probabilities ``(rows, V)`` of the next token, which the caller may change, and
-            attention weights ``(rows, S)``, if there are any.
+            attention weights ``(rows, S)``, or None.
         """
         logits, extra = self.model.decoder(
             tokens, encoder_out=self.encoder_out, incremental_state=self.state
@@ -74,7 +74,7 @@ class ModelDecoding:
 
 
 def _has_plain_softmax(model: Any) -> bool:
-    """Whether probabilities of words are the softmax of the decoder's output, and no more."""
+    """Whether probabilities of words are the plain softmax of the decoder's output."""
     return (
         model.decoder.adaptive_softmax is None
         and type(model).get_normalized_probs is TransformerModelBase.get_normalized_probs
@@ -83,9 +83,9 @@ def _has_plain_softmax(model: Any) -> bool:
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """The log-softmax over the last dimension, in place: memory for another result costs as much.
+    """The log-softmax over the last dimension, in place: allocating a result costs as much time.
 
-    torch's kernel for CPUs has read a row twice before it writes the first number of it.
+    This is safe: torch's CPU kernel reads a row twice before it writes to it.
     """
     return torch.log_softmax(logits, -1, out=logits)
 
@@ -95,7 +95,7 @@ class BeamSearch:
 
     Args:
         first: the token before each sentence's first, ``(B,)``.
-        options: of the search: fairseq's ``SequenceGenerator``, which has them as attributes.
+        options: fairseq's ``SequenceGenerator``, whose attributes are the search options.
         max_len: of a hypothesis, in tokens without ``eos``.
     """
 
@@ -109,7 +109,7 @@ class BeamSearch:
         self.tokens = first.repeat_interleave(self.beam).unsqueeze(1)
         self.scores = torch.zeros(len(self.tokens), 0, dtype=torch.float32, device=first.device)
         self.attention: Tensor | None = None
-        #: Which sentence is at each place of the batch.
+        #: The sentence at each place of the batch.
         self.places = list(range(len(first)))
         self.ended: list[list[Hypothesis]] = [[] for _ in self.places]
 
@@ -126,7 +126,7 @@ class BeamSearch:
             done = self._end(ends, found) if some_end else []
             if step == self.max_len or len(done) == len(self.places):
                 break
-            self._go_on(self._continued(ends, found) if some_end else found, done)
+            self._advance(self._continued(ends, found) if some_end else found, done)
         return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
 
     # ---- one step --------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class BeamSearch:
         self._forbid(log_probs, step)
         beam = self.beam
         log_probs = log_probs.unflatten(0, (-1, beam))  # (B, beam, V)
-        if step == 0:  # the beams of a sentence are all alike
+        if step == 0:  # the beams of a sentence are equal
             found = best_candidates(log_probs[:, :1], None, 2 * beam)
         else:
             found = best_candidates(
@@ -155,7 +155,7 @@ class BeamSearch:
         return found
 
     def _forbid(self, log_probs: Tensor, step: int) -> None:
-        """Set to -inf what may not come next, after normalising: ``(rows, V)``, in place."""
+        """Set tokens that may not come next to -inf, in place: ``(rows, V)``."""
         options = self.options
         log_probs[:, options.pad] = IMPOSSIBLE
         if options.unk_penalty:
@@ -197,14 +197,14 @@ class BeamSearch:
             names = ("tokens", "score", "positional_scores", "attention")
             yield {**dict(zip(names, one, strict=True)), "alignment": nothing}
 
-    # ---- to the next step ------------------------------------------------------------------------
+    # ---- the next step -------------------------------------------------------------------------
 
     def _continued(self, ends: Tensor, found: Candidates) -> Candidates:
         """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
         order = ends.byte().sort(dim=1, stable=True).indices[:, : self.beam]
         return Candidates(*(each.gather(1, order) for each in found))
 
-    def _go_on(self, found: Candidates, done: list[int]) -> None:
+    def _advance(self, found: Candidates, done: list[int]) -> None:
         """Continue the best ``beam`` candidates of all sentences but those that are done."""
         scores, words, beams = (each[:, : self.beam] for each in found)
         rows = torch.arange(len(self.places), device=beams.device).unsqueeze(1) * self.beam + beams

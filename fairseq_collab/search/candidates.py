@@ -1,17 +1,17 @@
-"""The best continuations of all beams of a sentence, without sorting beam x vocabulary numbers.
+"""The best continuations of a sentence's beams, without sorting beam x vocabulary numbers.
 
     score(beam, word) = score(beam) + log p(word | beam),      wanted: the k highest of a sentence
 
-Adding the beam's score to each word of the vocabulary is a copy of all of them, and their k highest
-cost more than the softmax.  Both are done for blocks of words instead:
+Adding the beam's score to each word copies the whole table, and finding the k highest costs more
+than the softmax.  Both are done for blocks of words instead:
 
     bound(beam, block) = score(beam) + max over the block's words of log p
 
-Rounded addition never turns an order round, so the bound is the highest score of the block, bit for
-bit.  At most k blocks hold the k highest scores, and these are blocks with the k highest bounds.
+Rounded addition never reverses an order, so the bound is the highest score of the block, bit for
+bit.  The k highest scores are in the k blocks with the highest bounds.
 
 Shapes:
-    B  sentences    beam  hypotheses a sentence    V  vocabulary    n  blocks = ceil(V / BLOCK)
+    B  sentences    beam  hypotheses per sentence    V  vocabulary    n  blocks = ceil(V / BLOCK)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Words a block: as measured from 4,000 to 32,768 words, twice or half as many are slower.
+#: Words per block.  Measured with 4,000 to 32,768 words: 32 and 128 are slower.
 BLOCK = 64
 IMPOSSIBLE = float("-inf")
 
@@ -35,14 +35,13 @@ class Candidates(NamedTuple):
 
 
 def best_candidates(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """The ``number`` best of all continuations, as ``torch.topk`` of all scores has them.
+    """The ``number`` best of all continuations, in the order of ``torch.topk`` of all scores.
 
-    Where two of them have equal scores, torch's choice is not defined but fixed; then it is asked
-    itself.  So equal scores come in the order in which fairseq's search has them.
+    For equal scores that order is torch's own; sentences with equal scores use ``torch.topk``, so that equal
+    scores come in the order of fairseq's search.
 
     Args:
-        log_probs: ``(B, beam, V)`` with ``beam * V > number``; what is not a number, or -inf, is
-            impossible.
+        log_probs: ``(B, beam, V)`` with ``beam * V > number``; NaN and -inf are impossible.
         scores: of the beams, ``(B, beam)``; None at the first step, where all are 0.
     """
     found = _best_by_blocks(log_probs, scores, number + 1)
@@ -60,7 +59,7 @@ def best_candidates(log_probs: Tensor, scores: Tensor | None, number: int) -> Ca
 
 
 def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """fairseq's own way, on all ``(B, beam, V)``."""
+    """As fairseq does it, on all ``(B, beam, V)``."""
     all_scores = _possible(log_probs if scores is None else log_probs + scores.unsqueeze(-1))
     best, where = all_scores.flatten(1).topk(number)
     vocabulary = log_probs.size(2)
@@ -68,7 +67,7 @@ def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Can
 
 
 def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """The same scores, best first; of equal ones any."""
+    """The best scores by blocks; equal scores come in any order."""
     _, beam, vocabulary = log_probs.shape
     bounds = _block_maxima(log_probs)  # (B, beam, n)
     if scores is not None:
@@ -88,7 +87,7 @@ def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Ca
 
 
 def _block_maxima(x: Tensor) -> Tensor:
-    """``(B, beam, V) -> (B, beam, n)``; what is not a number is the highest of its block."""
+    """``(B, beam, V) -> (B, beam, n)``; NaN is the highest of its block."""
     whole = x.size(2) // BLOCK * BLOCK
     maxima = x[..., :whole].unflatten(2, (-1, BLOCK)).amax(-1)
     if whole == x.size(2):
@@ -97,5 +96,5 @@ def _block_maxima(x: Tensor) -> Tensor:
 
 
 def _possible(scores: Tensor) -> Tensor:
-    """Scores, with -inf for what is not a number."""
+    """Scores, with -inf for NaN."""
     return scores.nan_to_num(nan=IMPOSSIBLE, posinf=float("inf"), neginf=IMPOSSIBLE)

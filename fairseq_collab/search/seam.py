@@ -1,7 +1,6 @@
-"""Which of fairseq's searches :class:`fairseq_collab.search.beam.BeamSearch` stands in for.
+"""When :class:`fairseq_collab.search.beam.BeamSearch` replaces fairseq's search.
 
-It finds what fairseq's ``SequenceGenerator`` finds in plain beam search with one model, and is used
-for nothing else.
+It replaces ``SequenceGenerator`` in plain beam search with one model.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from torch import Tensor
 
 from fairseq_collab.search.beam import BeamSearch, Hypothesis, ModelDecoding
 
-#: What ``SequenceGenerator.generate`` may be given beside the sentences.
+#: Arguments of ``SequenceGenerator.generate`` besides the sentences.
 _ARGUMENTS = {"prefix_tokens", "constraints", "bos_token"}
 #: The generator and its ensemble of (here) one model.
 _PLAIN = (SequenceGenerator, EnsembleModel)
 
 
 def why_not(generator: Any, sample: Any, **arguments: Any) -> str | None:
-    """What of a call of fairseq's generator is not plain beam search; None if all is."""
+    """Why a call of fairseq's generator is not plain beam search; None if it is."""
     model = generator.model.single_model
     dropouts = [module for module in model.modules() if isinstance(module, FairseqDropout)]
     given = {name for name, value in arguments.items() if value is not None}
@@ -43,7 +42,7 @@ def why_not(generator: Any, sample: Any, **arguments: Any) -> str | None:
     }
     found = [reason for reason, applies in reasons.items() if applies]
     if not found and generator.min_len > max_len(generator, net_input["src_tokens"]):
-        found = ["a least length above the greatest"]  # which fairseq refuses
+        found = ["a least length above the greatest"]  # fairseq rejects it
     return found[0] if found else None
 
 
@@ -55,7 +54,7 @@ def max_len(generator: Any, src_tokens: Tensor) -> int:
 
 @torch.no_grad()
 def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesis]] | None:
-    """What ``generator.generate([model], sample, **arguments)`` gives; None if not plain."""
+    """The result of ``generator.generate([model], sample, **arguments)``; None if not plain."""
     if why_not(generator, sample, **arguments):
         return None
     net_input = sample["net_input"]

@@ -1,4 +1,4 @@
-"""Dropout on a CPU drops as many numbers as torch's, each by itself, and is in every model."""
+"""Dropout on a CPU: rate, independence, gradients, seeds; every model of ours has it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def drop(p: float, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
-def test_each_number_is_dropped_by_itself_at_the_rate(p: float) -> None:
-    """Five standard deviations; also for each of the four that share a word, and for pairs."""
+def test_elements_are_dropped_independently_at_the_rate(p: float) -> None:
+    """Within five standard deviations, for each of the four that share a word, and for pairs."""
     torch.manual_seed(1)
     y = drop(p, torch.ones(NUMBERS, dtype=torch.float64))
     dropped = (y == 0).double()
@@ -28,13 +28,12 @@ def test_each_number_is_dropped_by_itself_at_the_rate(p: float) -> None:
     assert torch.allclose(rows.mean(0), torch.tensor(p).double(), atol=5 * deviation)
     pairs = rows[:, :-1] * rows[:, 1:]
     assert torch.allclose(pairs.mean(0), torch.tensor(p * p).double(), atol=5 * deviation)
-    # What is kept is divided by the very rate that it is kept at.
     kept = round((1 - p) * LEVELS)
     assert torch.equal(y.unique(), torch.tensor([0, LEVELS / kept], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_what_is_dropped_has_no_gradient(dtype: torch.dtype) -> None:
+def test_dropped_elements_have_no_gradient(dtype: torch.dtype) -> None:
     x = torch.randn(7, 5, 3, dtype=dtype).transpose(0, 1).requires_grad_()  # 105: no multiple of 4
     y = drop(0.4, x)
     y.sum().backward()
@@ -45,7 +44,7 @@ def test_what_is_dropped_has_no_gradient(dtype: torch.dtype) -> None:
     torch.testing.assert_close(y, x * x.grad)
 
 
-def test_a_seed_and_a_stored_state_give_the_same_numbers() -> None:
+def test_seeds_and_stored_states_repeat() -> None:
     x = torch.ones(1000)
     torch.manual_seed(1)
     first, state = drop(0.3, x), torch.get_rng_state()
@@ -58,7 +57,7 @@ def test_a_seed_and_a_stored_state_give_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-6, 1 - 1e-6, 1.0])
-def test_rates_beyond_sixteen_bits_are_left_to_torch(p: float) -> None:
+def test_rates_beyond_sixteen_bits_use_torch(p: float) -> None:
     x = torch.randn(1000)
     torch.manual_seed(1)
     expected = FairseqDropout(p)(x)

@@ -1,4 +1,4 @@
-"""Our beam search beside fairseq's: the same hypotheses in the same order, to the last bit."""
+"""Our beam search finds fairseq's hypotheses in the same order, to the last bit."""
 
 from __future__ import annotations
 
@@ -72,27 +72,26 @@ def model(symbols: Any) -> nn.Module:
     return model
 
 
-#: Those of every beam, and those of one.
+#: Options of fairseq's search, with every beam size.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "usual": {},
+    "default": {},
     "longer are better": {"len_penalty": 1.4},
     "shorter are better": {"len_penalty": 0.6},
-    "least length": {"min_len": 6},
-    "greatest length": {"max_len_b": 3},
+    "minimum length": {"min_len": 6},
+    "maximum length": {"max_len_b": 3},
 }
+#: Options with two beam sizes.
 OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"normalize_scores": False},
     "may be empty": {"min_len": 0},
-    "greatest length 0": {"min_len": 0, "max_len_b": 0},
-    "greatest length by the source": {"max_len_a": 0.5, "max_len_b": 2},
-    "all of one length": {"min_len": 5, "max_len_b": 5},
+    "maximum length 0": {"min_len": 0, "max_len_b": 0},
+    "maximum length by the source": {"max_len_a": 0.5, "max_len_b": 2},
+    "fixed length": {"min_len": 5, "max_len_b": 5},
     "unknown words are worse": {"unk_penalty": 2.0},
     "unknown words are better": {"unk_penalty": -4.0},
     "temperature": {"temperature": 1.5},
     "another end": {"eos": 7},
 }
-
-
 CASES = [
     *((beam, name) for beam in (1, 4, 5, 10) for name in OPTIONS),
     *((beam, name) for beam in (1, 4) for name in OTHERS),
@@ -170,9 +169,14 @@ def with_alignments(model: nn.Module, symbols: Any) -> SequenceGenerator:
     return SequenceGeneratorWithAlignment([model], symbols.target_dictionary)
 
 
-def searching(search: Callable[[Any], Any]) -> Callable[[nn.Module, Any], SequenceGenerator]:
+def of_two(model: nn.Module, symbols: Any) -> SequenceGenerator:
+    return SequenceGenerator([model, model], symbols.target_dictionary)
+
+
+def searching(kind: Any, *arguments: Any) -> Callable[[nn.Module, Any], SequenceGenerator]:
     def make(model: nn.Module, symbols: Any) -> SequenceGenerator:
-        return generator_of(model, symbols, search_strategy=search(symbols.target_dictionary))
+        search = kind(symbols.target_dictionary, *arguments)
+        return generator_of(model, symbols, search_strategy=search)
 
     return make
 
@@ -181,50 +185,34 @@ def having(**options: Any) -> Callable[[nn.Module, Any], SequenceGenerator]:
     return lambda model, symbols: generator_of(model, symbols, **options)
 
 
-LEFT: dict[str, tuple[Callable[[nn.Module, Any], SequenceGenerator], str, dict[str, Any]]] = {
-    "--print-alignment": (with_alignments, "another generator", {}),
-    "ensemble": (
-        lambda model, symbols: SequenceGenerator([model, model], symbols.target_dictionary),
-        "several models",
-        {},
-    ),
-    "--sampling": (searching(lambda words: fairseq_search.Sampling(words)), "another search", {}),
-    "--diverse-beam-groups": (
-        searching(lambda words: fairseq_search.DiverseBeamSearch(words, 5, 0.5)),
-        "another search",
-        {},
-    ),
+ANOTHER, PREFIX = "another search", "prefixes or constraints"
+#: How fairseq's generator is made, the reason, and arguments of the call.
+LEFT: dict[str, tuple[Any, ...]] = {
+    "--print-alignment": (with_alignments, "another generator"),
+    "ensemble": (of_two, "several models"),
+    "--sampling": (searching(fairseq_search.Sampling), ANOTHER),
+    "--diverse-beam-groups": (searching(fairseq_search.DiverseBeamSearch, 5, 0.5), ANOTHER),
     "--constraints": (
-        searching(lambda words: fairseq_search.LexicallyConstrainedBeamSearch(words, "ordered")),
-        "another search",
-        {},
+        searching(fairseq_search.LexicallyConstrainedBeamSearch, "ordered"), ANOTHER
     ),
-    "--diversity-rate": (
-        searching(lambda words: fairseq_search.DiverseSiblingsSearch(words, 0.5)),
-        "another search",
-        {},
-    ),
-    "--match-source-len": (having(match_source_len=True), "lengths as in the source", {}),
-    "--no-repeat-ngram-size": (having(no_repeat_ngram_size=2), "n-grams that may not repeat", {}),
-    "tokens_to_suppress": (having(tokens_to_suppress=("w3",)), "words that may not occur", {}),
-    "--lm-path": (having(lm_model=nn.Identity()), "a language model", {}),
-    "--prefix-size": (
-        having(),
-        "prefixes or constraints",
-        {"prefix_tokens": torch.full((4, 1), 8)},
-    ),
-    "constraints": (having(), "prefixes or constraints", {"constraints": torch.ones(4, 1)}),
-    "--retain-dropout": (dropping, "dropout", {}),
-    "training": (in_training, "dropout", {}),
-    "beam of half the vocabulary": (having(beam_size=77), "a vocabulary of 2 beam words", {}),
-    "impossible lengths": (having(min_len=9), "a least length above the greatest", {}),
-}
+    "--diversity-rate": (searching(fairseq_search.DiverseSiblingsSearch, 0.5), ANOTHER),
+    "--match-source-len": (having(match_source_len=True), "lengths as in the source"),
+    "--no-repeat-ngram-size": (having(no_repeat_ngram_size=2), "n-grams that may not repeat"),
+    "tokens_to_suppress": (having(tokens_to_suppress=("w3",)), "words that may not occur"),
+    "--lm-path": (having(lm_model=nn.Identity()), "a language model"),
+    "--prefix-size": (having(), PREFIX, {"prefix_tokens": torch.full((4, 1), 8)}),
+    "constraints": (having(), PREFIX, {"constraints": torch.ones(4, 1)}),
+    "--retain-dropout": (dropping, "dropout"),
+    "training": (in_training, "dropout"),
+    "beam of half the vocabulary": (having(beam_size=77), "a vocabulary of 2 beam words"),
+    "impossible lengths": (having(min_len=9), "a least length above the greatest"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "reason", "arguments"), LEFT.values(), ids=LEFT)
-def test_left_to_fairseq(
-    model: nn.Module, symbols: Any, make: Any, reason: str, arguments: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("name", LEFT)
+def test_left_to_fairseq(model: nn.Module, symbols: Any, name: str) -> None:
+    make, reason, *more = LEFT[name]
+    arguments = more[0] if more else {}
     generator = make(model, symbols)
     try:
         assert why_not(generator, sample(symbols), **arguments) == reason
@@ -242,7 +230,7 @@ def test_speech_is_left_to_fairseq(model: nn.Module, symbols: Any) -> None:
 def test_plain_search_of_a_task_is_ours(
     model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As fairseq-generate calls it; the environment switches it off, and a wrong value is told."""
+    """As fairseq-generate calls it; the environment switches it off, and rejects a wrong value."""
     from fairseq.tasks.fairseq_task import FairseqTask
 
     calls: list[int] = []
@@ -265,10 +253,10 @@ def test_other_models_are_left_alone(symbols: Any, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("value", [float("nan"), INFINITY])
-def test_output_that_is_no_number_is_refused(
+def test_output_that_is_not_a_number_is_an_error(
     model: nn.Module, symbols: Any, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fairseq goes on to the greatest length and fails there."""
+    """fairseq continues to the maximum length and fails there."""
     generator = generator_of(model, symbols, beam_size=2)
     broken = torch.full_like(model.decoder.output_projection.weight, value)
     with output_weights(model, broken):
@@ -312,7 +300,7 @@ def test_candidates_are_those_of_topk(table: tuple[Tensor, Tensor | None, int], 
         patched.setattr(blocks, "BLOCK", block)
         found = blocks.best_candidates(log_probs, scores, number)
     assert torch.equal(found.scores, best)
-    possible = best > -INFINITY  # which of the impossible comes first matters to nobody
+    possible = best > -INFINITY  # the order of impossible ones has no effect
     words = log_probs.size(2)
     assert torch.equal((found.beams * words + found.words)[possible], where[possible])
     assert int(found.words.max()) < words
@@ -325,7 +313,7 @@ def test_candidates_where_all_scores_differ() -> None:
     log_probs[0, :, -1] = torch.tensor([-0.1, -0.2, -0.3, -0.4])  # the last block is not full
     scores = torch.randn(5, 4, generator=chance) * 3
     best, where = (log_probs + scores.unsqueeze(-1)).flatten(1).topk(8)
-    found = blocks._best_by_blocks(log_probs, scores, 8)  # torch is not asked
+    found = blocks._best_by_blocks(log_probs, scores, 8)  # without torch.topk
     assert torch.equal(found.scores, best)
     assert torch.equal(found.beams * 1000 + found.words, where)
 

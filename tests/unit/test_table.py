@@ -308,7 +308,9 @@ def test_what_is_drawn() -> None:
         figure.Series("shared keys", {64: [30.0, 32.0], 32: [29.0]}),
         figure.Series("separate keys", {64: [30.9]}),
     ]
-    page = figure.draw(series, "key width", "BLEU", "Title", levels={"standard heads": [33.0, 34.0]})
+    page = figure.draw(
+        series, "key width", "BLEU", "Title", levels={"standard heads": [33.0, 34.0]}
+    )
     axes = page.axes[0]
     shared, seeds, separate, standard = axes.lines
     assert list(shared.get_xdata()) == [5, 6], "octaves, not moved"
