@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import platform
@@ -44,15 +43,3 @@ def linear_maps() -> str:
     """How the library for linear maps is chosen, in a line."""
     asked = os.environ.get(MATMUL)
     return f"{MATMUL}={asked}" if asked else f"by processor ({MATMUL} is not set)"
-
-
-def keep_memory() -> None:
-    """Make glibc keep freed memory, so that large tensors reuse it instead of mapping it anew.
-
-    Mapping takes more time than the computation in a small model.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # glibc
-        # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
-        for option, value in ((-4, 0), (-1, -1), (-2, 1 << 28)):
-            libc.mallopt(option, value)

@@ -12,7 +12,6 @@ from pathlib import Path
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
 from collab_common.files import make_folder, sha256
-from collab_common.processor import keep_memory
 from fairseq_collab.analysis import content, stages, trees
 from fairseq_collab.analysis.stages import Stage
 from fairseq_collab.analysis.subwords import align, segmenter, without_capitals
@@ -70,7 +69,6 @@ def main(argv: Sequence[str]) -> int:
     if args.conllu is None:
         options.refuse(parser, args, ("subwords",), "needs --conllu")
     options.import_plugin(args)
-    keep_memory()
     loaded = stages.load(args.checkpoint, args.data, options.device(args))
     path, heads = args.out / content.NAME, loaded.heads
     if loaded.is_language_model and args.conllu is not None:
