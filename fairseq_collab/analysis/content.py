@@ -8,7 +8,7 @@
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
      "offsets": {"offsets": [-3, ..., 3],
                  "encoder": [[[share per offset] per head] per layer], "decoder": ...},
-     "rare": {"frequent": 500, "sentences": n, "chance": x, "chance_of_two": x},
+     "rare": {"frequent": 500, "sentences": n, "chance": x},
      "examples": [{"line": n, "source": [tokens], "target": [tokens],
                    "weights": {"encoder": [[H x T x S] per layer], ...}}, ...],
      "syntax": {"trees": NAME, "sentences": n, ..., "relations":

@@ -2,7 +2,7 @@
 
     confidence   mean over words t of    max_s a_ts
     share of k   share of words t with   argmax_s a_ts = t + k      of those with a word at t + k
-    rare         share of sentences with argmax_s sum_t a_ts = the rarest token
+    rare         share of sentences with argmax_s sum_t a_ts = one of the two rarest tokens
 
 ``a_ts`` is a head's weight.  Maxima and sums are over words, without the end of sentence, which is
 no token of the text and no query.
@@ -103,22 +103,20 @@ def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:
 
 
 class RareTokens:
-    """How often an encoder head points to the rarest token of a sentence, or one of two rarest.
+    """How often an encoder head points to one of the two rarest tokens of a sentence.
 
     Sentences count if their rarest token is not among the ``frequent`` most frequent ones.  Tokens
-    that are equally rare all count as the rarest.  An unknown word is rarer than any other.
+    that are equally rare all count.  An unknown word is rarer than any other.
     """
 
     def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):
-        #: By the number of tokens that count as the rarest.
-        self.pointed = {number: Means(["encoder"]) for number in (1, 2)}
-        self._chance = dict.fromkeys(self.pointed, 0.0)
+        self.pointed = Means(["encoder"])
+        self.sentences, self._chance = 0, 0.0
         self._counts = torch.tensor(dictionary.count)  # (symbols)
         self._counts[dictionary.unk()] = 0
         in_order = self._counts[dictionary.nspecial :].sort(descending=True).values
         # In a dictionary with no more symbols than that, none is rare.
         self._limit = in_order[frequent - 1].item() if len(in_order) > frequent else 0
-        self.sentences = 0
 
     def see(self, batch: AttentionBatch) -> None:
         """Count a batch; a language model has no source, and nothing counts."""
@@ -128,23 +126,18 @@ class RareTokens:
         counts = self._counts.to(words.device)[batch.source]
         counts = counts.masked_fill(~words, torch.iinfo(counts.dtype).max)
         chosen = counts.amin(1) < self._limit  # (B)
+        limit = counts.kthvalue(min(2, counts.size(1)), dim=1, keepdim=True).values  # (B, 1)
+        rare = (counts <= limit) & words  # (B, S)
         self.sentences += int(chosen.sum())
-        for number, pointed in self.pointed.items():
-            rank = min(number, counts.size(1))
-            limit = counts.kthvalue(rank, dim=1, keepdim=True).values  # (B, 1)
-            rare = (counts <= limit) & words  # (B, S)
-            self._chance[number] += float((rare.sum(1) / words.sum(1))[chosen].sum())
-            for layer, weights in enumerate(batch.weights["encoder"]):
-                key = pointed_to(weights, words)  # (B, H)
-                right = rare.gather(1, key) & chosen[:, None]
-                pointed.add("encoder", layer, right.sum(0), chosen.sum())
+        self._chance += float((rare.sum(1) / words.sum(1))[chosen].sum())
+        for layer, weights in enumerate(batch.weights["encoder"]):
+            right = rare.gather(1, pointed_to(weights, words)) & chosen[:, None]  # (B, H)
+            self.pointed.add("encoder", layer, right.sum(0), chosen.sum())
 
     def about(self) -> dict[str, Any]:
-        """The number of sentences, and the expected score of a head that points anywhere."""
-        one, two = (
-            total / self.sentences if self.sentences else None for total in self._chance.values()
-        )
-        return {"sentences": self.sentences, "chance": one, "chance_of_two": two}
+        """The number of sentences, and the expected share of a head that points anywhere."""
+        chance = self._chance / self.sentences if self.sentences else None
+        return {"sentences": self.sentences, "chance": chance}
 
 
 def pointed_to(weights: Tensor, words: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list
         return [
             *positional(content["offsets"], place),
             *syntactic(relations, place),
-            *rare(measures["rare_of_two"], content["rare"]["chance_of_two"], place),
+            *rare(measures["rare"], content["rare"]["chance"], place),
         ]
 
     return {
@@ -64,9 +64,9 @@ def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
                 yield f"syntactic {relation} {direction}"
 
 
-def rare(of_two: Mapping[str, Any], chance: float | None, place: Place) -> Iterator[str]:
+def rare(shares: Mapping[str, Any], chance: float | None, place: Place) -> Iterator[str]:
     """``rare tokens``."""
-    share = _at(of_two, place)
+    share = _at(shares, place)
     if share and chance is not None and share > max(RARE_SHARE, RARE_GAIN * chance):
         yield "rare tokens"
 

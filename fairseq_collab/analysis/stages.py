@@ -136,8 +136,7 @@ def attention(trained: Trained, subset: str, max_tokens: int | None) -> dict[str
         "measures": {
             "confidence": confidence.result(),
             "positional": measures.best_shares(offsets),
-            "rare": rare.pointed[1].result(),
-            "rare_of_two": rare.pointed[2].result(),
+            "rare": rare.pointed.result(),
         },
         "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
         "rare": {"frequent": measures.FREQUENT, **rare.about()},
@@ -174,8 +173,7 @@ def importance(trained: Trained, subset: str, max_tokens: int | None) -> dict[st
     found = Importance(trained.model)
     for sample in epoch(trained, subset, max_tokens):
         found.add(sample)
-    each = found.per_token()
-    return {"measures": {"importance_token": each, "importance_token_normalised": normalised(each)}}
+    return {"measures": {"importance": normalised(found.per_token())}}
 
 
 def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:

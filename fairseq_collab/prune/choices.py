@@ -23,7 +23,7 @@ Heads = Mapping[Site, Sequence[int]]  # head counts by attention type and layer
 #: A number for each head, by attention type and layer: an importance, or a gate.
 Measure = Mapping[Site, Sequence[Sequence[float]]]
 #: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
-MEASURE = "importance_token_normalised"
+MEASURE = "importance"
 #: Stands for a layer without heads in ``--keep-heads``.
 NO_HEADS = "-"
 

@@ -12,8 +12,7 @@ from commands import preprocess, write_copy_task
 from collab_common import main as cli
 from fairseq_collab.analysis import stages
 
-MEASURES = {"confidence", "positional", "rare", "rare_of_two", "importance_token",
-            "importance_token_normalised", "relevance"}  # fmt: skip
+MEASURES = {"confidence", "positional", "rare", "importance", "relevance"}
 SITES = ("encoder", "decoder", "cross")
 
 

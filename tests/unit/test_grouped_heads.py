@@ -58,14 +58,6 @@ def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
     return found
 
 
-def test_attention_features_are_weights_before_dropout() -> None:
-    """Of the first layer: the inputs of the others depend on its dropout."""
-    net = model(group_feature="attention", attention_dropout=0.5)
-    found, *_ = flat_features(net, toy.batch())
-    expected, *_ = flat_features(net.eval(), toy.batch())
-    torch.testing.assert_close(found, expected)
-
-
 # ---- the loss ------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ FULL: dict[str, Any] = {
         "relevance": {"encoder": [[-0.5, 0.5], [1]], "decoder": [[1]], "cross": [[0.5, 0.5]]},
     },
     "relevance": {"sentences": 7, "lost": 0},
-    "rare": {"sentences": 900, "chance": 0.11, "chance_of_two": 0.2},
+    "rare": {"sentences": 900, "chance": 0.11},
     "syntax": {
         "sentences": 50, "too_long": 2,
         "relations": {

@@ -60,11 +60,11 @@ def test_a_head_can_have_several_roles_and_every_head_is_asked() -> None:
         "measures": {
             # The paper saw more than 0.8 in positional heads, and does not ask for it.
             "confidence": {"encoder": [[0.9, 0.9]], "decoder": [[0.3]], "cross": [[0.9]]},
-            "rare_of_two": {"encoder": [[0.9, 0.1]], "decoder": None, "cross": None},
+            "rare": {"encoder": [[0.9, 0.1]], "decoder": None, "cross": None},
         },
         "offsets": {"offsets": [-1, 0], "encoder": [[[0.0, 0.1], [0.95, 0.0]]],
                     "decoder": [[[1.0, 0.0]]]},
-        "rare": {"chance_of_two": 0.2},
+        "rare": {"chance": 0.2},
         "syntax": {"relations": {"nsubj": {"dependent->head": accuracies}}},
     }  # fmt: skip
     heads: Any = {"encoder": [2], "decoder": [1], "cross": [1]}

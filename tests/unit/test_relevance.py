@@ -12,54 +12,9 @@ from toy_heads import build, double, sample
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis import ratio, relevance
-from fairseq_collab.analysis.ratio import SharedProduct, ignored
 from fairseq_collab.analysis.relevance import Relevance, shared_relevance
 from fairseq_collab.analysis.weights import head_outputs
 from fairseq_collab.models.layers import SITES
-
-
-class TwoLayers(nn.Module):
-    """``w2 a(W1 x + b1) + b2``, with the parts of a transformer that the rules look for."""
-
-    def __init__(self, activation: Any):
-        super().__init__()
-        self.activation_fn = activation
-        self.fc1, self.fc2 = nn.Linear(2, 2).double(), nn.Linear(2, 1).double()
-        with torch.no_grad():
-            self.fc1.weight.copy_(torch.tensor([[1.0, 1.0], [2.0, -1.0]]))
-            self.fc1.bias.copy_(torch.tensor([1.0, 0.5]))
-            self.fc2.weight.copy_(torch.tensor([[0.5, 2.0]]))
-            self.fc2.bias.fill_(1.0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.activation_fn(self.fc1(x)))
-
-
-def test_two_layers_by_hand() -> None:
-    """Hidden units are 4 and 0.5, the logit is 0.5 * 4 + 2 * 0.5 + 1 = 4.
-
-    Of relevance 1 they get 2/4 and 1/4, and the bias 1/4.  The first hands on 1/4 to each of x1 and
-    the bias and 2/4 to x2; the second 2/0.5 to x1, -2/0.5 to x2 and 0.5/0.5 to the bias.
-    """
-    model, x = TwoLayers(torch.relu), torch.tensor([1.0, 2.0]).double().requires_grad_()
-    inputs = [x, model.fc1.bias, model.fc2.bias]
-    with ratio.rules(model):
-        logit = model(x)
-        units = torch.autograd.grad(logit, inputs, 1 / logit)
-    by_hand = [[0.5 / 4 + 1, 0.5 / 2 - 1], [0.5 / 4, 0.25], [0.25]]
-    for activation, unit, expected in zip(inputs, units, by_hand, strict=True):
-        torch.testing.assert_close(activation * unit, torch.tensor(expected).double())
-
-
-@pytest.mark.parametrize("activation", [torch.relu, torch.tanh, nn.functional.gelu])
-def test_activations_are_passed_unchanged(activation: Any) -> None:
-    x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 3.0]).double().requires_grad_()
-    y = ignored(activation)(x)
-    torch.testing.assert_close(y, activation(x))
-    given = torch.tensor([1.0, 2.0, 0.0, 4.0, 5.0]).double()
-    (unit,) = torch.autograd.grad(y, x, torch.where(y == 0, 0, given / y))
-    torch.testing.assert_close(x * unit, torch.where(y == 0, 0, given))
-
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
 
@@ -146,17 +101,6 @@ def test_an_encoder_layer_by_loops() -> None:
         at_input, at_heads = through_encoder_layer(layer, x, given)
     torch.testing.assert_close((heads * units[1])[:, 0], at_heads, atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(x * units[0], at_input, atol=1e-10, rtol=1e-10)
-
-
-def test_products_share_relevance_as_sums_do() -> None:
-    torch.manual_seed(1)
-    a, b = (torch.randn(*shape).double().requires_grad_() for shape in ((3, 4), (4, 2)))
-    given, product = torch.randn(3, 2).double(), SharedProduct.apply(a, b)
-    torch.testing.assert_close(product, a @ b)
-    units = torch.autograd.grad(product, [a, b], given / product.detach())
-    with torch.no_grad():
-        for one, unit, expected in zip((a, b), units, through_products(a, b, given), strict=True):
-            torch.testing.assert_close(one * unit, expected)
 
 
 # ---- whole models --------------------------------------------------------------------------------

@@ -34,15 +34,13 @@ COLOURS, BRIGHT = "viridis", 0.44
 ROLES = {"positional": "#56b4e9", "syntactic": "#f0c24b", "rare": "#4cc9a0"}
 EOS = "</s>"
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
-#: Title of each measure, whether it is between 0 and 1, and the format of its numbers.
+#: Title of each measure, and whether it is between 0 and 1.
 MEASURES = {
-    "confidence": ("Confidence", True, ".2f"),
-    "positional": ("Positional score", True, ".2f"),
-    "rare": ("Rare-token score", True, ".2f"),
-    "rare_of_two": ("Rare-token score, one of the two rarest", True, ".2f"),
-    "importance_token_normalised": ("Gradient importance, normalised", True, ".2f"),
-    "importance_token": ("Gradient importance", False, ".3g"),
-    "relevance": ("Relevance", False, ".2f"),
+    "confidence": ("Confidence", True),
+    "positional": ("Positional score", True),
+    "rare": ("Rare-token score", True),
+    "importance": ("Importance", True),
+    "relevance": ("Relevance", False),
 }
 
 
@@ -92,7 +90,7 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
 
 def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
     """Heat maps of one measure, from 0 or its lowest number on."""
-    title, is_share, spec = MEASURES[name]
+    title, is_share = MEASURES[name]
     page, panels = _panels(found, title)
     numbers = [x for layers in found.values() for layer in layers for x in layer if x is not None]
     scale = Normalize(min(0.0, *numbers), 1.0 if is_share else max(numbers))
@@ -102,7 +100,7 @@ def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
         for (i, j), value in np.ndenumerate(cells):
             if not np.isnan(value):
                 letters = "black" if scale(value) >= BRIGHT else "white"
-                panel.text(j, i, num(value, spec), **CENTRED, color=letters, size=7)
+                panel.text(j, i, num(value, ".2f"), **CENTRED, color=letters, size=7)
     page.colorbar(ScalarMappable(scale, COLOURS), ax=panels, shrink=0.8)
     return page
 
