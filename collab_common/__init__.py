@@ -1,4 +1,4 @@
-"""What every package here stands on: errors, files, folders, locks, provenance, progress.
+"""Errors, the table of commands, files, provenance: the base of every package here.
 
 It stands outside ``fairseq_collab`` because importing that imports fairseq and torch, which
 ``data_prep`` and ``fairseq-collab doctor`` do without.  It imports nothing of the project.

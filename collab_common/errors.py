@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line in place of a traceback."""
+"""User errors: one line in place of a traceback."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 
 class UserError(Exception):
-    """Something that the user can mend: what is wrong, where, and what to do about it.
+    """An error that the user can fix.
 
-    Raise it from anywhere below one of fairseq's commands, `load_state_dict` included: the
-    command then prints `fairseq-train: error: WHERE: WHAT; TODO` and exits with status 1.
-    Whatever reads a file or an option may raise it; docstrings say so where it tells more.
+    Below any of fairseq's commands, ``load_state_dict`` included, it ends the command with
+    ``fairseq-train: error: WHERE: WHAT; TODO`` and status 1.
 
     Args:
         what: what is wrong, in a few words
@@ -36,21 +35,18 @@ class UserError(Exception):
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an exception and what it was raised from or while handling, outermost first."""
-    seen: set[int] = set()
+    """Yield an exception and what it was raised from or while handling, outermost first."""
     link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    while link is not None:
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def find(error: BaseException) -> UserError | None:
-    """Returns the UserError behind an exception, if there is one."""
+    """Return the UserError behind an exception, if there is one."""
     return next((link for link in chain(error) if isinstance(link, UserError)), None)
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's message, or its type where it has none."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    """Return the first line of an exception's message, or its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip()

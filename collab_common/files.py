@@ -1,4 +1,4 @@
-"""Small tools for files that are either whole or not there: hashes, atomic writes, locks."""
+"""Files: text with or without gzip, hashes, atomic writes, JSON, locks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent import futures
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,26 +19,22 @@ from collab_common.errors import UserError
 
 CHUNK = 1 << 20
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
-PIPE_PATIENCE = 10.0  # seconds in which a named pipe must find its writer
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[BufferedReader]:
-    """Opens a file for reading, through gzip if its name or its first bytes say so.
+    """Open a file for reading, through gzip if its name or its first bytes say so.
 
-    It may be a pipe, which is opened once. If it cannot be opened, or is a broken gzip file, one
-    line says so and names it.
+    Raises:
+        UserError: it cannot be opened, or is a broken gzip file.
     """
     try:
-        stream = _open_pipe(path) if path.is_fifo() else path.open("rb")
+        stream = path.open("rb")
     except FileNotFoundError:
         raise UserError("no such file", path) from None
-    except OSError as error:
-        raise UserError(error.strerror or str(error), path) from None
-    # an OSError from here on may be another file's, one that the caller writes
     try:
         with stream:
-            # what is looked at stays to be read; UTF-8 text never starts so
+            # Peeked bytes stay to be read; UTF-8 text never starts so.
             if path.suffix == ".gz" or stream.peek(2)[:2] == GZIP:
                 content: BufferedReader = BufferedReader(gzip.GzipFile(fileobj=stream))
                 with content:
@@ -52,30 +47,14 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
 
 
-def _open_pipe(path: Path) -> BufferedReader:
-    """A pipe; to open a named one is to wait for its writer, who need not ever come."""
-    with futures.ThreadPoolExecutor(1) as waiter:
-        opened = waiter.submit(path.open, "rb")
-        try:
-            return opened.result(PIPE_PATIENCE)
-        except futures.TimeoutError:
-            raise UserError("nobody writes to this pipe", path, "start its writer first") from None
-        finally:
-            if not opened.done():  # a writer for a moment ends the wait
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-                opened.result().close()
-
-
 @contextlib.contextmanager
 def create(path: Path, mode: str = "wb") -> Iterator[BinaryIO]:
-    """Opens a file for writing. What goes wrong names it: a full disk by itself names none."""
+    """Open a file for writing; errors name it, that of a full disk, too."""
     try:
-        stream = cast(BinaryIO, path.open(mode))
+        with cast(BinaryIO, path.open(mode)) as stream:
+            yield stream
     except FileNotFoundError:
         raise UserError("there is no such folder", path.parent, "make it first") from None
-    try:
-        with stream:
-            yield stream
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
@@ -87,8 +66,11 @@ def count_lines(path: Path) -> int:
         return sum(1 for _ in stream)
 
 
+# ---- hashes --------------------------------------------------------------------------------------
+
+
 def sha256(path: Path) -> str:
-    """SHA-256 of a file as it lies on the disk."""
+    """SHA-256 of a file on the disk."""
     with path.open("rb") as stream:
         return digest(stream)
 
@@ -109,41 +91,40 @@ def digest(stream: BinaryIO, algorithm: str = "sha256") -> str:
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
     """Hash and size of every file below a folder, by its path relative to the folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): {
-            "sha256": sha256(path),
-            "bytes": path.stat().st_size,
-        }
-        for path in files
-        if "__pycache__" not in path.parts
+        path.relative_to(folder).as_posix(): {"sha256": sha256(path), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
     }
 
 
+# ---- results -------------------------------------------------------------------------------------
+
+
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file so that at any moment the old or the new content is there, whole."""
+    """Write a text file atomically."""
     atomic.write(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file, like `write_atomic`."""
+    """Write a JSON file atomically."""
     write_atomic(path, as_json(content))
 
 
 def as_json(content: Any) -> str:
-    """JSON to be read by people, too."""
+    """JSON that people can read."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Writes files of results, by name, into a folder, which is made if need be."""
+    """Write files of results, by name, into a folder, which is made if need be."""
     make_folder(folder)
     for name, content in contents.items():
         write_content(folder / name, content.encode() if isinstance(content, str) else content)
 
 
 def write_content(path: Path, content: bytes, todo: str = "give another folder with --out") -> None:
-    """Writes a file of results, whole or not at all; UserError if it cannot be written."""
+    """Write a file of results atomically; UserError if it cannot be written."""
     try:
         atomic.write(path, lambda file: file.write(content))
     except OSError as error:
@@ -151,7 +132,7 @@ def write_content(path: Path, content: bytes, todo: str = "give another folder w
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder of results, before all computing; UserError if it cannot be made."""
+    """Make a folder of results, before all computing; UserError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -160,7 +141,7 @@ def make_folder(folder: Path) -> None:
 
 
 def read_json(path: Path, todo: str = "delete it and start again") -> Any:
-    """The content of a JSON file. Raises UserError if it is none, OSError if it is not there."""
+    """The content of a JSON file.  Raises UserError if it is not JSON, OSError if it is missing."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # malformed JSON or invalid UTF-8
@@ -168,10 +149,7 @@ def read_json(path: Path, todo: str = "delete it and start again") -> Any:
 
 
 def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
-    """A JSON object that somebody names: `what`, of this `version`.
-
-    Raises UserError if it cannot be read or is something else.
-    """
+    """A JSON object named ``what``, of this ``version``; UserError for anything else."""
     try:
         content = read_json(path, todo)
     except OSError as error:
@@ -181,20 +159,26 @@ def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, 
     return content
 
 
+# ---- locks ---------------------------------------------------------------------------------------
+
+
 class Busy(UserError):
     """Another process has the lock."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, keep: bool = False) -> Iterator[int]:
-    """Holds a lock file with our pid in it; yields its descriptor, for children to inherit.
+    """Hold a lock file with our pid in it; yields its descriptor, for children to inherit.
 
     The kernel's lock decides, not the file's presence: it ends with the last process that has the
-    descriptor, however that ends. So a stale lock file never has to be removed by hand, and a child
-    that outlives its killed parent still holds the lock. Raises Busy if another process has it.
+    descriptor.  So a stale lock file never has to be removed by hand, and a child that outlives its
+    killed parent still holds the lock.
 
     Args:
-        keep: the file, afterwards: for locks that a child may hold longer than we do
+        keep: do not remove the file afterwards: for locks that a child may hold longer than we do
+
+    Raises:
+        Busy: another process has the lock.
     """
     handle = _take_lock(path)
     try:
@@ -218,18 +202,9 @@ def _take_lock(path: Path) -> int:
         except OSError as error:
             os.close(handle)
             what = f"the file system has no locks ({error.strerror})"
-            raise UserError(
-                what, path, "use a folder on another disk, or mount with flock"
-            ) from None
-        if _is_same_file(handle, path):
+            raise UserError(what, path, "use a folder on another disk") from None
+        if atomic.is_named(handle, path):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode("ascii"))
             return handle
         os.close(handle)  # the holder removed the file between our open and our lock
-
-
-def _is_same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False

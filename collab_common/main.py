@@ -1,9 +1,7 @@
-"""The command `fairseq-collab`: one table of commands, one way for a command to fail.
+"""The command ``fairseq-collab``: the table of commands.
 
-Commands are modules named in a table and imported when they are called: importing `fairseq_collab`
-imports fairseq and torch, and `fairseq-collab doctor` has to say what is wrong where that very
-import fails. The commands on text, on finished runs alone and those that print a folder do without
-both and start at once.
+A command is a module that is imported when it is called: ``fairseq-collab doctor`` must say what is
+wrong where importing fairseq fails, and commands on text and on finished runs need no models.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import argparse
 import importlib
 import logging
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -20,42 +19,42 @@ import collab_common
 from collab_common.command import run
 
 PROG = "fairseq-collab"
-DOCTOR = "fairseq_compat.doctor"
+HELP = ("-h", "--help")
 
 
 class Command(NamedTuple):
-    """A module with ``main(argv) -> exit status``, imported when the command is called.
+    """A module with ``main(argv) -> exit status``.
 
     Attributes:
-        plugin: whether it needs fairseq, and our models registered with it.
-        module: of ``data_prep``; else that of ``fairseq_collab.commands`` with the command's name.
+        models: the command needs fairseq, and our models registered.
+        module: default: that of ``fairseq_collab.commands`` with the command's name.
     """
 
     summary: str
-    plugin: bool = True
+    models: bool = True
     module: str = ""
 
 
 COMMANDS = {
-    "advise": Command("a smaller model that meets a cache or size target"),
+    "advise": Command("find a smaller model that meets a cache or size target at the lowest loss"),
     "average": Command("average checkpoints of one training"),
-    "bench": Command("speed next to stock fairseq and CTranslate2"),
-    "compare": Command("significance tests of two runs", False),
-    "configs": Command("print the folder of Hydra configurations, for --config-dir", False),
-    "cost": Command("parameters and cache bytes of a checkpoint"),
-    "data": Command("text to a data folder: prepare, validate, a corpus, ...", False),
-    "doctor": Command("what is installed, what is patched and why, and what is wrong", False),
-    "export": Command("a model for other engines, exactly"),
-    "heads": Command("what a model's heads do"),
-    "pages": Command("README, docs and results from data", False),
-    "prune": Command("take heads out of a trained model"),
-    "reparametrize": Command("collaborative heads from a trained model's"),
-    "report": Command("finished runs on one page, with tests", False),
-    "score": Command("BLEU and chrF of runs, a checkpoint or a translation"),
-    "sweep": Command("all runs of a Hydra sweep; resumes"),
-    "table": Command("many runs in a table and a figure", False),
-    "user-dir": Command("print the folder to pass to fairseq as --user-dir", False),
-    "vote": Command("which heads stand for their groups"),
+    "bench": Command("measure speed next to stock fairseq and CTranslate2"),
+    "compare": Command("test whether two runs differ significantly", False),
+    "configs": Command("print the folder of Hydra configurations", False),
+    "cost": Command("count parameters, KV cache and multiply-adds of a checkpoint"),
+    "data": Command("prepare and validate data", False),
+    "doctor": Command("check the installation", False, "fairseq_compat.doctor"),
+    "export": Command("export to fairseq, CTranslate2 or Hugging Face, exactly"),
+    "heads": Command("analyse what the heads of a model do"),
+    "pages": Command("render pages of results from data", False),
+    "prune": Command("remove heads from a trained model"),
+    "reparametrize": Command("convert a trained model to shared, narrower or fewer keys"),
+    "report": Command("compare finished runs on one page", False),
+    "score": Command("compute BLEU and chrF of runs, a checkpoint or a translation"),
+    "sweep": Command("run all trainings of a Hydra sweep; a rerun resumes it"),
+    "table": Command("tabulate and draw finished runs", False),
+    "user-dir": Command("print the folder for fairseq's --user-dir", False),
+    "vote": Command("elect one head per group"),
 }
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
@@ -70,32 +69,26 @@ DATA = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command: 0 if it succeeded, 1 for bad input, 2 for bad usage."""
-    arguments = sys.argv[1:] if argv is None else argv
-    name, *rest = arguments or ["--help"]
+    """Run one command; return 0 if it succeeded, 1 for bad input, 2 for bad usage."""
+    prog, commands = PROG, COMMANDS
+    name, *rest = (sys.argv[1:] if argv is None else argv) or HELP
     if name == "data":
-        return dispatch(f"{PROG} data", DATA, rest or ["--help"])
-    if name == "doctor":
-        doctor = importlib.import_module(DOCTOR)
-        return run(f"{PROG} {name}", lambda: doctor.main(rest, plugin="fairseq_collab"))
-    if name in ("configs", "user-dir"):
-        return run(f"{PROG} {name}", lambda: print_folder(name, rest))
-    return dispatch(PROG, COMMANDS, [name, *rest])
-
-
-def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> int:
-    """Run one command of a table."""
-    name, *rest = arguments
-    if name in ("-h", "--help"):
+        prog, commands = f"{PROG} data", DATA
+        name, *rest = rest or HELP
+    if name in HELP:
         return run(prog, lambda: print(usage(prog, commands)))
+    if name == "--version":
+        return run(prog, lambda: print(PROG, version(PROG)))
     if name not in commands:
         print(f"{prog}: error: no command {name!r}\n{usage(prog, commands)}", file=sys.stderr)
         return 2
+    if name in FOLDERS:
+        return run(f"{prog} {name}", lambda: print_folder(name, rest))
     command = commands[name]
-    collab_common.MODELS = command.plugin
-    if command.plugin:
-        # How long dictionaries and data are, each time that one is opened; and one of fairseq's
-        # tasks, on import, that tensorboardX is to be installed.
+    # A help text needs no models.
+    collab_common.MODELS = command.models and not set(rest) & set(HELP)
+    if collab_common.MODELS:
+        # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
         for chatty in ("fairseq.tasks", "fairseq.data"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if find_spec("fairseq") is None:
@@ -107,21 +100,21 @@ def dispatch(prog: str, commands: dict[str, Command], arguments: list[str]) -> i
 
 
 def module_of(name: str, command: Command) -> str:
-    """What is imported when it is called."""
-    return command.module or f"fairseq_collab.commands.{name.replace('-', '_')}"
+    """The module of a command."""
+    return command.module or f"fairseq_collab.commands.{name}"
 
 
 def usage(prog: str, commands: dict[str, Command]) -> str:
-    """All commands of a table, a line each."""
+    """All commands of a table, one line each."""
     lines = [f"  {name:13} {command.summary}" for name, command in sorted(commands.items())]
     return "\n".join([f"usage: {prog} COMMAND [OPTIONS]", "", *lines])
 
 
 def user_dir() -> Path:
-    """Where the package is installed: what to pass to fairseq as --user-dir."""
+    """The folder of the package, for fairseq's --user-dir."""
     spec = find_spec("fairseq_collab")
-    if spec is None or spec.origin is None:
-        sys.exit("fairseq-collab: the package fairseq_collab is gone; install it again")
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent
 
 
@@ -131,11 +124,13 @@ def configs() -> Path:
     return installed if installed.is_dir() else user_dir().parent / "configs"
 
 
+FOLDERS = {"user-dir": user_dir, "configs": configs}
+
+
 def print_folder(name: str, rest: list[str]) -> None:
-    """Print a folder of the installation; there are no options but --help."""
-    folder = {"user-dir": user_dir, "configs": configs}[name]
-    parser = argparse.ArgumentParser(prog=f"{PROG} {name}", description=folder.__doc__)
-    parser.parse_args(rest)
+    """Print a folder of the installation."""
+    folder = FOLDERS[name]
+    argparse.ArgumentParser(prog=f"{PROG} {name}", description=folder.__doc__).parse_args(rest)
     print(folder())
 
 

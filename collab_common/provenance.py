@@ -1,4 +1,4 @@
-"""Where, when and with what a result was made: what every file of results says of itself."""
+"""Provenance of a result: commit, versions, hardware, date."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 from collab_common import processor
 
-#: Those whose versions stand in files of results.
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
@@ -21,7 +20,7 @@ def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
 
     Args:
         cpu: no GPU was used.
-        gpus: as many were, where there are any.
+        gpus: number of GPUs used, where there are any.
     """
     return {
         "commit": commit(),
@@ -32,8 +31,8 @@ def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
 
 
 def hardware(cpu: bool, gpus: int = 1) -> str:
-    """The GPU with how many of it, or the processor with the threads that a training used."""
-    import torch  # takes seconds, and what prepares text does without
+    """The GPU with its number, or the processor with the number of threads of a training."""
+    import torch  # takes seconds, and preparing text needs none
 
     if torch.cuda.is_available() and not cpu:
         return f"{gpus} x " * (gpus > 1) + torch.cuda.get_device_name()
@@ -43,7 +42,7 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
 
 
 def commit() -> str | None:
-    """The project's git commit, marked where files differ from it; None outside its clone."""
+    """The project's git commit, marked if files differ from it; None outside its clone."""
     root = Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
@@ -52,14 +51,13 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *command: str) -> str | None:
-    """What git says; None if it fails, or is not installed."""
+    """The output of git; None if it fails, or is not installed."""
     try:
-        said = subprocess.run(
-            ["git", *command], cwd=folder, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
+        return subprocess.check_output(
+            ["git", *command], cwd=folder, stderr=subprocess.DEVNULL, text=True
+        ).strip()
+    except (FileNotFoundError, subprocess.CalledProcessError):
         return None
-    return said.stdout.strip() or None
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -68,5 +66,5 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def today() -> str:
-    """The date, by UTC."""
+    """The date in UTC."""
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()

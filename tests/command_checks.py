@@ -101,10 +101,6 @@ def main_of(name: str) -> Callable[[Words], Any]:
     """The function behind ``fairseq-collab NAME``."""
     from collab_common import main as cli
 
-    if name == "doctor":
-        from fairseq_compat import doctor
-
-        return functools.partial(doctor.main, plugin="fairseq_collab")
     group, _, member = name.rpartition(" ")
     commands = cli.DATA if group == "data" else cli.COMMANDS
     if member not in commands:

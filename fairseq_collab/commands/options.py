@@ -8,12 +8,12 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
-from fairseq import utils
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from collab_common.provenance import circumstances
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 TRANSLATION = "a trained encoder-decoder transformer"
@@ -52,12 +52,16 @@ def add_user_dir(parser: ArgumentParser) -> None:
 
 
 def import_plugin(args: Namespace) -> None:
-    """Import what ``--user-dir`` names."""
+    """Import the package that ``--user-dir`` names."""
+    from fairseq import utils
+
     utils.import_user_module(Namespace(user_dir=args.user_dir))
 
 
 def device(args: Namespace) -> torch.device:
     """The GPU, unless there is none or ``--cpu`` is given."""
+    import torch
+
     return torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 

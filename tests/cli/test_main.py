@@ -1,33 +1,63 @@
-"""``fairseq-collab`` itself, before any of its commands."""
+"""``fairseq-collab`` itself: how commands end, and which of them need no torch."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
-from commands import REPOSITORY, run_command
+from commands import REPOSITORY, refuse
+from run_folders import write_sweep
 
-COMMAND = (sys.executable, "-m", "collab_common.main")
+from collab_common import main as cli
+from collab_common.command import run
+from collab_common.errors import UserError
+
+#: Neither fairseq nor torch can be imported.
+WITHOUT_TORCH = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fairseq", "torch"):
+            raise ImportError(f"no {name} here")
+sys.meta_path.insert(0, Without())
+from collab_common import main
+sys.exit(main.main(sys.argv[1:]))
+"""
 
 
-def test_fairseqs_advice_on_speech_is_not_passed_on() -> None:
-    """tensorboardX is for a task that translation never uses."""
-    # As a module of this folder: an editable installation has a copy of its own.
-    done = run_command("python", "-m", "collab_common.main", "cost", "--help", cwd=REPOSITORY)
-    assert done.returncode == 0
-    assert done.stdout.startswith("usage: fairseq-collab cost")
-    assert done.stderr == ""
+def run_without_torch(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (UserError("is wrong", "it"), 1, "prog: error: it: is wrong\n"),
+        (PermissionError(13, "Denied", "it"), 1, "prog: error: it: Denied\n"),
+        (KeyboardInterrupt(), 130, "prog: interrupted\n"),
+    ],
+)
+def test_errors_take_one_line(
+    raised: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def action() -> None:
+        raise raised
+
+    assert (run("prog", action), capsys.readouterr().err) == (status, said)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_nobody_takes_is_an_error_in_one_line(unbuffered: str) -> None:
-    """As through `| head`, or to a full disk: whether it fails at once or at the end."""
+def test_a_closed_pipe_is_an_error(unbuffered: str) -> None:
+    """As through `| head`, whether it fails at once or at the end."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [*COMMAND, "--help"],
+        [sys.executable, "-m", "collab_common.main", "--help"],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdout=writer,
@@ -38,50 +68,28 @@ def test_output_that_nobody_takes_is_an_error_in_one_line(unbuffered: str) -> No
     assert (done.returncode, done.stderr) == (1, "fairseq-collab: error: Broken pipe\n")
 
 
-@pytest.mark.parametrize(
-    ("raised", "status", "said"),
-    [
-        ("UserError('is wrong', 'it')", 1, "prog: error: it: is wrong\n"),
-        ("PermissionError(13, 'Denied', 'it')", 1, "prog: error: it: Denied\n"),
-        ("KeyboardInterrupt", 130, "prog: interrupted\n"),
-        ("SystemExit(2)", 2, ""),
-    ],
-)
-def test_output_that_nobody_takes_hides_no_other_error(raised: str, status: int, said: str) -> None:
-    """Of a command that was stopped through `| tee`, say."""
-    code = f"""import sys
-from collab_common.command import run
-from collab_common.errors import UserError
-def action():
-    print("printed")
-    raise {raised}
-sys.exit(run("prog", action))"""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (status, f"{said}prog: error: Broken pipe\n")
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.split() == ["fairseq-collab", version("fairseq-collab")]
 
 
-def test_without_standard_output() -> None:
-    command = ["bash", "-c", 'exec "$@" >&-', "bash", *COMMAND, "--help"]
-    done = subprocess.run(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+def test_an_unknown_command_lists_the_commands() -> None:
+    assert "elect one head per group" in refuse("fairseq-collab", "nothing")
+
+
+@pytest.mark.parametrize("name", ["compare", "configs", "doctor", "pages", "report", "table"])
+def test_help_needs_no_torch(name: str) -> None:
+    done = run_without_torch(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_a_terminal_cannot_show_is_shown_by_its_number() -> None:
-    said = "from collab_common.command import run; run('it', lambda: print('\\u201eJa'))"
-    done = subprocess.run(
-        [sys.executable, "-c", said],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
-        capture_output=True,
-    )
-    assert (done.returncode, done.stdout) == (0, b"\\u201eJa\n")
+def test_tables_need_no_torch(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    write_sweep(runs)
+    for words in (
+        ("table", runs, "--out", out), ("report", runs, "--out", out / "report.html"),
+        ("compare", runs / "collab_64_1", runs / "concatenated_64_1"),
+    ):  # fmt: skip
+        done = run_without_torch(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (out / "figure.png").exists()

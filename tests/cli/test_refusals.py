@@ -103,7 +103,3 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     assert "the reference has no words; give the text of the test set" in refuse(*score)
     reference.write_bytes(b"a\n\xff\n")
     assert ":2: invalid UTF-8: byte 0xFF at byte 2" in refuse(*score)
-
-
-def test_unknown_command_lists_the_commands() -> None:
-    assert "which heads stand for their groups" in refuse("fairseq-collab", "nothing")
