@@ -79,6 +79,12 @@ def test_cost_of_a_checkpoint_and_of_its_ordinary_twin(copier: tuple[Path, str])
         ["--checkpoint-activations"],
         ["--attention-bias=content", "--attention-scale=key", "--mixing-init=normal"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
+        [
+            "--query-mixing=full",
+            "--query-mixing-in-cross=own",
+            "--value-heads=1",
+            "--v-head-size=5",
+        ],
     ],
     ids=" ".join,
 )
@@ -91,6 +97,17 @@ def test_options_train(options: list[str], data: Path, tmp_path: Path) -> None:
     losses = [float(entry["loss"]) for entry in train_log(log)]
     assert len(losses) >= 2  # half precision may skip an update while it looks for its scale
     assert all(0 < loss < 10 for loss in losses)
+
+
+@pytest.mark.parametrize("options", [["--arch=transformer_mfa"], ["--query-mixing=own"]], ids=str)
+def test_shared_keys_train_and_translate(options: list[str], data: Path, tmp_path: Path) -> None:
+    kept = [option for option in MODEL if not option.startswith(options[0].split("=")[0])]
+    succeed("fairseq-train", data, *USER_DIR, *kept, *SHORT, *options, "--save-dir", tmp_path)
+    output = succeed(
+        "fairseq-generate", data, *USER_DIR, "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+        "--beam=3", "--max-len-b=5", "--max-len-a=0",
+    )  # fmt: skip
+    assert output.count("\nH-") > 10
 
 
 def test_ema_training_keeps_signatures(data: Path, tmp_path: Path) -> None:
