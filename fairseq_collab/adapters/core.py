@@ -59,9 +59,9 @@ def collaborative_core(
     check(name, projections, num_heads, key_dim)
     dim, kdim, vdim = (weight.size(1) for weight, _ in projections)
     trained = {}
-    for part, (weight, bias) in zip("qkv", projections, strict=True):
-        trained[f"{part}_proj.weight"] = weight
-        trained[f"{part}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+    for letter, (weight, bias) in zip("qkv", projections, strict=True):
+        trained[f"{letter}_proj.weight"] = weight
+        trained[f"{letter}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
     like = projections[0][0]  # device and precision
     source = ConcatenatedAttention(dim, num_heads, kdim=kdim, vdim=vdim).to(like)
     source.load_state_dict(trained, strict=False)

@@ -62,9 +62,9 @@ def swap_attention(
     """
     check_choice("query", query, QUERY_MIXINGS)
     found = {
-        name: parts
+        name: known
         for name, module in model.named_modules()
-        if select(name) and (parts := hugging_face.parts(module)) is not None
+        if select(name) and (known := hugging_face.parts(module)) is not None
     }
     if not found:
         raise UserError(

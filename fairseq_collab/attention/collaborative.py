@@ -190,7 +190,7 @@ class CollaborativeAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.value_heads)  # (B, G, S, h_v)
 
-    def describe(self) -> CollaborativeSignature:
+    def describe(self) -> Signature:
         return CollaborativeSignature(
             self.num_heads,
             self.key_dim,

@@ -136,13 +136,10 @@ def diagonal(heads: Heads, roots: Roots, size: int) -> Shared:
     u, m, v = _least_squares(whitened(heads, roots), u, m, v)
     length = torch.linalg.vector_norm(m, dim=0) / m.size(0) ** 0.5  # (K)
     root = length.sqrt()
-    shared = Shared(
-        roots.query_inverse @ (u * root),
-        m / length.clamp_min(torch.finfo(m.dtype).tiny),
-        roots.key_inverse @ (v * root),
-    )
+    query, key = roots.query_inverse @ (u * root), roots.key_inverse @ (v * root)
+    mixing = m / length.clamp_min(torch.finfo(m.dtype).tiny)
     missing = (0, size - len(best))
-    return Shared(*(torch.nn.functional.pad(part, missing) for part in shared))
+    return Shared(*(torch.nn.functional.pad(part, missing) for part in (query, mixing, key)))
 
 
 def _least_squares(
