@@ -1,9 +1,8 @@
-"""What the Markdown pages say: code blocks, commands, links and tables."""
+"""What the Markdown pages say: code blocks, commands and links."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,11 @@ from commands import REPOSITORY
 README = REPOSITORY / "README.md"
 RESULTS = sorted((REPOSITORY / "results").glob("*.md"))
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
-PAGES = [README, *DOCS, *RESULTS]  # the change log names commands that are gone
+PAGES = [README, *DOCS, *RESULTS]  # a changelog names what is gone
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.sh"))
 
-#: Every command of a script is not found, and only noted: the names of its environment, how many
-#: words it has, and the words.  bash itself expands variables and runs loops.
+#: bash finds no command and notes each: the names of its environment, how many words it has, and
+#: the words. So bash itself expands variables and runs loops.
 _RECORDER = """
 command_not_found_handle() {
     local names=($(compgen -e))
@@ -34,7 +33,7 @@ _ALWAYS_SET = {"OLDPWD", "PATH", "PWD", "RECORD", "SHLVL", "_"}
 
 
 class Block(NamedTuple):
-    """A fenced block of code, and where it stands."""
+    """A fenced block of code; ``where`` is ``FILE:LINE`` of its fence."""
 
     where: str
     language: str
@@ -48,32 +47,17 @@ class Command(NamedTuple):
     variables: frozenset[str] = frozenset()
 
 
-class Table(NamedTuple):
-    """A table of a page, and the last heading before it; a cell is its Markdown."""
-
-    heading: str
-    header: list[str]
-    rows: list[list[str]]
-
-
 def name_of(page: Path) -> str:
     return str(page.relative_to(REPOSITORY))
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page; ``where`` is ``FILE:LINE`` of the first line of code."""
-    found: list[Block] = []
-    language, start, lines = "", 0, []
-    for number, line in enumerate(page.read_text().splitlines(), start=1):
-        if line.startswith("```") and not start:
-            language, start, lines = line[3:].strip(), number + 1, []
-        elif line.startswith("```"):
-            found.append(Block(f"{name_of(page)}:{start}", language, "\n".join(lines)))
-            start = 0
-        elif start:
-            lines.append(line)
-    assert not start, f"{page}: a block is not closed"
-    return found
+    """The fenced blocks of a page."""
+    text = page.read_text()
+    return [
+        Block(f"{name_of(page)}:{text.count(chr(10), 0, found.start()) + 1}", *found.groups())
+        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    ]
 
 
 def prose(page: Path) -> str:
@@ -87,11 +71,7 @@ def code_spans(page: Path) -> list[str]:
 
 
 def commands_of(script: str, folder: Path) -> list[Command]:
-    """The commands of a script of bash, none of them run; ``folder`` is an empty one to use.
-
-    Raises:
-        AssertionError: bash complains.
-    """
+    """The commands of a script of bash, none of them run; ``folder`` is an empty one to use."""
     record = folder / "record"
     record.write_text("")
     without_redirections = re.sub(r"\s\d?>>?\s*\S+", "", script)
@@ -130,26 +110,3 @@ def links(page: Path) -> Iterator[str]:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if not re.match(r"[a-z]+:", target):
             yield target
-
-
-def tables(page: Path) -> list[Table]:
-    """The tables of a page; an escaped bar is no column."""
-    found: list[Table] = []
-    heading, lines = "", []
-    for line in [*prose(page).splitlines(), ""]:
-        if line.startswith("|"):
-            lines.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
-            continue
-        if lines:
-            header, dashes, *rows = lines
-            assert all(re.fullmatch(r":?-+:?", cell) for cell in dashes), dashes
-            found.append(Table(heading, header, rows))
-            lines = []
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-    return found
-
-
-def words_of(span: str) -> list[str]:
-    """The words of code within the text."""
-    return shlex.split(span, comments=True)
