@@ -34,7 +34,8 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.trained.attentions import by_site
-from fairseq_collab.trained.opener import check_transformer, untrained
+from fairseq_collab.trained.opener import check_transformer
+from fairseq_collab.trained.untrained import untrained
 
 BYTES_PER_FLOAT = 4
 #: Source and target length that costs are stated at, as in the paper above.

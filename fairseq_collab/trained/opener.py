@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from fairseq import models, utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -234,52 +232,7 @@ def _longest(trained: Trained) -> Any:
     return utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
 
 
-# ---- models without their task, checks -----------------------------------------------------------
-
-
-def untrained(
-    options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
-) -> torch.nn.Module:
-    """The model of ``options``, with placeholders of the right sizes as dictionaries.
-
-    Args:
-        cfg, weights: of the checkpoint, for the task and the sizes of the dictionaries.
-    """
-    source, target = map(placeholder, dictionary_sizes(weights, path))
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
-    task.dictionary = task.output_dictionary = target  # what tasks of language models call it
-    check_architecture(options, path)
-    try:
-        return models.build_model(options, task, from_checkpoint=True)
-    except UserError as error:
-        error.where = error.where or path
-        raise
-
-
-def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
-    """The numbers of symbols of the source and the target dictionary."""
-    sizes = []
-    for stack in ("encoder", "decoder"):
-        signature = weights.get(f"{stack}.dictionary_signature")
-        embedding = re.compile(rf"{stack}\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")  # adaptive
-        rows = [len(weight) for name, weight in weights.items() if embedding.fullmatch(name)]
-        if signature is not None:
-            sizes.append(int(signature[1]))
-        elif rows:
-            sizes.append(sum(rows))
-    if not sizes:
-        what = "has no embeddings of words, and so no known size of its dictionary"
-        todo = "give a transformer of words or subwords"
-        raise UserError(what, path, todo)
-    return sizes[0], sizes[-1]
-
-
-def placeholder(size: int) -> Dictionary:
-    """A dictionary of ``size`` made-up symbols."""
-    symbols = Dictionary()
-    for number in range(size - len(symbols)):
-        symbols.add_symbol(f"placeholder{number}")
-    return symbols
+# ---- checks --------------------------------------------------------------------------------------
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from recipe_recorder import Command, jobs, record
 
 from fairseq_collab.metrics.cost import used_parameters
-from fairseq_collab.trained.opener import placeholder
+from fairseq_collab.trained.untrained import placeholder
 
 
 @pytest.fixture(scope="module")

@@ -303,7 +303,6 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(checkpoints, "PAUSE", 0)
     fails("No space left on device", trained, f"--format={name}", "--out", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["trained"]
 

@@ -17,6 +17,7 @@ from refusals import refusing
 
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.trained import opener
+from fairseq_collab.trained.untrained import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
@@ -98,9 +99,9 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
     name = "decoder.embed_tokens.embeddings.{}.0.weight"  # of an adaptive input
     weights = {name.format(number): torch.ones(size, 2) for number, size in enumerate((5, 3))}
-    assert opener.dictionary_sizes(weights, Path("x.pt")) == (8, 8)
+    assert dictionary_sizes(weights, Path("x.pt")) == (8, 8)
     with refusing("x.pt: has no embeddings of words"):
-        opener.dictionary_sizes({"decoder.embed_tokens.convolutions.0.weight": None}, Path("x.pt"))
+        dictionary_sizes({"decoder.embed_tokens.convolutions.0.weight": None}, Path("x.pt"))
 
 
 def test_a_language_model_that_is_no_transformer() -> None:
@@ -108,6 +109,6 @@ def test_a_language_model_that_is_no_transformer() -> None:
     options = Namespace(arch="lstm_lm", criterion="")
     ARCH_CONFIG_REGISTRY["lstm_lm"](options)
     cfg, weights = OmegaConf.create({"task": {}}), {"decoder.embed_tokens.weight": torch.ones(9, 2)}
-    model = opener.untrained(options, cfg, weights, Path("x.pt"))
+    model = untrained(options, cfg, weights, Path("x.pt"))
     with refusing("x.pt: neither an encoder-decoder transformer nor a transformer language model"):
         opener.check_transformer(model, Path("x.pt"))

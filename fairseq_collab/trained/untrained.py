@@ -1,0 +1,62 @@
+"""A model without its task: built from options alone, with made-up dictionaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fairseq import models
+from fairseq.data import Dictionary
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from collab_common.errors import UserError
+from fairseq_collab.trained.opener import check_architecture
+
+
+def untrained(
+    options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
+) -> nn.Module:
+    """The model of ``options``, with placeholders of the right sizes as dictionaries.
+
+    Args:
+        cfg, weights: of the checkpoint, for the task and the sizes of the dictionaries.
+    """
+    source, target = map(placeholder, dictionary_sizes(weights, path))
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
+    task.dictionary = task.output_dictionary = target  # what tasks of language models call it
+    check_architecture(options, path)
+    try:
+        return models.build_model(options, task, from_checkpoint=True)
+    except UserError as error:
+        error.where = error.where or path
+        raise
+
+
+def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
+    """The numbers of symbols of the source and the target dictionary."""
+    sizes = []
+    for stack in ("encoder", "decoder"):
+        signature = weights.get(f"{stack}.dictionary_signature")
+        embedding = re.compile(rf"{stack}\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")  # adaptive
+        rows = [len(weight) for name, weight in weights.items() if embedding.fullmatch(name)]
+        if signature is not None:
+            sizes.append(int(signature[1]))
+        elif rows:
+            sizes.append(sum(rows))
+    if not sizes:
+        what = "has no embeddings of words, and so no known size of its dictionary"
+        todo = "give a transformer of words or subwords"
+        raise UserError(what, path, todo)
+    return sizes[0], sizes[-1]
+
+
+def placeholder(size: int) -> Dictionary:
+    """A dictionary of ``size`` made-up symbols."""
+    symbols = Dictionary()
+    for number in range(size - len(symbols)):
+        symbols.add_symbol(f"placeholder{number}")
+    return symbols
