@@ -4,19 +4,14 @@ All candidates are measured on the same sentences.  A :class:`Ledger` keeps each
 ``advice.json``, so that a rerun of a killed command does not measure it again:
 
     {"settings": {...}, "found": {"loss 256 collab encoder=32": 1.62, ...}, "finals": [...], ...}
-
-A model that translates is judged by BLEU, a language model by its perplexity per token.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
-import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,16 +21,12 @@ from collab_common.files import read_json, write_json
 from fairseq_collab.advice.candidates import Candidate, Method
 from fairseq_collab.advice.wishes import counts
 from fairseq_collab.analysis.importance import cross_entropy, predicted
-from fairseq_collab.bench.timing import in_turn
-from fairseq_collab.bench.translate import Translator
 from fairseq_collab.convert.calibrate import batches
-from fairseq_collab.metrics.significance import SAMPLES, drawn_gains
+from fairseq_collab.metrics.significance import drawn_gains
 from fairseq_collab.metrics.translate import corpus_bleu, translations
-from fairseq_collab.trained.opener import Trained, spread, to_device
+from fairseq_collab.trained.opener import Trained
 
 T = TypeVar("T")
-#: Speed is measured on so many sentences, in batches of so many, for so many turns.
-TIMED_SENTENCES, TIMED_BATCH, TURNS = 128, 64, 6
 
 
 class Ledger:
@@ -100,8 +91,8 @@ class Judge:
 
         def found() -> dict[str, Any]:
             model = self.make(one).model
-            nats = loss(model, self.samples(number)).mean
-            return {"loss": nats - self.loss(None, number), "counts": counts(model)}
+            added = loss(model, self.samples(number)) - self.loss(None, number)
+            return {"loss": added, "counts": counts(model)}
 
         return self.ledger.get(f"alone {one.name}", found)
 
@@ -109,37 +100,18 @@ class Judge:
         """Nats per token on ``number`` sentences."""
         return self.ledger.get(
             f"loss {number} {_name(one)}",
-            lambda: loss(self.make(one).model, self.samples(number)).mean,
+            lambda: loss(self.make(one).model, self.samples(number)),
         )
 
-    def quality(self, one: Candidate | None) -> float:
-        """On all sentences: BLEU, or perplexity of a language model."""
-        if self.trained.is_language_model:
-            return math.exp(self._losses(one).mean)
+    def bleu(self, one: Candidate | None) -> float:
+        """BLEU on all sentences."""
         return corpus_bleu(*self._texts(one))
 
     def drops(self, one: Candidate) -> np.ndarray:
-        """How much worse the quality is than the given model's, in bootstrap samples."""
-        chance = np.random.default_rng(self.seed)
-        if self.trained.is_language_model:
-            return perplexity_drops(self._losses(None), self._losses(one), chance)
+        """BLEU lost against the given model, in bootstrap samples of the sentences."""
         (system, references), (baseline, _) = self._texts(one), self._texts(None)
+        chance = np.random.default_rng(self.seed)
         return -drawn_gains(baseline, system, references, chance)
-
-    def speeds(self, group: Sequence[Candidate]) -> dict[str, float]:
-        """Sentences per second as multiples of the given model's, by name of the candidate.
-
-        Empty of language models: translations are timed.
-        """
-        if self.trained.is_language_model:
-            return {}
-
-        def found() -> dict[str, float]:
-            models = [self.trained, *map(self.make, group)]
-            return dict(zip(names, speeds(models, self.subset)[1:], strict=True))
-
-        names = [one.name for one in group]
-        return self.ledger.get(f"speed {', '.join(names)}", found)
 
     def _texts(self, one: Candidate | None) -> list[list[str]]:
         """Translations and references of all sentences."""
@@ -150,58 +122,13 @@ class Judge:
 
         return self.ledger.get(f"translations {_name(one)}", found)
 
-    def _losses(self, one: Candidate | None) -> Loss:
-        def found() -> list[list[float]]:
-            every = self.samples(sys.maxsize)
-            return [part.tolist() for part in loss(self.make(one).model, every)]
-
-        return Loss(*map(np.array, self.ledger.get(f"losses {_name(one)}", found)))
-
 
 def _name(one: Candidate | None) -> str:
     return one.name if one else "whole"
 
 
-class Loss(NamedTuple):
-    """The loss of each sentence in nats, and its number of tokens."""
-
-    nats: np.ndarray
-    tokens: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        """Nats per token."""
-        return float(self.nats.sum() / self.tokens.sum())
-
-
 @torch.inference_mode()
-def loss(model: Any, samples: Sequence[dict[str, Any]]) -> Loss:
-    """The cross-entropy of each sentence, without label smoothing."""
-    each = [cross_entropy(model, sample).sum(1) for sample in samples]
-    tokens = [predicted(model.decoder, sample["target"]).sum(1) for sample in samples]
-    return Loss(torch.cat(each).double().cpu().numpy(), torch.cat(tokens).cpu().numpy())
-
-
-def perplexity_drops(whole: Loss, found: Loss, chance: np.random.Generator) -> np.ndarray:
-    """How much larger the perplexity is, in bootstrap samples of the sentences."""
-    chosen = chance.integers(len(whole.nats), size=(SAMPLES, len(whole.nats)))
-
-    def perplexities(one: Loss) -> np.ndarray:
-        return np.exp(one.nats[chosen].sum(1) / one.tokens[chosen].sum(1))
-
-    return perplexities(found) - perplexities(whole)
-
-
-def speeds(models: Sequence[Trained], subset: str) -> list[float]:
-    """Sentences per second as multiples of the first model's: medians over turns."""
-    task, device = models[0].task, models[0].device
-    dataset, chosen = spread(models[0], subset, TIMED_SENTENCES)
-    chosen.sort(key=lambda index: int(dataset.num_tokens(index)))
-    parts = [chosen[i : i + TIMED_BATCH] for i in range(0, len(chosen), TIMED_BATCH)]
-    items = [to_device(dataset.collater([dataset[i] for i in part]), device) for part in parts]
-    # A copy, as a translator changes its model.
-    programs = {str(i): Translator(copy.deepcopy(one.model), task) for i, one in enumerate(models)}
-    for program in programs.values():
-        program(items[0])  # warm-up
-    times = np.array([*in_turn(programs, items, TURNS, pause=0).values()])  # (models, turns)
-    return [float(ratio) for ratio in np.median(times[0] / times, axis=1)]
+def loss(model: Any, samples: Sequence[dict[str, Any]]) -> float:
+    """The cross-entropy in nats per token, without label smoothing."""
+    nats = sum(float(cross_entropy(model, sample).double().sum()) for sample in samples)
+    return nats / sum(int(predicted(model.decoder, one["target"]).sum()) for one in samples)

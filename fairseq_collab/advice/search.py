@@ -2,10 +2,9 @@
 
 1. Each place alone at each size, by every method: loss on a sample of the validation set.
 2. The best predicted combinations (:mod:`.plan`): loss on four times the sample.
-3. The best of these: translations of the whole validation set, with paired bootstrap intervals, and
-   speeds in turn.
+3. The best of these: translations of the whole validation set, with paired bootstrap intervals.
 
-The answer meets the wishes and loses least quality, if the loss is allowed.
+The answer meets the wishes and loses least BLEU, if the loss is allowed.
 """
 
 from __future__ import annotations
@@ -36,15 +35,14 @@ class Advice:
     """The finalists, the best first; ``answer`` is None if none loses little enough.
 
     Attributes:
-        quality: of the given model: BLEU, or perplexity.
+        bleu: of the given model.
         refused: by method, why the model does not allow it.
     """
 
     wishes: Sequence[Wish]
     max_loss: float
     subset: str
-    metric: str
-    quality: float
+    bleu: float
     finals: list[Final]
     refused: Mapping[str, str]
 
@@ -86,14 +84,10 @@ class Advisor:
         number = LARGER * self.sample
         say(f"{len(group)} combinations, on {number} sentences")
         group.sort(key=lambda one: (self.judge.loss(one, number), one.name))
-        finals = list(self.finals(group[:FINALISTS], max_loss))
-        return Advice(
-            wishes, max_loss, self.subset,
-            "perplexity" if self.trained.is_language_model else "BLEU",
-            self.judge.quality(None),
-            sorted(finals, key=lambda one: (one.drop, one.candidate.name)),
-            self.refused,
-        )  # fmt: skip
+        say(f"{FINALISTS} candidates, on all of {self.subset}")
+        finals = [self.final(one) for one in group[:FINALISTS]]
+        finals.sort(key=lambda one: (one.drop, one.candidate.name))
+        return Advice(wishes, max_loss, self.subset, self.judge.bleu(None), finals, self.refused)
 
     def predicted(self, method: Method) -> Iterator[Predicted]:
         """Predictions of all combinations of a method, from its places one by one."""
@@ -109,24 +103,12 @@ class Advisor:
             singles.append(Measured({place: size}, **self.judge.alone(one, self.sample)))
         return combinations(method.name, base, singles, self.whole)
 
-    def finals(self, group: Sequence[Candidate], max_loss: float) -> Iterator[Final]:
-        """The last candidates on the whole validation set."""
-        say(f"{len(group)} candidates, on all of {self.subset}")
-        speed = self.judge.speeds(group)
-        worse = -1 if self.trained.is_language_model else 1  # a larger perplexity is worse
-        for one in group:
-            quality, drops = self.judge.quality(one), self.judge.drops(one)
-            low, high = percentiles(drops)
-            yield Final(
-                candidate=one,
-                quality=quality,
-                drop=worse * (self.judge.quality(None) - quality),
-                low=low,
-                high=high,
-                within=float((drops <= max_loss).mean()),
-                ratios=ratios(counts(self.judge.make(one).model), self.whole),
-                speed=speed.get(one.name),
-                commands=self.methods[one.method].commands(
-                    one, self.trained.path.name, "DATA", "smaller.pt"
-                ),
-            )
+    def final(self, one: Candidate) -> Final:
+        """A candidate on the whole validation set."""
+        bleu = self.judge.bleu(one)
+        low, high = percentiles(self.judge.drops(one))
+        commands = self.methods[one.method].commands(
+            one, self.trained.path.name, "DATA", "smaller.pt"
+        )
+        costs = ratios(counts(self.judge.make(one).model), self.whole)
+        return Final(one, bleu, self.judge.bleu(None) - bleu, low, high, costs, commands)

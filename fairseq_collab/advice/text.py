@@ -11,22 +11,17 @@ from fairseq_collab.results.tables import grid, num
 
 
 def lines(advice: Advice) -> Iterator[str]:
-    """The answer first, then a table of the last candidates and how to make each."""
-    best, subset = advice.finals[0], advice.subset
-    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_loss:g} {advice.metric} lost"
+    """The answer, a table of the last candidates, and how to make each."""
+    best = advice.finals[0]
+    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_loss:g} BLEU lost"
     if advice.answer:
         yield f"{asked}: {best.candidate.name}"
     else:
         yield f"{asked}: no candidate; {best.candidate.name} loses least"
-    yield ""
-    yield f"{MEANS[best.candidate.method]} ({PLACES_MEAN})."
-    yield (
-        f"It loses {loss(best)} {advice.metric} of {advice.quality:.2f} on {subset} (95 % "
-        f"interval), and at most {advice.max_loss:g} in {best.within:.0%} of bootstrap samples."
-    )
-    yield f"{subset} chose this model: score it on other data."
-    yield ""
-    yield table(advice)
+    yield f"\n{MEANS[best.candidate.method]} ({PLACES_MEAN}).\n"
+    yield grid(["candidate", "BLEU", "lost (95 %)", *NAMES.values()], map(row, advice.finals))
+    yield f"\nThe given model has {advice.bleu:.2f} BLEU. {advice.subset} chose the candidate: score it"
+    yield "on other data. Costs are shares of the given model's."
     for one in advice.finals:
         yield f"\n{one.candidate.name}:\n"
         yield from (f"    {command}" for command in one.commands)
@@ -35,23 +30,8 @@ def lines(advice: Advice) -> Iterator[str]:
     yield from (f"not tried: {name} ({why})" for name, why in advice.refused.items())
 
 
-def loss(one: Final) -> str:
-    """The loss of quality with its interval."""
+def row(one: Final) -> list[str]:
+    """A candidate's row of the table."""
     drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
-    return f"{drop} ({low} to {high})"
-
-
-def table(advice: Advice) -> str:
-    """One row per candidate: costs as shares of the given model's, speed as a multiple."""
-    header = ["candidate", advice.metric, "lost (95 %)", *NAMES.values(), "speed"]
-    rows = [
-        [
-            one.candidate.name,
-            f"{one.quality:.2f}",
-            loss(one),
-            *(f"{one.ratios[what]:.2f}" for what in NAMES),
-            num(one.speed, ".2f"),
-        ]
-        for one in advice.finals
-    ]
-    return grid(header, rows)
+    costs = [f"{one.ratios[what]:.2f}" for what in NAMES]
+    return [one.candidate.name, f"{one.bleu:.2f}", f"{drop} ({low} to {high})", *costs]

@@ -77,20 +77,15 @@ class Final:
     """A candidate on the whole validation set.
 
     Attributes:
-        quality: BLEU; perplexity of a language model.
-        drop: how much worse than the given model; ``low``, ``high``: its 95 % interval.
-        within: share of the bootstrap samples in which the drop is at most the allowed loss.
+        drop: BLEU lost against the given model; ``low``, ``high``: its 95 % interval.
         ratios: costs as shares of the given model's.
-        speed: sentences per second, as a multiple of the given model's; None of language models.
         commands: make the same model by hand.
     """
 
     candidate: Candidate
-    quality: float
+    bleu: float
     drop: float
     low: float
     high: float
-    within: float
     ratios: dict[str, float]
-    speed: float | None
     commands: list[str]

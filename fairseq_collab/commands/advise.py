@@ -23,13 +23,13 @@ NUMBERS, PAGE, MODEL = "advice.json", "advice.md", "advised.pt"
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "advise",
-        "Find a smaller model that meets a cache or size target at the lowest loss of quality, "
+        "Find a smaller model that meets a cache or size target at the lowest loss of BLEU, "
         "without training: tries to remove heads, to share keys and values, and to narrow "
         "feed-forward layers, at many sizes. Rerun a killed command to resume it; another target "
         "in the same DIR reuses its measurements. The test set is not read.",
         "example: fairseq-collab advise average.pt --data data-bin --want cache=0.5 --out advice",
     )
-    options.add_checkpoint(parser, options.TRANSFORMER)
+    options.add_checkpoint(parser)
     parser.add_argument(
         "--data", type=Path, required=True, help="the folder that fairseq-preprocess wrote"
     )
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--max-loss", type=options.amount, default=0.3, metavar="B",
-        help="BLEU that may be lost; of a language model, perplexity (default: 0.3)",
+        help="BLEU that may be lost on the validation set (default: 0.3)",
     )  # fmt: skip
     parser.add_argument("--subset", default="valid", help="validation set (default: valid)")
     parser.add_argument(
@@ -61,7 +61,7 @@ def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) 
         **made,
         wishes=list(map(str, advice.wishes)),
         max_loss=advice.max_loss,
-        quality=advice.quality,
+        bleu=advice.bleu,
         finals=finals,
         answer=answer and answer.candidate.name,
     )
@@ -78,9 +78,7 @@ def main(argv: Sequence[str]) -> int:
     options.import_plugin(args)
     trained = opener.load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
-    if not trained.is_language_model:
-        todo = "give a model that translates, or a language model"
-        check_translation(trained.task, trained.path, todo)
+    check_translation(trained.task, trained.path, "give a model that translates")
     settings = {
         "checkpoint_sha256": files.sha256(args.checkpoint),
         "data": args.data.resolve().name,

@@ -37,8 +37,8 @@ class Candidates(NamedTuple):
 def best_candidates(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
     """The ``number`` best of all continuations, in the order of ``torch.topk`` of all scores.
 
-    For equal scores that order is torch's own; sentences with equal scores use ``torch.topk``, so that equal
-    scores come in the order of fairseq's search.
+    torch orders equal scores in its own way; sentences with equal scores use ``torch.topk``, so
+    that their candidates come in the order of fairseq's search.
 
     Args:
         log_probs: ``(B, beam, V)`` with ``beam * V > number``; NaN and -inf are impossible.

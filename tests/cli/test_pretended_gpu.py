@@ -17,7 +17,7 @@ from pretended_gpu import pretended_gpu
 from torch import nn
 
 from collab_common.main import main
-from fairseq_collab.advice import candidates, measure, search
+from fairseq_collab.advice import candidates, search
 from fairseq_collab.metrics.translate import BEAM
 
 GPU = Place("cuda", quick=True)
@@ -85,10 +85,9 @@ def test_commands(
 
 @pytest.mark.usefixtures("gpu")
 def test_advise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole search: three methods, at one size, and a timing."""
+    """The whole search: three methods, at one size."""
     for name in ("SHARES", "FFN_SHARES"):
         monkeypatch.setattr(candidates, name, (0.5,))
-    monkeypatch.setattr(measure, "TURNS", 1)
     few = {name: candidates.SHARING[name] for name in ("grouped-query", "collab")}
     monkeypatch.setattr(candidates, "SHARING", few)
     monkeypatch.setitem(candidates.USUAL, "calibration", 20)
