@@ -90,8 +90,6 @@ def measure(
         layers = found.get(site)
         if layers is None:
             raise UserError(f"{name} is not measured of {site} attention", where=path)
-        if not _are_numbers(layers):
-            raise UserError(f"{name} is damaged", where=path, todo=TODO)
         check_heads([len(layer) for layer in layers], heads, site, path)
         measured[site] = layers
     return measured
@@ -105,11 +103,3 @@ def check_heads(found: list[int], heads: Heads, site: Site, path: Path) -> None:
             f"checkpoint has {list(heads[site])}",
             where=path,
         )
-
-
-def _are_numbers(layers: Any) -> bool:
-    """Whether it is a list of layers, each a list of numbers."""
-    return isinstance(layers, list) and all(
-        isinstance(layer, list) and all(type(number) in (int, float) for number in layer)
-        for layer in layers
-    )

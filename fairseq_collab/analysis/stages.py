@@ -33,7 +33,7 @@ from fairseq_collab.analysis.measures import SELF_SITES, Measure
 from fairseq_collab.analysis.relevance import Relevance
 from fairseq_collab.analysis.roles import roles
 from fairseq_collab.analysis.subwords import Tree
-from fairseq_collab.analysis.syntax import RELATIONS, SyntaxScores, as_sample, tree_batches
+from fairseq_collab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.weights import attend
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.trained import opener
@@ -152,7 +152,7 @@ def syntax(trained: Trained, trees: Sequence[Tree], max_tokens: int | None) -> d
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("no sentence is short enough for the model", "--conllu")
-    scores = SyntaxScores(RELATIONS)
+    scores = SyntaxScores()
     for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
         sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)

@@ -17,7 +17,7 @@ Shapes: ``B`` sentences, ``H`` heads, ``S`` subwords, ``U`` words, ``P`` pairs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch import Tensor
 from fairseq_collab.analysis.subwords import Tree
 from fairseq_collab.analysis.weights import AttentionBatch, Means
 
-#: The paper's relations, by their names in Universal Dependencies.
+#: The paper's relations, by their names in Universal Dependencies; nsubj includes nsubj:pass.
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DIRECTIONS = ("dependent->head", "head->dependent")
 #: Number of the sentence, and the words that a pair goes from and to.
@@ -37,14 +37,10 @@ Pair = tuple[int, int, int]
 
 
 class SyntaxScores:
-    """Accuracies of all encoder heads, for some relations in both directions.
+    """Accuracies of all encoder heads, for :data:`RELATIONS` in both directions."""
 
-    Args:
-        relations: ``nsubj`` includes ``nsubj:pass``; ``nsubj:pass`` is that subtype alone.
-    """
-
-    def __init__(self, relations: Sequence[str] = RELATIONS):
-        self._right = {place: Means(["encoder"]) for place in product(relations, DIRECTIONS)}
+    def __init__(self) -> None:
+        self._right = {place: Means(["encoder"]) for place in product(RELATIONS, DIRECTIONS)}
         self._offsets: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def add(self, batch: AttentionBatch, trees: Sequence[Tree]) -> None:
@@ -74,17 +70,17 @@ class SyntaxScores:
 def _pairs(trees: Sequence[Tree], relation: str, direction: str) -> Iterator[Pair]:
     for number, tree in enumerate(trees):
         for name, dependent, head in tree.pairs:
-            if name == relation or name.startswith(f"{relation}:"):
+            if name.partition(":")[0] == relation:
                 ends = (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
                 yield number, *ends
 
 
-def baseline(offsets: Mapping[int, int]) -> dict[str, Any]:
-    """The distance that is right most often, and for which share of the pairs."""
+def baseline(offsets: Counter[int]) -> dict[str, Any]:
+    """The distance that is right most often, and its share of the pairs."""
     if not offsets:
         return {"offset": None, "accuracy": None}
-    best = max(offsets, key=lambda offset: (offsets[offset], -abs(offset), offset))
-    return {"offset": best, "accuracy": offsets[best] / sum(offsets.values())}
+    [(best, right)] = offsets.most_common(1)
+    return {"offset": best, "accuracy": right / offsets.total()}
 
 
 def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:

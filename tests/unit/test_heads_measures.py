@@ -24,7 +24,6 @@ from fairseq_collab.analysis.measures import (
     positions,
 )
 from fairseq_collab.analysis.scores import inputs_of, projections
-from fairseq_collab.analysis.stages import chosen_lines, rounded
 from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
 from fairseq_collab.models.layers import SITES
@@ -212,42 +211,13 @@ def test_weights_are_the_softmax_of_the_scores_in_every_kind_of_model(kind: str)
     assert not any(getattr(module, name) for module in model.modules() for name in hooked)
 
 
-def test_other_models_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fault(model: nn.Module) -> str:
-        opened = Trained(Path("x.pt"), {}, model, None)
-        monkeypatch.setattr(stages.opener, "load", lambda *_: opened)
-        with pytest.raises(UserError, match=r"^x\.pt: .*; give .* a translation model") as error:
-            stages.load(Path("x.pt"), Path("data"))
-        return error.value.what
-
-    assert "encoder-decoder transformer" in fault(nn.GRU(1, 1))
+def test_attention_of_an_unknown_kind_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = build("stock")
     model.decoder.layers[0].self_attn = nn.Identity()
-    assert fault(model) == "attention of an unknown kind: Identity"
-
-
-# ---- examples ------------------------------------------------------------------------------------
-
-
-class Lengths:
-    """A data set that knows the lengths of its sentences."""
-
-    def __init__(self, *sizes: tuple[int, int]):
-        self.sizes = sizes
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def size(self, index: int) -> tuple[int, int]:
-        return self.sizes[index]
-
-
-def test_the_example_is_short_or_given() -> None:
-    dataset = Lengths((5, 21), (30, 2), (20, 20), (4, 4))
-    assert chosen_lines(dataset, None) == [2]
-    assert chosen_lines(Lengths((30, 30)), None) == []
-    assert chosen_lines(dataset, [4, 1]) == [3, 0]
-    assert rounded(torch.tensor([[1 / 3, 0.00049], [1.0, 0.0006]])) == [[0.333, 0], [1, 0.001]]
+    opened = Trained(Path("x.pt"), {}, model, None)
+    monkeypatch.setattr(stages.opener, "load", lambda *_: opened)
+    with pytest.raises(UserError, match=r"x\.pt: attention of an unknown kind: Identity"):
+        stages.load(Path("x.pt"), Path("data"))
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -255,8 +225,7 @@ def test_the_example_is_short_or_given() -> None:
 HEADS: Any = {"encoder": [2], "decoder": [1], "cross": [1]}
 FOUND: dict[str, Any] = {
     "measures": {"rare": {"encoder": [[0.1, 0.2]], "decoder": None, "cross": None},
-                 "confidence": {"encoder": [[1, 2.5]], "decoder": [[0]], "cross": [[3]]},
-                 "holes": {"encoder": [[1, None]], "decoder": [[0]], "cross": [[3]]}},
+                 "confidence": {"encoder": [[1, 2.5]], "decoder": [[0]], "cross": [[3]]}},
 }  # fmt: skip
 
 
@@ -267,9 +236,8 @@ def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found == {"version": 1, **FOUND}
     assert content.measure(found, "confidence", HEADS, path) == FOUND["measures"]["confidence"]
     for name, what in (
-        ("rank", "no measure 'rank'; it has confidence, holes, rare"),
+        ("rank", "no measure 'rank'; it has confidence, rare"),
         ("rare", "rare is not measured of decoder attention"),
-        ("holes", "holes is damaged"),
     ):
         with pytest.raises(UserError, match=f"{path}: .*{what}"):
             content.measure(found, name, HEADS, path)
@@ -283,13 +251,3 @@ def test_other_files_are_rejected(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(UserError, match=str(path)):
         content.read(path)
-
-
-def test_only_an_analysis_of_the_same_model_is_resumed(tmp_path: Path) -> None:
-    path, identity = tmp_path / content.NAME, {"checkpoint_sha256": "a"}
-    new = content.resume(path, identity)
-    assert new == {**identity, "measures": {}, "stages": {}}
-    content.write(path, {**new, "stages": {"attention": {}}})
-    assert content.resume(path, identity)["stages"] == {"attention": {}}
-    with pytest.raises(UserError, match="checkpoint_sha256 is a in this analysis, b here"):
-        content.resume(path, {"checkpoint_sha256": "b"})

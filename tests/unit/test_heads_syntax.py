@@ -26,7 +26,6 @@ from fairseq_collab.analysis.syntax import (
     DIRECTIONS,
     SyntaxScores,
     as_sample,
-    baseline,
     membership,
     tree_batches,
     word_attention,
@@ -273,8 +272,8 @@ def batch_of(weights: Tensor) -> AttentionBatch:
     return AttentionBatch(sample, {"encoder": layers}, PAD, EOS)
 
 
-def scored(batch: AttentionBatch, relations: list[str] | None = None) -> dict[str, Any]:
-    scores = SyntaxScores(relations or ["nsubj", "obj", "amod"])
+def scored(batch: AttentionBatch) -> dict[str, Any]:
+    scores = SyntaxScores()
     scores.add(batch, TREES)
     return scores.result()
 
@@ -293,6 +292,10 @@ def test_heads_that_are_right_by_design() -> None:
     assert found["nsubj"][down]["encoder"][1] == [0, 0.5, 0]
     assert found["obj"][up]["pairs"] == found["nsubj"][down]["pairs"] == 2
     assert found["amod"][up]["pairs"] == 1
+    assert found["obj"][up]["baseline"]["accuracy"] == 0.5
+    assert found["amod"][down]["baseline"] == {"offset": -1, "accuracy": 1}
+    nothing = {"offset": None, "accuracy": None}
+    assert found["advmod"][up] == {"pairs": 0, "baseline": nothing, "encoder": [[None] * 3] * 2}
 
 
 def test_the_end_of_sentence_and_padding_are_no_words() -> None:
@@ -303,26 +306,6 @@ def test_the_end_of_sentence_and_padding_are_no_words() -> None:
     found = scored(batch_of(weights))
     assert found["amod"][DIRECTIONS[0]]["encoder"][1] == [1]
     assert found["obj"][DIRECTIONS[0]]["encoder"][1] == [0.5]
-
-
-def test_subtypes_count_unless_they_are_asked_for_alone() -> None:
-    found = scored(attention([[0] * 6] * 2), ["nsubj", "nsubj:pass", "nsub"])
-    assert {name: found[name][DIRECTIONS[0]]["pairs"] for name in found} == {
-        "nsubj": 2, "nsubj:pass": 1, "nsub": 0,
-    }  # fmt: skip
-    assert found["nsub"][DIRECTIONS[0]] == {
-        "pairs": 0,
-        "baseline": {"offset": None, "accuracy": None},
-        "encoder": [[None], [None]],
-    }
-
-
-def test_the_baseline_is_the_distance_that_is_right_most_often() -> None:
-    assert baseline({1: 3, -2: 5, 4: 2}) == {"offset": -2, "accuracy": 0.5}
-    assert baseline({3: 2, -1: 2, 1: 2})["offset"] == 1  # the nearest, and then the next
-    found = scored(attention([[0] * 6] * 2))
-    assert found["obj"][DIRECTIONS[0]]["baseline"] == {"offset": 1, "accuracy": 0.5}
-    assert found["amod"][DIRECTIONS[1]]["baseline"] == {"offset": -1, "accuracy": 1}
 
 
 def test_attention_between_words_adds_up() -> None:

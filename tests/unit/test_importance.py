@@ -91,17 +91,6 @@ def test_finite_differences(kind: str) -> None:
             )
 
 
-def test_padding_counts_for_nothing() -> None:
-    model, batch = build("stock"), sample()
-    net_input = batch["net_input"]
-    padding = toy.dictionary().pad()
-    for attention, derivative in mask_derivatives(model, batch).items():  # (T, B, H)
-        tokens = "src_tokens" if attention.site == "encoder" else "prev_output_tokens"
-        absent = net_input[tokens].eq(padding).T
-        assert absent.any()
-        assert not derivative[absent].any()
-
-
 def test_an_encoder_without_effect_has_no_importance() -> None:
     importance = Importance(toy.model("transformer", no_cross_attention=True).eval())
     importance.add(sample())
