@@ -96,5 +96,5 @@ say "Some translations, and the scores of all"
 awk -F'\t' '/^[STD]-(0|100|200|300)\t/ { print $1 "\t" $NF }' "$OUT/generation.txt"
 fairseq-collab score "$OUT/generation.txt" --reference "$OUT/data/raw/test.de"
 
-say "What it costs, beside the same model with concatenated heads"
+say "What it costs, next to the same model with standard heads"
 fairseq-collab cost "$OUT/average.pt"

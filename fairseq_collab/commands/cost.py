@@ -28,15 +28,15 @@ COLUMNS = {
 def main(argv: list[str]) -> int:
     parser = options.parser_of(
         "cost",
-        "Parameters, cache bytes (single precision; a latent or memory that is both "
-        "counts as keys) and multiply-adds of translation models and language models; a "
-        "transformer_collab beside the same model with ordinary heads.",
+        "Parameters, KV cache per token (bytes in single precision; a latent that is key and value "
+        "counts as key) and multiply-adds of translation models and language models; for shared "
+        "keys also those of the same model with standard heads.",
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
     parser.add_argument(
         "--length", type=positive, default=LENGTH, metavar="N",
-        help="multiply-adds are those of so many tokens on each side, or of a language model's "
-        f"block of so many (default: {LENGTH})",
+        help="tokens on each side, or in a language model's block, for multiply-adds "
+        f"(default: {LENGTH})",
     )  # fmt: skip
     options.add_user_dir(parser)
     args = parser.parse_args(argv)
@@ -47,14 +47,14 @@ def main(argv: list[str]) -> int:
         rows.append([str(path), *cells(model, args.length)])
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             ordinary = load_architecture(path, key_dim=0, **dict.fromkeys(IN_SITES))
-            rows.append(["the same with standard heads", *cells(ordinary, args.length)])
+            rows.append(["  with standard heads", *cells(ordinary, args.length)])
     print(grid(["model", *COLUMNS.values()], rows))
     print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
     return 0
 
 
 def cells(model: Any, length: int) -> list[str]:
-    """What stands in the columns; "-" where a language model has no source."""
+    """The cells of a row; "-" where a language model has no source."""
     found = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
     alone = not hasattr(model, "encoder")
     return [num(None if alone and "source" in name else found[name]) for name in COLUMNS]

@@ -1,17 +1,13 @@
-"""What a model costs: parameters, cache while it decodes, and multiply-adds.
+"""Costs of a model: parameters, KV cache, and multiply-adds, counted on the built model.
 
-Counts come from the built model, not from formulas.  Cache figures are for one token of one
-sentence, summed over decoder layers, in single precision: a target token is cached by decoder
-self-attention (once a beam), a source token by cross-attention (once a sentence here; once a beam
-in fairseq's transformer).
+The KV cache is stated in bytes per token of one sentence, summed over decoder layers, in single
+precision.  A target token is cached by decoder self-attention (once per beam), a source token by
+cross-attention (once per sentence here; once per beam in fairseq's transformer).
 
-Multiply-adds are counted by torch while the model runs one sentence (pair): every matrix product of
-the full forward pass of a training step or of scoring a translation, each source and target token
-once, output projection included (of an adaptive softmax all words, as to choose the next one: to
-score a given word takes less); embeddings, softmax, normalisation and products by element (the
-mixing of collaborative heads, dropout) have no matrix product and count for nothing.  That is the
-convention of Ni et al. 2023 (arXiv 2305.14380), table 1, where such counts at 30 source and 30
-target tokens are called FLOPs.
+torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
+output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
+and element-wise products count as nothing.  Ni et al. 2023 (arXiv 2305.14380), table 1, count in
+the same way at 30 source and 30 target tokens, and call the numbers FLOPs.
 """
 
 from __future__ import annotations
@@ -38,14 +34,14 @@ from fairseq_collab.trained.opener import check_transformer
 from fairseq_collab.trained.untrained import untrained
 
 BYTES_PER_FLOAT = 4
-#: Source and target length that costs are stated at, as in the paper above.
+#: Tokens on each side at which multiply-adds are stated, as in the paper above.
 LENGTH = 30
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters (each shared one once) and cached bytes a token (single precision)."""
+    """Parameters (shared ones count once) and cached bytes per token."""
 
     parameters: int
     attention_parameters: int
@@ -73,7 +69,7 @@ def cost(model: Any) -> Cost:
 
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """All parameters but the copies that fairseq 0.12.2's encoder layers keep of their weights."""
+    """All parameters except the unused copies in fairseq 0.12.2's encoder layers."""
     return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
 
 
@@ -85,7 +81,7 @@ def cached_floats(attention: Any) -> tuple[int, int]:
 
 
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:
-    """The model of a checkpoint, with other options where ``overrides`` says so, without weights.
+    """The untrained model of a checkpoint, with some options overridden.
 
     Raises:
         UserError: the file is not a checkpoint of an encoder-decoder transformer or a language
@@ -98,20 +94,20 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
 
 
 def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
-    """Multiply-adds of a transformer, stock or ours, on one sentence pair.
+    """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
 
-    Of a language model those of a block of ``target_length`` tokens: it has no source.
+    Args:
+        target_length: also the length of the block.
     """
     model = copy.deepcopy(model).cpu().eval()
-    restore_linear(model)  # torch has no count of oneDNN's products
+    restore_linear(model)  # torch does not count oneDNN's products
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
-            module.can_use_fastpath = False  # a fused kernel, which the counter cannot see into
+            module.can_use_fastpath = False  # a fused kernel: not counted
     source = torch.full((1, source_length), _SOME_WORD)
     target = torch.full((1, target_length), _SOME_WORD)
     sides = (source, torch.tensor([source_length])) if hasattr(model, "encoder") else ()
-    # Plain products in place of fused kernels, which the counter cannot see into either.
-    plain = sdpa_kernel(SDPBackend.MATH)
+    plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:
         output = model(*sides, target)

@@ -17,7 +17,7 @@ from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from fairseq_collab.models.config import plain_options
 from fairseq_collab.runs.record import Started
-from fairseq_collab.runs.run import PLUGIN, Run, check_name, flat, is_ours
+from fairseq_collab.runs.run import PLUGIN, Run, flat, is_ours
 from fairseq_collab.trained import opener
 
 
@@ -52,8 +52,6 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     """
     if not checkpoint.is_file():
         raise UserError("there is no such file", where=checkpoint)
-    for path in (checkpoint, data):
-        check_name(path)
     cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
     config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir

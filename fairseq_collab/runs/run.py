@@ -129,7 +129,6 @@ class Run:
 
     def check_same(self, config: DictConfig) -> None:
         """Reject a run that was started with other options; the error names the first."""
-        check_name(self.folder)
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
@@ -146,13 +145,6 @@ class Run:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
-
-
-def check_name(path: Path) -> None:
-    """Raises UserError for a name that Hydra would expand."""
-    if "${" in str(path):
-        todo = "rename it, or give another one"
-        raise UserError("has '${' in its name, which Hydra takes for a variable", path, todo)
 
 
 def is_ours(user_dir: str | None) -> bool:

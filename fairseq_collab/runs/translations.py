@@ -15,18 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-
 from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_common.folder import MANIFEST
 from data_prep.parallel_text import lines_of
-from fairseq_collab.metrics.text import tokenizer
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
 
-#: How far a score computed again may be from the recorded one (BLEU of 0 to 100).
-TOLERANCE = 0.005
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 
 
@@ -44,8 +39,8 @@ def read_system(path: Path, reference: Path | None = None) -> System:
     """A finished run, or a file of translations with its ``reference``.
 
     Raises:
-        UserError: the run is not finished, a file cannot be read, the numbers of sentences differ,
-            or the translations do not have the score that the run recorded.
+        UserError: the run is not finished, a file cannot be read, or the numbers of sentences
+            differ.
     """
     if not path.is_dir():
         if reference is None:
@@ -55,10 +50,7 @@ def read_system(path: Path, reference: Path | None = None) -> System:
     run = Run(path)
     record = _translated(run)
     hypotheses = path / (record.hypotheses or run.translations.name)
-    reference = reference or run.reference()
-    texts = _aligned(hypotheses, reference)
-    _check_score(*texts, record, hypotheses, reference)
-    return System(path, *texts, record)
+    return System(path, *_aligned(hypotheses, reference or run.reference()), record)
 
 
 def _translated(run: Run) -> Record:
@@ -66,10 +58,8 @@ def _translated(run: Run) -> Record:
     if record is None:
         todo = f"give a run that has a {run.score_file.name}, or a file of translations"
         raise UserError(f"not a finished run: {run.state()}", run.folder, todo)
-    needed = ("bleu", "hypotheses", "reference")
-    if missing := [name for name in needed if getattr(record, name) is None]:
-        what = f"lacks {', '.join(missing)}"
-        raise UserError(what, run.score_file, "give a run that translates")
+    if record.task != "translation":
+        raise UserError("is a language model", run.folder, "give a run that translates")
     return record
 
 
@@ -80,19 +70,6 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
         todo = "give the --reference of the set that was translated"
         raise UserError(what, translations, todo)
     return hypotheses, references
-
-
-def _check_score(
-    hypotheses: list[str], references: list[str], record: Record, path: Path, reference: Path
-) -> None:
-    """Reject translations or references that were exchanged after scoring."""
-    how = re.search(r"\btok:([\w-]+)", record.bleu_signature or "")
-    scorer = BLEU(tokenize=how[1] if how else tokenizer(references))
-    bleu, recorded = scorer.corpus_score(hypotheses, [references]).score, record.bleu
-    if recorded is None or abs(bleu - recorded) > TOLERANCE:
-        what = f"BLEU {bleu:.2f} against {reference}, but the run recorded {recorded:.2f}"
-        todo = "give the reference that it was scored with, or score the run again"
-        raise UserError(what, path, todo)
 
 
 def read_hypotheses(path: Path) -> list[str]:

@@ -180,27 +180,6 @@ def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
         main([good, str(lost)])
 
 
-def test_translations_changed_after_scoring_are_refused(tmp_path: Path) -> None:
-    runs = two_runs(tmp_path)
-    write_generation(Path(runs[1]) / "translations.txt", spoilt(sentences(), 1))
-    with pytest.raises(UserError, match=r"but the run recorded 100\.00; give the reference"):
-        main(runs)
-
-
-def test_translations_in_moses_tokens_are_tested_as_they_were_scored(tmp_path: Path) -> None:
-    """As the corpus recipes' data folders have them: scores are of ordinary text."""
-    data, run = tmp_path / "data", write_run(tmp_path, "a", 64)
-    data.mkdir()
-    form = {"moses": True, "hyphens": None}
-    (data / "manifest.json").write_text(json.dumps({"form": form}))
-    (run / "config.yaml").write_text(f"task: {{data: {data}, target_lang: de}}\n")
-    text = ["Hallo, Welt! Guten Tag.", "Der Hund schläft heute lange."]
-    write_translations(run, text, text)
-    tokens = ["Hallo , Welt ! Guten Tag .", "Der Hund schläft heute lange ."]
-    write_generation(run / "generation.txt", tokens)
-    assert read_system(run).hypotheses == text
-
-
 def test_a_file_needs_a_reference(tmp_path: Path) -> None:
     a, b = files(tmp_path, sentences(), sentences())
     with pytest.raises(UserError, match=r"a\.out: is not a run; give its reference text"):

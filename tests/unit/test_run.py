@@ -21,7 +21,7 @@ from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
 from fairseq_collab.metrics.translate import Translations
-from fairseq_collab.runs import devices, existing, worker
+from fairseq_collab.runs import devices, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.score import manifest_hash, method_of, task_of, translation_scores
@@ -297,16 +297,6 @@ def test_a_sweep_needs_its_configuration(tmp_path: Path, config: str, message: s
     (tmp_path / "configs").mkdir()
     with pytest.raises(UserError, match=message):
         plan(tmp_path / "configs" / config, tmp_path / "configs", [])
-
-
-def test_names_that_hydra_takes_for_variables(tmp_path: Path) -> None:
-    """Such as one that the shell has not expanded."""
-    told = r"\$\{HOME\}: has '\$\{' in its name, which Hydra takes for a variable; rename it"
-    with pytest.raises(UserError, match=told):
-        Run(tmp_path / "${HOME}").check_same(OmegaConf.create())
-    (tmp_path / "model.pt").touch()
-    with pytest.raises(UserError, match=told):
-        existing.configuration(tmp_path / "model.pt", tmp_path / "${HOME}", {}, cpu=True)
 
 
 def test_names_of_runs() -> None:
