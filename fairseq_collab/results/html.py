@@ -1,7 +1,7 @@
 """Pages from the templates in ``templates/``: text is data there, whatever it holds.
 
 An HTML page extends ``base.html.j2``: it is given ``title`` and ``sections`` (pairs of anchor and
-heading) and fills the blocks ``style``, ``lead``, ``main`` and ``script``.
+heading) and fills the blocks ``lead`` and ``main``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRICT: dict[str, Any] = {
 
 
 def source(name: str) -> Markup:
-    """A file of ``fairseq_collab/results`` as it is: style sheets and scripts of our own."""
+    """A style sheet in ``fairseq_collab/results``, unescaped."""
     return Markup((files("fairseq_collab.results") / name).read_text(encoding="utf-8"))
 
 
