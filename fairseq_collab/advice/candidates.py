@@ -103,10 +103,8 @@ class Method:
         trained: Trained,
         narrowed: Callable[[int | None], Trained],
         batches: Sequence[dict[str, Any]],
-        seed: int,
     ):
-        self.name, self.trained, self.narrowed = name, trained, narrowed
-        self.batches, self.seed = batches, seed
+        self.name, self.trained, self.narrowed, self.batches = name, trained, narrowed, batches
         #: Largest sizes of attention types that change as soon as another one does.
         self.base: dict[str, int] = {}
 
@@ -215,7 +213,7 @@ class Sharing(Method):
     def __init__(self, name: str, trained: Trained, *args: Any):
         super().__init__(name, trained, *args)
         self.to, self.chosen = SHARING[name]
-        self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to, seed=self.seed)
+        self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to)
         self.target = TARGETS[self.to](self.args)
         source.check(trained, self.target)
         for one in attentions(trained.model):
@@ -259,7 +257,7 @@ class Sharing(Method):
 
 
 def methods(
-    trained: Trained, batches: Sequence[dict[str, Any]], seed: int
+    trained: Trained, batches: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, Method], dict[str, str]]:
     """All methods that this model allows, by name; and why it does not allow the others."""
     trained = without_gates(trained)
@@ -275,7 +273,7 @@ def methods(
     }  # fmt: skip
     for name, kind in kinds.items():
         try:
-            found[name] = kind(name, trained, narrowed, batches, seed)
+            found[name] = kind(name, trained, narrowed, batches)
         except UserError as error:
             refused[name] = error.what
     return found, refused

@@ -61,15 +61,15 @@ class Advisor:
         UserError: the model or the data do not allow it, or no candidate meets the wishes.
     """
 
-    def __init__(self, trained: Trained, ledger: Ledger, subset: str, sample: int, seed: int):
+    def __init__(self, trained: Trained, ledger: Ledger, subset: str, sample: int):
         self.trained, self.subset, self.sample = trained, subset, sample
         self.whole = counts(trained.model)
         batches = calibrate.batches(trained, SUBSET, IMPORTANCE)
-        self.methods, self.refused = methods(trained, batches, seed)
+        self.methods, self.refused = methods(trained, batches)
         if not self.methods:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
             raise UserError(f"no method can shrink this model ({reasons})", trained.path)
-        self.judge = Judge(trained, self.methods, ledger, subset, seed)
+        self.judge = Judge(trained, self.methods, ledger, subset)
 
     def run(self, wishes: Sequence[Wish], max_loss: float) -> Advice:
         """All stages."""

@@ -20,8 +20,8 @@ def lines(advice: Advice) -> Iterator[str]:
         yield f"{asked}: no candidate; {best.candidate.name} loses least"
     yield f"\n{MEANS[best.candidate.method]} ({PLACES_MEAN}).\n"
     yield grid(["candidate", "BLEU", "lost (95 %)", *NAMES.values()], map(row, advice.finals))
-    yield f"\nThe given model has {advice.bleu:.2f} BLEU. {advice.subset} chose the candidate: score it"
-    yield "on other data. Costs are shares of the given model's."
+    yield f"\nThe given model has {advice.bleu:.2f} BLEU. Costs are shares of its costs."
+    yield f"{advice.subset} chose the candidate: score it on other data."
     for one in advice.finals:
         yield f"\n{one.candidate.name}:\n"
         yield from (f"    {command}" for command in one.commands)

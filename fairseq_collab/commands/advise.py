@@ -47,7 +47,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--sample", type=positive, default=256, metavar="N",
         help="validation sentences that single changes are measured on (default: 256)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=positive, default=1, help="random seed (default: 1)")
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
@@ -82,12 +81,12 @@ def main(argv: Sequence[str]) -> int:
     settings = {
         "checkpoint_sha256": files.sha256(args.checkpoint),
         "data": args.data.resolve().name,
-        **{name: getattr(args, name) for name in ("subset", "sample", "seed")},
+        **{name: getattr(args, name) for name in ("subset", "sample")},
     }
     files.make_folder(args.out)
     with files.locked(args.out / "lock"):
         ledger = Ledger(args.out / NUMBERS, settings)
-        advisor = Advisor(trained, ledger, args.subset, args.sample, args.seed)
+        advisor = Advisor(trained, ledger, args.subset, args.sample)
         advice = advisor.run(args.want, args.max_loss)
         write(advice, advisor, args.out, options.made("advise", argv, args.cpu))
     print("\n".join(text.lines(advice)))

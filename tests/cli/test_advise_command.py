@@ -94,7 +94,7 @@ def test_the_commands_by_hand_make_the_same_model(
     request.getfixturevalue("monkeypatch").undo()
     request.getfixturevalue("monkeypatch").chdir(tmp_path)
     trained = opener.load(checkpoint, data)
-    found, reasons = candidates.methods(trained, calibrate.batches(trained, "train", 20), 1)
+    found, reasons = candidates.methods(trained, calibrate.batches(trained, "train", 20))
     assert [*reasons] == refused
     for method in found.values():
         sizes = {place: sizes[0] for place, sizes in method.sizes().items() if place != "encoder"}

@@ -50,7 +50,7 @@ def test_wishes() -> None:
 def test_costs_of_places_add_up() -> None:
     """The predicted costs of a combination are those of the model made of it."""
     source = trained("transformer", max_source_positions=40, max_target_positions=40)
-    way = methods(source, [sample()], 1)[0]["heads"]
+    way = methods(source, [sample()])[0]["heads"]
     whole = counts(source.model)
     alone = [("encoder", 6), ("cross", 4), (FFN, 12)]
     singles = [
@@ -67,14 +67,14 @@ def test_costs_of_places_add_up() -> None:
 
 def test_heads_are_removed_from_a_model_with_an_empty_layer() -> None:
     source = trained("transformer_headsize_n", heads_in_encoder="0,4", head_size=4)
-    way = methods(source, [sample()], 1)[0]["heads"]
+    way = methods(source, [sample()])[0]["heads"]
     left = way.make(candidate("heads", {"encoder": 2, "cross": 4})).heads
     assert left["encoder"] == [0, 2]
     assert sum(left["cross"]) == 4
 
 
 def test_methods_share_the_models_with_narrower_layers() -> None:
-    found, _ = methods(trained("transformer"), [], 1)
+    found, _ = methods(trained("transformer"), [])
     assert len(found) > 2
     assert len({id(way.narrowed(12)) for way in found.values()}) == 1
 
