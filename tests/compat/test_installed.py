@@ -7,9 +7,7 @@ with them the checkout's editable install, are not read.
 
 from __future__ import annotations
 
-import subprocess
 import sysconfig
-import tarfile
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -23,12 +21,6 @@ from interpreters import Interpreter, built, empty_environment, pip, succeeded
 pytestmark = pytest.mark.slow
 
 PACKAGES = ("fairseq_collab", "fairseq_compat", "collab_common", "data_prep")
-FOLDERS = {*PACKAGES, "configs", "recipes", "results", "tests"}
-FILES = {
-    *("fairseq_compat.pth", "pyproject.toml", "constraints.txt"),
-    *("README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE"),
-}
-WHERE = "import importlib.util as u, sys; [print(u.find_spec(m).origin) for m in sys.argv[1:]]"
 SCRIPT = "#!{0}\nimport sys\nfrom {1} import {2}\nsys.exit({2}())\n"
 ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -87,29 +79,6 @@ def files_below(folder: Path) -> set[str]:
     }
 
 
-def test_the_sdist_holds_the_sources_and_nothing_that_lies_about(
-    sdist: Path, repository: Path
-) -> None:
-    with tarfile.open(sdist) as archive:
-        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    assert {name.partition("/")[0] for name in names} == FOLDERS | FILES | {
-        "PKG-INFO",
-        ".gitignore",
-    }
-    git = ("git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS)
-    listed = subprocess.run(git, cwd=repository, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("no git here, which knows what belongs to the project")
-    tracked = {name for name in listed.stdout.splitlines() if (repository / name).is_file()}
-    assert {name for name in names if "/" in name} == tracked
-
-
-def test_the_wheel_of_the_sdist_is_that_of_the_checkout(wheel_of_sdist: Path, wheel: Path) -> None:
-    ours, theirs = contents(wheel_of_sdist), contents(wheel)
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if ours[name] != theirs[name]] == []
-
-
 def test_the_wheel_has_every_file_of_the_packages(wheel_of_sdist: Path, repository: Path) -> None:
     """Style sheets, lexica and marks of typed packages, too; configurations inside the plug-in."""
     expected = {f"fairseq_collab/{name}" for name in files_below(repository / "configs")}
@@ -118,34 +87,6 @@ def test_the_wheel_has_every_file_of_the_packages(wheel_of_sdist: Path, reposito
     names = {name for name in contents(wheel_of_sdist) if ".dist-info" not in name}
     assert names == expected | {"fairseq_compat.pth"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
-
-
-def test_folders_are_told_where_nothing_can_be_imported(alone: Interpreter) -> None:
-    package = site_packages(alone) / "fairseq_collab"
-    for name, folder in (("user-dir", package), ("configs", package / "configs")):
-        done = succeeded(alone.run_script("fairseq-collab", name))
-        assert (done.stdout, done.stderr) == (f"{folder}\n", "")
-        assert folder.is_dir()
-        assert alone.run_script("fairseq-collab", name, "--path").returncode == 2
-
-
-def test_folders_of_a_checkout(python: Interpreter, repository: Path) -> None:
-    for name, folder in (("user-dir", "fairseq_collab"), ("configs", "configs")):
-        out = python.output("-m", "collab_common.main", name, cwd=repository)
-        assert out == f"{repository / folder}\n"
-
-
-def test_nothing_of_the_checkout_is_in_reach(environment: Interpreter) -> None:
-    found = environment.output("-c", WHERE, *PACKAGES).splitlines()
-    packages = site_packages(environment)
-    assert len(found) == len(PACKAGES)
-    assert all(Path(path).is_relative_to(packages) for path in found)
-
-
-def test_the_doctor_finds_no_problem(environment: Interpreter) -> None:
-    done = succeeded(environment.run_script("fairseq-collab", "doctor", **ON_THE_CPU))
-    assert done.stdout.endswith("\nNo problem found.\n")
-    assert str(environment.executable) in done.stdout
 
 
 def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
@@ -162,7 +103,9 @@ def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
     languages = ("--source-lang=en", "--target-lang=de", "--joined-dictionary")
     run("fairseq-preprocess", *languages, *splits, "--destdir=data")
 
+    assert run("fairseq-collab", "doctor").endswith("\nNo problem found.\n")
     user_dir, configs = (run("fairseq-collab", name).strip() for name in ("user-dir", "configs"))
+    assert {Path(user_dir), Path(configs).parent} == {site_packages(environment) / "fairseq_collab"}
     train = ("fairseq-train", "data", *MODEL, *OPTIMISER, "--max-tokens=200", "--save-dir=model")
     log = run(*train, "--user-dir", user_dir, "--max-update=2")
     assert "num_updates: 2 >= max_update: 2" in log

@@ -57,10 +57,3 @@ def test_uninstalling_leaves_nothing(tmp_path, request, kind):
     pip(*target, "uninstall", "--yes", "fairseq-collab")
     assert files(environment) == before
     assert not is_hooked(environment)
-
-
-def test_the_hook_is_read_after_the_path_of_an_editable_install(editable_wheel):
-    """Start-up reads .pth files in the order of their names."""
-    names = [name for name in zipfile.ZipFile(editable_wheel).namelist() if name.endswith(".pth")]
-    assert len(names) == 2
-    assert max(names) == "fairseq_compat.pth"

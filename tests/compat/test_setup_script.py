@@ -59,13 +59,6 @@ def test_a_finished_set_up_is_skipped(setup, finished):
     assert done.stdout.endswith("env is up to date\n")
 
 
-def test_the_stamp_says_whether_the_tools_are_there(setup, finished):
-    assert setup("--dev").returncode == 1  # wants to install, offline
-    finished.write_text(finished.read_text() + "dev\n")
-    assert setup("--dev").returncode == 0
-    assert setup().returncode == 0
-
-
 def test_changed_constraints_bring_the_environment_up_to_date(setup, finished):
     finished.write_text("another fingerprint\n")
     done = setup()
@@ -86,28 +79,6 @@ def test_an_interrupted_set_up_starts_over(setup, tmp_path):
     assert not (tmp_path / "env" / "leftover").exists()
 
 
-@pytest.mark.skipif(
-    shutil.which("unshare") is None
-    or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0,
-    reason="nothing can be mounted here",
-)
-def test_a_checkout_may_be_read_only(setup, tmp_path, repository):
-    checkout = tmp_path / "checkout"
-    (checkout / "recipes").mkdir(parents=True)
-    for name in ("recipes/setup.sh", "constraints.txt", "pyproject.toml"):
-        shutil.copy(repository / name, checkout / name)
-    (tmp_path / "env").mkdir()
-    (tmp_path / "env" / "mine").touch()
-    mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec bash "$0/$1"'
-    command = ["unshare", "-rm", "bash", "-c", mount, checkout, "recipes/setup.sh"]
-    done = setup(command=command)
-    assert done.returncode == 1
-    assert done.stderr.endswith(
-        "env is there, but no Python environment; name another place with VENV=...\n"
-    )
-    assert done.stderr.count("\n") == 1
-
-
 def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "thesis.txt").touch()
@@ -116,26 +87,6 @@ def test_a_folder_that_is_no_environment_is_left_alone(setup, tmp_path):
         assert done.returncode == 1
         assert "is there, but no Python environment; name another place" in done.stderr
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
-
-
-@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock, nobody waits")
-def test_another_set_up_at_work_is_waited_for(setup, finished, repository):
-    stamp = finished.read_text()
-    finished.write_text("another fingerprint\n")
-    with (repository / "constraints.txt").open() as lock, ThreadPoolExecutor(1) as pool:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = pool.submit(setup)
-        wait([waiting], timeout=1)
-        finished.write_text(stamp)
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        done = waiting.result()
-    assert done.returncode == 0, done.stdout
-
-
-def test_an_environment_whose_python_is_gone_is_made_anew(setup, finished):
-    (finished.parent / "bin" / "python").unlink()
-    (finished.parent / "pyvenv.cfg").touch()
-    assert "making" in setup().stdout
 
 
 def test_an_environment_of_another_python_is_not_touched(setup, finished):
@@ -161,12 +112,6 @@ def test_one_line_says_what_is_missing(setup, environment, told):
     assert done.returncode == 1
     assert done.stderr.startswith(f"setup: {told}")
     assert done.stderr.count("\n") == 1
-
-
-def test_unknown_arguments_are_refused(setup):
-    done = setup("--developer")
-    assert done.returncode == 1
-    assert done.stderr == "setup: unknown argument '--developer' (only --dev is known)\n"
 
 
 def test_no_index_is_hard_coded(repository):
