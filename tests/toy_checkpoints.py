@@ -1,40 +1,70 @@
-"""Checkpoints of fairseq's own transformer, tiny and untrained, as fairseq-train writes them."""
+"""Tiny untrained checkpoints, as fairseq-train writes them.
+
+``python tests/toy_checkpoints.py`` writes ``tests/stored/checkpoints`` anew: after a change of the
+format that is meant, since ``tests/compat/test_stored_checkpoints.py`` fails without it.
+"""
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import torch
 import toy
+import toy_language_models
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
+STORED = Path(__file__).parent / "stored"
 #: A data folder, made by fairseq-preprocess.
-COPY = Path(__file__).parent / "stored" / "copy"
+COPY = STORED / "copy"
+#: The stored checkpoint of each architecture, with its options.
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "transformer_collab": {"key_dim": 6},
+    "transformer_headsize_n": {
+        "heads_in_encoder": "4,2",
+        "heads_in_decoder": "2,1",
+        "heads_in_cross": "2,4",
+        "head_size": 3,
+    },
+    "transformer_grouped_heads": {"head_groups": 2},
+    "transformer_gated_heads": {},
+    "transformer_grouped_query": {"key_value_heads": 2},
+    "transformer_latent": {"latent_dim": 6},
+    "transformer_mfa": {},
+    "transformer_lm_collab": {"key_dim": 6},
+    "transformer_lm_headsize_n": {"head_size": 3},
+}
 
 
-def write(path: Path, **options: Any) -> Path:
-    """A tiny transformer that was trained in batches of two sentences."""
+def write(path: Path, arch: str = "transformer", **options: Any) -> Path:
+    """An untrained tiny model, as if trained in batches of two sentences."""
     source, target = (Dictionary.load(str(COPY / f"dict.{side}.txt")) for side in ("en", "de"))
     symbols = Namespace(source_dictionary=source, target_dictionary=target)
+    task: dict[str, Any] = {"task": "translation", "source_lang": "en", "target_lang": "de"}
+    if "_lm" in arch:
+        symbols.cfg = Namespace(tokens_per_sample=toy_language_models.LENGTH)
+        task = {"task": "language_modeling"}
+        options = toy_language_models.language_model_options(arch, **options)
+    else:
+        options = {**toy.SIZES, **options}
     torch.manual_seed(1)
-    model = toy.randomised(toy.model("transformer", symbols, **options), 0.3)
+    model = toy.randomised(toy.build(arch, symbols, options), 0.3)
     args = Namespace(
-        arch="transformer",
-        task="translation",
+        arch=arch,
         data=str(COPY),
-        source_lang="en",
-        target_lang="de",
         criterion="cross_entropy",
         optimizer="adam",
         lr_scheduler="fixed",
         lr=[0.1],
         max_tokens=None,
         batch_size=2,
-        **{**toy.SIZES, **options},
+        **task,
+        **options,
     )
     cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(args), enum_to_str=True)
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
@@ -44,3 +74,33 @@ def write(path: Path, **options: Any) -> Path:
     state |= {"extra_state": {"train_iterator": iterator}, "last_optimizer_state": None}
     torch.save(state, path)
     return path
+
+
+def log_probabilities(path: Path) -> list[float]:
+    """Of each word of a sentence, by the model of a checkpoint that fairseq opens."""
+    (model,), _, task = load_model_ensemble_and_task([str(path)], {"data": str(COPY)})
+    sentence = task.target_dictionary.encode_line("w3 w1 w4 w1 w5", add_if_not_exist=False).long()
+    tokens = {"prev_output_tokens": sentence.roll(1)[None]}
+    if task.source_dictionary is not task.target_dictionary:
+        tokens |= {"src_tokens": sentence[None], "src_lengths": torch.tensor([len(sentence)])}
+    else:
+        tokens = {"src_tokens": sentence.roll(1)[None]}
+    with torch.no_grad():
+        output = model.eval()(**tokens)
+    found = model.get_normalized_probs(output, log_probs=True)[0]
+    return found.gather(1, sentence[:, None])[:, 0].tolist()
+
+
+def main() -> None:
+    """Write the stored checkpoints, one layer a side, and what they compute."""
+    expected = {}
+    for arch, options in ARCHITECTURES.items():
+        sides = ("decoder",) if "_lm" in arch else ("encoder", "decoder")
+        shallow = {f"{side}_layers": 1 for side in sides if "heads_in_cross" not in options}
+        path = write(STORED / "checkpoints" / f"{arch}.pt", arch, **shallow, **options)
+        expected[arch] = [round(value, 6) for value in log_probabilities(path)]
+    (STORED / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

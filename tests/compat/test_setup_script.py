@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
