@@ -59,12 +59,10 @@ COMMANDS = {
 #: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
 DATA = {
     "demo-data": Command("the corpus of recipes/demo.sh", False, "data_prep.demo_data"),
-    "embedded": Command("generated pairs with trees", False, "data_prep.embedded.__main__"),
-    "iwslt14": Command("a stage of recipes/iwslt14.sh", False, "data_prep.iwslt14"),
+    "iwslt14": Command("IWSLT14, from download to data folder", False, "data_prep.iwslt14"),
     "multi30k": Command("Multi30k, from download to data folder", False, "data_prep.multi30k"),
     "prepare": Command("text to a data folder", False, "data_prep.prepare"),
-    "validate": Command("what fairseq would silently shift or drop", False, "data_prep.validate"),
-    "wmt14": Command("a stage of recipes/wmt14_en_de.sh", False, "data_prep.wmt14"),
+    "wmt14": Command("WMT14, from download to data folder", False, "data_prep.wmt14"),
 }
 
 

@@ -3,49 +3,54 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from collab_common.errors import UserError
-from data_prep.child import run_module
+from data_prep.parallel_text import Languages
 
 _MAGIC = b"MMIDIDX\x00\x00"
+_LAST_LINES = 5
 
 
-def preprocess_arguments(
-    prefixes: Mapping[str, str], languages: tuple[str, str], options: Sequence[str], workers: int
+def arguments_of(
+    splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
 ) -> list[str]:
-    """What fairseq-preprocess is given, in the folder that it is to fill.
-
-    `prefixes` maps fairseq's names (train, valid, test, test1, ...) to those of the texts. They
-    are relative, so what fairseq writes does not depend on where the folder is.
-    """
+    """What fairseq-preprocess is given, in a folder that has the texts and gets the result."""
     arguments = ["--source-lang", languages[0], "--target-lang", languages[1]]
     for option in ("train", "valid", "test"):
-        chosen = [prefix for name, prefix in prefixes.items() if name.startswith(option)]
-        if chosen:
+        if chosen := [split for split in splits if split.startswith(option)]:
             arguments += [f"--{option}pref", ",".join(chosen)]
-    return [*arguments, *options, "--destdir", ".", "--workers", str(workers)]
+    return [*arguments, *options, "--destdir", ".", "--workers", str(jobs)]
 
 
 def binarise(
-    folder: Path, prefixes: Mapping[str, str], languages: tuple[str, str], workers: int
+    folder: Path, splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
 ) -> None:
-    """Binarises the texts PREFIX.LANG below `folder` into `folder`, with a joined dictionary."""
-    arguments = preprocess_arguments(prefixes, languages, ["--joined-dictionary"], workers)
-    run_module("fairseq_cli.preprocess", arguments, folder)
+    """Binarises the texts SPLIT.LANG of `folder` into it.
 
-
-def check_binarised(folder: Path, split: str, languages: tuple[str, str], expected: int) -> int:
-    """Both sides must hold as many sentences as fairseq was given: the last line of defence.
-
-    Returns `expected`. Raises UserError.
+    Raises UserError with the program's last lines if it fails.
     """
+    arguments = arguments_of(splits, languages, options, jobs)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.preprocess", *arguments],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    )  # fmt: skip
+    if done.returncode:
+        last = " | ".join(line.strip() for line in done.stdout.splitlines()[-_LAST_LINES:])
+        raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {last}")
+    (folder / "preprocess.log").unlink(missing_ok=True)  # it has the number of processes in it
+
+
+def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
+    """Both sides must hold as many sentences as fairseq was given. Raises UserError."""
     for lang in languages:
         index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
         if (count := count_sentences(index)) != expected:
             raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
-    return expected
 
 
 def count_sentences(index: Path) -> int:

@@ -1,52 +1,80 @@
-"""The embedded English-German corpus, ready for fairseq: `python -m data_prep.demo_data`.
-
-Generates the text into a folder beside --out, together with whatever else the generator gives
-(trees, word alignment), and prepares it. Needs no network.
-"""
+"""A generated English-German corpus, ready for fairseq: `python -m data_prep.demo_data`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from collab_common.command import not_negative, positive, run
-from data_prep.embedded.files import Request, make
-from data_prep.options import add_languages, check_languages
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_common.folder import Json, build_folder
+from data_prep import demo_grammar
+from data_prep.corpus import SPLITS, beside
+from data_prep.demo_grammar import Grammar
+from data_prep.parallel_text import write_lines
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
 PROG = "data_prep.demo_data"
+PATIENCE = 2000  # draws without a new sentence, after which the grammar counts as used up
+
+
+def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
+    """`size` pairs with distinct English sentences, the same for the same seed everywhere.
+
+    Raises UserError if the grammar cannot give that many.
+    """
+    grammar, seen, fruitless = Grammar(seed), set[str](), 0
+    while len(seen) < size:
+        pair = grammar.sentence()
+        fruitless = fruitless + 1 if pair[0] in seen else 0
+        if fruitless > PATIENCE:
+            raise UserError(f"only {len(seen):,} distinct sentences found of {size:,}")
+        if not fruitless:
+            seen.add(pair[0])
+            yield pair
+
+
+def make_text(folder: Path, sizes: dict[str, int], seed: int, force: bool) -> None:
+    """Writes the text of all sets; held-out sets come first and do not change with training."""
+
+    def build(temporary: Path) -> Json:
+        pairs = generate(sum(sizes.values()), seed)
+        for split in ("test", "valid", "train"):
+            drawn = [next(pairs) for _ in range(sizes[split])]
+            for lang, lines in zip(("en", "de"), zip(*drawn, strict=True), strict=True):
+                write_lines(temporary / f"{split}.{lang}", lines)
+        return {}
+
+    grammar = {"sha256": sha256(Path(demo_grammar.__file__))}  # another makes other text
+    identity: Json = {"options": {**sizes, "seed": seed}, "inputs": {"grammar": grammar}}
+    build_folder(folder, identity, build, force=force)
 
 
 def _make(args: argparse.Namespace) -> None:
-    out = args.out.resolve()
-    text = out.with_name(f"{out.name}-text")
-    make(text, Request(args.train, args.valid, args.test, args.seed), force=args.force)
-    splits = {name: name for name in ("train", "valid", "test")}
-    origin = {"corpus": "embedded", "seed": args.seed}
-    prepare(config_from(args, text, splits=splits, origin=origin))
+    text = beside(args.out, "text")
+    make_text(text, {split: getattr(args, split) for split in SPLITS}, args.seed, args.force)
+    prepare(config_from(args, text, origin={"corpus": "embedded", "seed": args.seed}))
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG,
-        description="Makes a folder for fairseq-train from the embedded English-German corpus; "
-        "the text goes to a folder beside it, whose name ends in -text.",
+        description="Makes a folder for fairseq-train from a generated English-German corpus; the "
+        "text goes to OUT-text.",
     )
     for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
         parser.add_argument(
-            f"--{split}",
-            type=positive,
-            default=size,
-            metavar="N",
+            f"--{split}", type=positive, default=size, metavar="N",
             help=f"sentence pairs of the {split} set (default: {size})",
-        )
-    parser.add_argument(
-        "--seed", type=not_negative, default=1, help="another seed, other sentences"
-    )
-    add_languages(parser, ("en", "de"))
-    add_prepare_options(parser, vocab_size=2000)
+        )  # fmt: skip
+    parser.add_argument("--seed", type=not_negative, default=1, help="random seed")
+    parser.add_argument("--source-lang", choices=("en", "de"), default="en")
+    parser.add_argument("--target-lang", choices=("en", "de"), default="de")
+    add_prepare_options(parser, vocab_size=1000)
     args = parser.parse_args(argv)
-    check_languages(parser, args)
     return run(PROG, lambda: _make(args))
 
 

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict
 from functools import partial
 
 from collab_common.files import count_lines
 from collab_common.folder import Json
-from data_prep import clean_pairs, moses
-from data_prep.apply_bpe import CODES_ALONE
+from data_prep import moses
 from data_prep.archives import Member
-from data_prep.corpus_recipe import Archive, Corpus, command
+from data_prep.clean_pairs import Limits, clean_pairs
+from data_prep.corpus import Archive, Corpus, Work, command
 from data_prep.parallel_text import (
+    Languages,
     Pair,
     carve,
     check_equal,
@@ -31,8 +33,8 @@ from data_prep.parallel_text import (
     without_typographic_apostrophes,
     write_lines,
 )
+from data_prep.prepare import Published
 from data_prep.sgm import talk_lines, write_segments
-from data_prep.work import Work, segment
 
 PROG = "data_prep.iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
@@ -45,19 +47,19 @@ VARIANTS = {
 }
 EVERY = 23
 MERGES = 10_000
-CLEAN: Json = {"ratio": 1.5, "shortest": 1, "longest": 175}
+CLEAN = Limits(ratio=1.5, shortest=1, longest=175)
 _HYPHEN = re.compile(r"(\S)-(\S)")
 #: Lower-case, because fairseq's script lower-cases afterwards.
 SPLIT_HYPHEN = "##at##-##at##"
 
 
-def test_sets(pair: tuple[str, str]) -> tuple[str, ...]:
+def test_sets(pair: Languages) -> tuple[str, ...]:
     """The sets that make up the test set, in this order. Italian has another TEDX set."""
     tedx = "TEDX.dev2014" if "it" in pair else "TEDX.dev2012"
     return ("TED.dev2010", tedx, "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
-def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
+def corpus(variant: str, pair: Languages) -> Corpus:
     """The corpus of a direction. Each has an archive of its own, named after it.
 
     English-German alone has that of the other direction: nobody serves another one.
@@ -84,18 +86,19 @@ def corpus(variant: str, pair: tuple[str, str]) -> Corpus:
         options={
             "valid": f"every {EVERY}rd pair of the training text",
             "test": list(test_sets(pair)),
-            "clean": CLEAN,
-            "subwords": MERGES,
+            "clean": asdict(CLEAN),
         },
         make_text=_cased_text if cased else partial(_tokenised_text, variant == "paper3"),
-        form={
-            "subwords": "sentencepiece" if cased else "subword_nmt",
-            "moses": not cased,
-            "lowercased": not cased,
-            "hyphens": SPLIT_HYPHEN if variant == "paper3" else None,
-        },
-        bpe=None if cased else CODES_ALONE,
-        joined=False,  # neither fairseq's recipe nor paper 3 joins the dictionaries
+        vocab_size=MERGES,
+        published=Published(
+            form={
+                "subwords": "sentencepiece" if cased else "subword_nmt",
+                "moses": not cased,
+                "lowercased": not cased,
+                "hyphens": SPLIT_HYPHEN if variant == "paper3" else None,
+            },
+            joined=False,  # neither fairseq's recipe nor arXiv 2305.14380 joins the dictionaries
+        ),
         note=VARIANTS["paper3"] if variant == "paper3" else "",
     )
 
@@ -106,17 +109,17 @@ def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
     steps["test"] = _write_test(work, cased, unescape=False)
     # a model of lower-cased text is scored against a lower-cased reference
     rewrite(cased, work.results("raw/test"), str.lower)
-    rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
-    steps["test_tokenised"] = _tokenise(work, "mapped", "test", split_hyphens)
-    return steps | {"subwords": segment(work, MERGES)}
+    mapped = rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
+    steps["test_tokenised"] = _tokenise(work, mapped, work.results("test"), split_hyphens)
+    return steps
 
 
 def _cased_text(work: Work) -> Json:
     steps = _train_and_valid(work)
     raw = work.results("raw/test")
     steps["test"] = _write_test(work, raw, unescape=True)
-    rewrite(raw, work.scratches("test"))
-    return steps | {"subwords": segment(work, MERGES)}
+    rewrite(raw, work.results("test"))
+    return steps
 
 
 def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
@@ -132,10 +135,11 @@ def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
     steps: Json = {"talks": {"read": read, "metadata": metadata, "kept": kept}}
     sources, cleaned = work.scratches("talks"), work.scratches("cleaned")
     if split_hyphens is not None:
-        steps["tokenised"] = _tokenise(work, "talks", "tokens", split_hyphens)
-        sources = work.scratches("tokens")
-    steps["cleaned"] = clean_pairs.clean_pairs(sources, cleaned, **CLEAN, jobs=work.jobs)
-    steps["carved"] = carve(cleaned, EVERY, work.scratches("train"), work.scratches("valid"))
+        tokens = work.scratches("tokens")
+        steps["tokenised"] = _tokenise(work, sources, tokens, split_hyphens)
+        sources = tokens
+    steps["cleaned"] = clean_pairs(sources, cleaned, CLEAN)
+    steps["carved"] = carve(cleaned, EVERY, work.results("train"), work.results("valid"))
     return steps
 
 
@@ -151,17 +155,16 @@ def _write_test(work: Work, target: Pair, *, unescape: bool) -> dict[str, int]:
     return counts
 
 
-def _tokenise(work: Work, source: str, target: str, split_hyphens: bool) -> Json:
-    tokens = work.scratches("unsplit" if split_hyphens else target)
+def _tokenise(work: Work, source: Pair, target: Pair, split_hyphens: bool) -> Json:
+    tokens = work.scratches("unsplit") if split_hyphens else target
     steps: Json = {"normalise": False, "lower": True, "jobs": work.jobs}
-    counts = moses.tokenise_pair(work.scratches(source), tokens, work.languages, **steps)
+    counts = moses.tokenise_pair(source, tokens, work.languages, **steps)
     if split_hyphens:
-        split = partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2")
-        rewrite(tokens, work.scratches(target), split)
+        rewrite(tokens, target, partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2"))
     return counts
 
 
-DESCRIPTION = "One data stage of IWSLT14; recipes/iwslt14.sh does all of them."
+DESCRIPTION = "Makes a folder for fairseq-train from IWSLT14's talks."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def normalise_and_tokenise(
 ) -> dict[str, int]:
     """Writes the tokens of `source` to `target`, joined by blanks; `steps`: fields of `Pipeline`.
 
-    Returns counts: "lines", "tokens", "emptied" (lines of which nothing is left). Raises
-    UserError for what cannot be read, with file, line and byte.
+    Returns counts: "lines" and "tokens". Raises UserError, with file and line, for text that is not
+    UTF-8.
     """
     if lang not in NonbreakingPrefixes().available_langs:
         print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Multi30k, task 1 (image captions), ready for fairseq: `python -m data_prep.multi30k`.
 
 The text comes from its public repository, or from a folder that already holds it. Licence: the
-Flickr30k terms, non-commercial research and education; so it is fetched, not shipped.
+Flickr30k terms, non-commercial research and education; so it is downloaded, not shipped.
 """
 
 from __future__ import annotations
@@ -11,16 +11,11 @@ import sys
 from pathlib import Path
 
 from collab_common.command import run
-from collab_common.files import GZIP, locked
+from collab_common.errors import UserError
+from collab_common.files import count_lines, sha256_of_text
+from data_prep.corpus import beside
 from data_prep.fetch import fetch
-from data_prep.options import (
-    add_languages,
-    add_source,
-    check_known_text,
-    check_languages,
-    source_folder,
-)
-from data_prep.plain import gzipped
+from data_prep.parallel_text import Languages
 from data_prep.prepare import add_prepare_options, config_from, prepare
 from data_prep.splits import text_file
 
@@ -29,10 +24,8 @@ COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
 MIRROR = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}"
 FOLDER = "data/task1/raw"
 LANGUAGES = ("en", "de", "fr")
-TEXT = "multi30k-text"  # where it is downloaded to, beside --out
 
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test1": "test_2017_flickr"}
-_REMEDY = "fetch it again; for a text of your own, use data_prep.prepare"
 LINES = {"train": 29_000, "val": 1_014, "test_2016_flickr": 1_000, "test_2017_flickr": 1_000}
 
 # of the decompressed text; there is none for French, where only the number of lines is checked
@@ -48,31 +41,32 @@ SHA256 = {
 }
 
 
-def fetch_text(folder: Path, languages: tuple[str, str], mirror: str = MIRROR) -> None:
+def fetch_text(folder: Path, languages: Languages, mirror: str) -> None:
     """Downloads what is not yet in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):
-        for archive in gzipped(SPLITS, languages, f"{mirror.rstrip('/')}/{FOLDER}", check_text):
-            fetch(archive.url, folder / archive.name, magic=GZIP, check=archive.check)
-
-
-def check_folder(folder: Path, languages: tuple[str, str]) -> None:
-    """Raises UserError unless the folder holds the text of Multi30k, plain or gzipped."""
     for stem in SPLITS.values():
         for lang in languages:
-            check_text(text_file(folder, stem, lang), f"{stem}.{lang}")
+            name = f"{stem}.{lang}.gz"
+            fetch(f"{mirror.rstrip('/')}/{FOLDER}/{name}", folder / name)
 
 
-def check_text(path: Path, name: str) -> None:
-    """Raises UserError unless the file holds the text called `name`, such as 'train.en'."""
-    lines = LINES[name.rpartition(".")[0]]
-    check_known_text(path, lines, SHA256.get(name), f"the text of Multi30k's {name}", _REMEDY)
+def check_text(folder: Path, languages: Languages) -> None:
+    """Raises UserError unless the folder holds the text of Multi30k, plain or gzipped."""
+    todo = "fetch it again; for text of your own, use data_prep.prepare"
+    for stem, lines in LINES.items():
+        for lang in languages:
+            path, name = text_file(folder, stem, lang), f"{stem}.{lang}"
+            if (found := count_lines(path)) != lines:
+                raise UserError(f"{found:,} lines instead of {lines:,}", path, todo)
+            if SHA256.get(name, "") not in ("", sha256_of_text(path)):
+                raise UserError(f"not the text of Multi30k's {name} (other SHA-256)", path, todo)
 
 
 def _make(args: argparse.Namespace) -> None:
     languages = (args.source_lang, args.target_lang)
-    folder = source_folder(args, TEXT, lambda out, mirror: fetch_text(out, languages, mirror))
-    check_folder(folder, languages)
+    folder = args.from_folder or beside(args.out, "text")
+    if args.from_folder is None:
+        fetch_text(folder, languages, args.mirror)
+    check_text(folder, languages)
     prepare(config_from(args, text=folder, splits=SPLITS, origin={"corpus": "multi30k task 1"}))
 
 
@@ -80,12 +74,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
     )
-    files = "train.en.gz, val.en.gz, ... (or without .gz)"
-    add_source(parser, TEXT, files, MIRROR, f"{FOLDER}/")
-    add_languages(parser, LANGUAGES)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--from", dest="from_folder", type=Path, metavar="DIR",
+        help="has train.en.gz, val.en.gz, ... (or without .gz); default: download them to OUT-text",
+    )  # fmt: skip
+    where.add_argument(
+        "--mirror", default=MIRROR, metavar="URL", help=f"address of {FOLDER}/ (default: {MIRROR})"
+    )
+    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
+    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
     add_prepare_options(parser, vocab_size=6000)
     args = parser.parse_args(argv)
-    check_languages(parser, args)
     return run(PROG, lambda: _make(args))
 
 

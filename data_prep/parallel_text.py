@@ -1,55 +1,29 @@
-"""Streaming steps on parallel text that every corpus needs: check, write, join, split."""
+"""Streaming steps on parallel text that every corpus needs: read, write, join, split."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, create
-from data_prep.faults import Action, Kind, Limits, Policy
 from data_prep.streams import read_blocks
-from data_prep.validate import validate
 
 Pair = tuple[Path, Path]
-
-#: For text as published: only what no later step could cope with is refused.
-_AS_PUBLISHED = Policy(
-    dict.fromkeys(Kind, Action.COUNT) | dict.fromkeys((Kind.UTF8, Kind.LINE_COUNT), Action.REFUSE)
-)
-#: For text that fairseq is about to read.
-_FOR_FAIRSEQ = Policy(
-    dict.fromkeys((Kind.SEPARATOR, Kind.EMPTY, Kind.LONG, Kind.BOM), Action.COUNT),
-    Limits(max_words=1023),  # fairseq's own limit on positions, less one for </s>
-)
+Languages = tuple[str, str]
 
 
-def pair_in(folder: Path, stem: str, languages: tuple[str, str], suffix: str = "") -> Pair:
+def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> Pair:
     """The files STEM.SOURCE and STEM.TARGET, each with the suffix."""
     source, target = (folder / f"{stem}.{lang}{suffix}" for lang in languages)
     return source, target
 
 
-def check_published(pair: Pair) -> dict[str, Any]:
-    """Counts of an original pair. Raises UserError: unequal line counts, or not UTF-8."""
-    report = validate(*pair, _AS_PUBLISHED)
-    report.check("this is not the published text; fetch it again")
-    return report.counts()
-
-
-def check_for_fairseq(pair: Pair) -> dict[str, Any]:
-    """Counts of a pair to be binarised. Raises UserError if fairseq would misread it."""
-    report = validate(*pair, _FOR_FAIRSEQ)
-    report.check("remove it from the original text")
-    return report.counts()
-
-
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped or not, without their newlines; LF alone ends one.
+    """The lines of a UTF-8 file, gzipped or not, without their newlines; only LF ends a line.
 
-    Raises UserError that names line and byte if the file is not UTF-8.
+    Raises UserError that names the line if the file is not UTF-8.
     """
     for block in read_blocks(path):
         yield from block.decode()

@@ -1,23 +1,21 @@
 """From a folder of text to a folder that fairseq trains on: `python -m data_prep.prepare`.
 
-Checks the text, learns joint subwords with sentencepiece (or, of text in tokens, subword-nmt),
-binarises with fairseq-preprocess. The resulting folder holds, beside fairseq's files,
+    text, checked -> joint subwords learnt and applied -> fairseq-preprocess -> report
 
-    spm.model       the subword model; of subword-nmt: code, and vocab.LANG with a threshold
-    raw/            valid and test as plain text: the references that BLEU is counted against
-    manifest.json   inputs, options, versions, line counts of every stage, hash of every file
+The folder gets its name when it is complete. It holds, next to fairseq's files,
 
-and appears under its name only when it is complete.
+    spm.model       the subword model; with subword-nmt: code
+    raw/            references that BLEU is counted against, as plain text
+    manifest.json   inputs, options, versions, report of every set, hash of every file
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +24,48 @@ from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions
+from data_prep import bpe, spm
 from data_prep.binarise import binarise, check_binarised
-from data_prep.faults import Action, Kind, Policy, add_policy_options, policy_from
-from data_prep.options import add_bpe_options, add_output
-from data_prep.parallel_text import pair_in
-from data_prep.splits import Splits, collect_splits, find_files, split_option
-from data_prep.validate import Report, validate
-from data_prep.work import Work, segment
+from data_prep.check import ALLOWED_LOSS, HeldOut, SetReport, check_losses, check_set, report_lines
+from data_prep.clean_pairs import Limits, clean_pairs
+from data_prep.parallel_text import Languages, Pair, pair_in
+from data_prep.splits import Splits, Texts, collect_splits, find_files, split_option
 
 PROG = "data_prep.prepare"
-_HELD_OUT = "mend the file; lines of valid and test sets are never dropped"
-SUBWORDS = ("sentencepiece", "subword_nmt")
-#: Of text that subword_nmt segments, for scoring: whatever its tokens are, its maker knows.
-FORM: Json = {"moses": False, "lowercased": False, "hyphens": None}
-_CANNOT_STAY = (Kind.UTF8, Kind.CR, Kind.NUL)  # fairseq could not read such a line
-Texts = Sequence[tuple[Path, Path]]  # source and target of each text of a split
+SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword_nmt"
+
+
+@dataclass(frozen=True)
+class Published:
+    """How a published corpus differs from text of one's own.
+
+    Args:
+        form: form of its text, for scoring: ``moses`` (tokenised), ``lowercased``, ``hyphens`` (the
+            token that a split hyphen became, or None), ``subwords``
+        segmented: the text consists of subwords already
+        joined: one dictionary for both languages
+        symbols: most symbols of a dictionary; None for all
+        cleaned: limits of lengths in subwords, of each set from which pairs are dropped for them
+        about: corpus, variant, languages, for the manifest
+    """
+
+    form: Json
+    segmented: bool = False
+    joined: bool = True
+    symbols: int | None = None
+    cleaned: Mapping[str, Limits] = field(default_factory=dict)
+    about: Json = field(default_factory=dict)
+
+    def preprocess_options(self) -> list[str]:
+        """The options of fairseq-preprocess that decide on the dictionaries."""
+        joined = ["--joined-dictionary"] if self.joined else []
+        sizes = [f"--nwords{side}={self.symbols}" for side in ("src", "tgt") if self.symbols]
+        return [*joined, *sizes]
+
+    def options(self) -> Json:
+        """For the manifest."""
+        cleaned = {split: asdict(limits) for split, limits in self.cleaned.items()}
+        return self.about | {"preprocess": self.preprocess_options(), "cleaned": cleaned}
 
 
 @dataclass(frozen=True)
@@ -51,53 +75,61 @@ class PrepareConfig:
     Args:
         text: folder with STEM.LANG (or STEM.LANG.gz) for each split and language
         out: the folder to make
-        splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its
-            STEM, for the training set also several, which are joined in that order; None for what
-            is found in the folder: train, valid, test, test.1, test.2, ...
-        policy: what to do about faulty lines. Valid and test sets are never shortened: where
-            lines of the training set would be dropped, theirs are counted, or refused if they
-            cannot be kept.
-        subwords: one of SUBWORDS; subword_nmt takes the words of the text as they are, between
-            blanks, and makes `vocab_size` merges
-        bpe: of subword_nmt alone
+        vocab_size: pieces of sentencepiece, merges of subword-nmt
+        splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its STEM;
+            several STEMs of the training set are joined. None for those found in the folder
+        subwords: SENTENCEPIECE, or SUBWORD_NMT for text in tokens between blanks
+        jobs: processes; they change no byte of the result
+        allowed_loss: share of a set that faults may cost
         origin: where the text comes from, for the manifest (a name, a seed, ...)
         force: rebuild `out` if it was made from something else
     """
 
     text: Path
     out: Path
-    source_lang: str
-    target_lang: str
+    languages: Languages
     vocab_size: int
     splits: Splits | None = None
-    workers: int = 1
-    policy: Policy = field(default_factory=Policy)
-    subwords: str = SUBWORDS[0]
-    bpe: BpeOptions = CODES_ALONE
+    subwords: str = SENTENCEPIECE
+    jobs: int = 1
+    allowed_loss: float = ALLOWED_LOSS
     origin: Mapping[str, Any] = field(default_factory=dict)
+    published: Published | None = None
     force: bool = False
+
+    @property
+    def options(self) -> Json:
+        """Everything that the result depends on, apart from the text."""
+        return {
+            "source_lang": self.languages[0],
+            "target_lang": self.languages[1],
+            "vocab_size": self.vocab_size,
+            "subwords": self.subwords,
+            **(self.published.options() if self.published else {}),
+        }
+
+    @property
+    def form(self) -> Json:
+        """For scoring; empty for ordinary text, which needs no treatment."""
+        if self.published:
+            return {"form": self.published.form}
+        if self.subwords == SENTENCEPIECE:
+            return {}
+        plain = {"moses": False, "lowercased": False, "hyphens": None}
+        return {"form": plain | {"subwords": self.subwords}}
 
 
 def prepare(config: PrepareConfig) -> Path:
     """Makes `config.out`, unless it is there already; returns it. Raises UserError."""
-    _check(config)
-    files = find_files(config.text, config.splits, (config.source_lang, config.target_lang))
+    if config.languages[0] == config.languages[1]:
+        raise UserError(f"source and target language are both {config.languages[0]!r}")
+    files = find_files(config.text, config.splits, config.languages)
+    named = {split: [_name(config, text[0]) for text in texts] for split, texts in files.items()}
+    paths = [path for texts in files.values() for text in texts for path in text]
     identity: Json = {
-        "options": {
-            "source_lang": config.source_lang,
-            "target_lang": config.target_lang,
-            "vocab_size": config.vocab_size,
-            "splits": {split: _stems(config, texts) for split, texts in files.items()},
-            "validation": config.policy.as_json(),
-            **_subword_options(config),
-        },
+        "options": config.options | {"splits": named},
         "origin": dict(config.origin),
-        "inputs": {
-            _name(config, path): {"sha256": sha256_of_text(path)}
-            for texts in files.values()
-            for pair in texts
-            for path in pair
-        },
+        "inputs": {_name(config, path): {"sha256": sha256_of_text(path)} for path in paths},
     }
     made = build_folder(
         config.out, identity, lambda folder: _build(config, files, folder), force=config.force
@@ -106,145 +138,121 @@ def prepare(config: PrepareConfig) -> Path:
     return config.out
 
 
-def _subword_options(config: PrepareConfig) -> Json:
-    """For the manifest; nothing of the default, as in the folders that were made without."""
-    return {"subwords": config.subwords, **config.bpe.as_json()} if _is_bpe(config) else {}
-
-
-def _is_bpe(config: PrepareConfig) -> bool:
-    return config.subwords == "subword_nmt"
-
-
-def _name(config: PrepareConfig, path: Path) -> str:
-    """Of an input, the same whether it is compressed or not and wherever the text folder is."""
+def _name(config: PrepareConfig, path: Path) -> str:  # compressed or not
     return path.relative_to(config.text).as_posix().removesuffix(".gz")
-
-
-def _stems(config: PrepareConfig, texts: Texts) -> str | list[str]:
-    stems = [_name(config, source).removesuffix(f".{config.source_lang}") for source, _ in texts]
-    return stems[0] if len(stems) == 1 else stems
-
-
-def _check(config: PrepareConfig) -> None:
-    if config.source_lang == config.target_lang:
-        raise UserError(f"source and target language are both {config.source_lang!r}")
-    if config.bpe != CODES_ALONE and not _is_bpe(config):
-        option = next(iter(config.bpe.as_json())).replace("_", "-")
-        raise UserError(f"--{option}: is of subword-nmt", todo="give --subwords subword_nmt")
-    for kind in _CANNOT_STAY:
-        if config.policy.action(kind) is Action.COUNT:
-            raise UserError(
-                f"--on-{kind.value} count: such a line cannot be binarised as it is",
-                todo=f"give --on-{kind.value} refuse or drop",
-            )
 
 
 def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> Json:
     """Fills the folder; returns the manifest's account of it."""
-    languages = (config.source_lang, config.target_lang)
-    raw = folder / "raw"
-    raw.mkdir()
-    stages: Json = {}
-    reports: dict[str, list[Report]] = {}
-    for split, texts in files.items():
-        print(f"checking {split} ...", flush=True)
-        policy = _policy_for(split, config.policy)
-        reports[split] = _join(texts, split, policy, pair_in(raw, split, languages))
-        stages[split] = _add([report.counts() for report in reports[split]])
-    bpe = config.bpe if _is_bpe(config) else None
-    work = Work(config.text, folder, raw, languages, config.workers, bpe)
-    counts = segment(
-        work,
-        config.vocab_size,
-        tuple(files),
-        on_empty=lambda split: _policy_for(split, config.policy).action(Kind.EMPTY),
-        where=lambda split: partial(_line_of, reports[split]),
-    )
+    (folder / "raw").mkdir()
+    pairs, reports = _checked(config, files, folder / "raw")
+    units = _segment(config, pairs, reports, folder)
+    cleaned = _clean(config, reports, folder)
     print("binarising ...", flush=True)
-    binarise(folder, {split: split for split in files}, languages, config.workers)
+    options = config.published.preprocess_options() if config.published else ["--joined-dictionary"]
+    binarise(folder, list(files), config.languages, options, config.jobs)
     for split in files:
-        segmented = stages[split]["segmented"] = counts[split]
-        expected = segmented["read"] - segmented.get("dropped", 0)
-        stages[split]["binarised"] = check_binarised(folder, split, languages, expected)
-    # made again from raw/ and spm.model at any time, or, for the training set, from the inputs
-    for path in (*work.scratches("train"), *chain(*map(work.results, files))):
-        path.unlink()
+        check_binarised(folder, split, config.languages, reports[split].kept)
+        for path in pair_in(folder, split, config.languages):
+            path.unlink()  # made again from raw/ and the subword model at any time
+    if config.published:
+        shutil.copytree(config.text / "raw", folder / "raw", dirs_exist_ok=True)
+    else:
+        for path in pairs["train"]:
+            path.unlink()
+    check_losses(reports, config.allowed_loss)
+    print(*report_lines(reports), sep="\n", flush=True)
     return {
-        **({"form": FORM | _subword_options(config)} if _is_bpe(config) else {}),
+        **config.form,
         "versions": versions("fairseq", config.subwords.replace("_", "-"), "fairseq-collab"),
-        "workers": config.workers,
-        "stages": stages,
-        "subword": counts["learnt"],
+        "sets": {split: report.as_json() for split, report in reports.items()},
+        "subword_units": units,
+        "cleaned": cleaned,
     }
 
 
-def _join(texts: Texts, split: str, policy: Policy, out: tuple[Path, Path]) -> list[Report]:
-    """Writes what the checks keep of all texts of a split to `out`; what they found in each."""
-    reports = []
-    for text in texts:
-        report = validate(*text, policy, out)
-        report.check("" if split == "train" else _HELD_OUT)
-        if report.found[Kind.COPY] == report.read > 0:
-            what = f"is the same text as {text[0]}: there is nothing to translate"
-            raise UserError(what, text[1], "give the translation")
-        reports.append(report)
-    if not sum(report.kept for report in reports):
-        todo = "fairseq could do nothing with an empty set"
-        raise UserError(f"no sentence pair for the {split} set", texts[0][0], todo)
-    return reports
+def _checked(
+    config: PrepareConfig, files: Mapping[str, Texts], raw: Path
+) -> tuple[dict[str, Pair], dict[str, SetReport]]:
+    """The text of each set: as it is if published, else what the checks keep, in `raw`."""
+    reports: dict[str, SetReport] = {}
+    pairs: dict[str, Pair] = {}
+    held_out = HeldOut()
+    for split in sorted(files, key="train".__eq__):  # it comes last, compared with the others
+        print(f"checking {split} ...", flush=True)
+        out = None if config.published else pair_in(raw, split, config.languages)
+        reports[split] = check_set(split, files[split], out, held_out)
+        pairs[split] = out or files[split][0]
+    reports = {split: reports[split] for split in files}
+    for split, count in held_out.repeated.items():
+        reports[split].in_training_text = count
+    check_losses(reports, config.allowed_loss)
+    return pairs, reports
 
 
-def _line_of(reports: Sequence[Report], side: int, line: int) -> str:
-    """FILE:LINE of a line of the joined text, by the text that it comes from."""
-    for report in reports:
-        if line <= report.kept:
-            break
-        line -= report.kept
-    return f"{(report.source, report.target)[side]}:{report.original_line(line)}"
+def _segment(
+    config: PrepareConfig, pairs: dict[str, Pair], reports: dict[str, SetReport], folder: Path
+) -> int:
+    """Writes every set in subwords to `folder`; how many units or merges were learnt."""
+    if config.published and config.published.segmented:
+        for split, pair in pairs.items():
+            for source, target in zip(pair, pair_in(folder, split, config.languages), strict=True):
+                shutil.copyfile(source, target)
+        return 0
+    is_bpe = config.subwords == SUBWORD_NMT
+    model = folder / (bpe.CODES if is_bpe else spm.MODEL)
+    print(f"learning {config.vocab_size} subwords ...", flush=True)
+    # source first, as in fairseq's scripts: the order decides between equally frequent pairs
+    learnt = (bpe.learn if is_bpe else spm.train)(pairs["train"], config.vocab_size, model)
+    for split, report in reports.items():
+        print(f"segmenting {split} ...", flush=True)
+        texts = pairs[split], pair_in(folder, split, config.languages)
+        if is_bpe:
+            report.tokens = bpe.apply(model, *texts, config.jobs)
+        else:
+            spm.segment(model, *texts, report, drop=split == "train")
+    return learnt
 
 
-def _add(counts: Sequence[Json]) -> Json:
-    """Sums numbers, and the numbers inside of mappings."""
-    total: Json = {}
-    for key in dict.fromkeys(key for count in counts for key in count):
-        values = [count[key] for count in counts if key in count]
-        total[key] = _add(values) if isinstance(values[0], Mapping) else sum(values)
-    return total
-
-
-def _policy_for(split: str, policy: Policy) -> Policy:
-    """Valid and test sets stay whole, or scores could not be compared with anybody else's."""
-    if split == "train":
-        return policy
-    actions = {kind: policy.action(kind) for kind in Kind}
-    for kind, action in actions.items():
-        if action is Action.DROP:
-            actions[kind] = Action.REFUSE if kind in _CANNOT_STAY else Action.COUNT
-    return Policy(actions, policy.limits)
+def _clean(config: PrepareConfig, reports: dict[str, SetReport], folder: Path) -> Json:
+    """Drops segmented pairs for their lengths, if the corpus asks for it; counts by set."""
+    counts: Json = {}
+    cleaned = config.published.cleaned if config.published else {}
+    for split, limits in cleaned.items():
+        pair = pair_in(folder, split, config.languages)
+        before = pair_in(folder, f"{split}.all", config.languages)
+        for path, aside in zip(pair, before, strict=True):
+            path.rename(aside)
+        counts[split] = clean_pairs(before, pair, limits)
+        reports[split].kept, reports[split].tokens = counts[split]["kept"], counts[split]["tokens"]
+        for path in before:
+            path.unlink()
+    return counts
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
-    """The options of every command that ends in `prepare`."""
-    add_output(parser)
+    """The options of every command that ends in `prepare` with text of one's own."""
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
-        "--vocab-size",
-        type=positive,
-        default=vocab_size,
-        metavar="N",
-        help=f"subwords of both languages together (default: {vocab_size}); of subword_nmt: merges",
-    )
+        "--vocab-size", type=positive, default=vocab_size, metavar="N",
+        help=f"subwords of both languages together; merges of subword_nmt (default: {vocab_size})",
+    )  # fmt: skip
     parser.add_argument(
-        "--subwords",
-        choices=SUBWORDS,
-        default=SUBWORDS[0],
-        help=f"of ordinary text sentencepiece's (default: {SUBWORDS[0]}), of text in tokens "
-        "subword-nmt's; train with common_eval.post_process of that name",
-    )
-    add_bpe_options(parser)
-    parser.add_argument(
-        "--workers", type=positive, default=1, metavar="N", help="processes that binarise"
-    )
-    add_policy_options(parser)
+        "--allow-loss", type=_share, default=ALLOWED_LOSS, metavar="SHARE",
+        help=f"share of a set that may be dropped for faults (default: {ALLOWED_LOSS})",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+    parser.add_argument("--force", action="store_true", help="rebuild --out")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
+    return share
 
 
 def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareConfig:
@@ -252,13 +260,10 @@ def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareCon
     return PrepareConfig(
         text=text,
         out=args.out,
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
+        languages=(args.source_lang, args.target_lang),
         vocab_size=args.vocab_size,
-        workers=args.workers,
-        policy=policy_from(args),
-        subwords=args.subwords,
-        bpe=BpeOptions.from_json(vars(args)),
+        jobs=args.jobs,
+        allowed_loss=args.allow_loss,
         force=args.force,
         **more,
     )
@@ -272,19 +277,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--source-lang", required=True, metavar="LANG")
     parser.add_argument("--target-lang", required=True, metavar="LANG")
     parser.add_argument(
-        "--split",
-        action="append",
-        type=split_option,
-        metavar="NAME=STEM",
-        help="STEM.LANG is the split NAME (train, valid, test, test1, ...); once for each split, "
-        "but several training texts are joined. STEM may be in a folder below DIR. Default: train, "
-        "valid, test, and test.N as testN, as far as they are there",
-    )
+        "--split", action="append", type=split_option, metavar="NAME=STEM",
+        help="use STEM.LANG below DIR as the split NAME (train, valid, test, test1, ...); several "
+        "training texts are joined. Default: train, valid, test, and test.N as testN",
+    )  # fmt: skip
+    parser.add_argument(
+        "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
+        help="sentencepiece for ordinary text (default), subword_nmt for text in tokens; train "
+        "with common_eval.post_process of that name",
+    )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    return run(
-        PROG, lambda: prepare(config_from(args, args.text, splits=collect_splits(args.split)))
-    )
+
+    def action() -> None:
+        splits = collect_splits(args.split)
+        prepare(config_from(args, args.text, splits=splits, subwords=args.subwords))
+
+    return run(PROG, action)
 
 
 if __name__ == "__main__":

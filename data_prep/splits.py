@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from collab_common.errors import UserError
+from data_prep.parallel_text import Languages, Pair
 
 NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
-Languages = tuple[str, str]
+Texts = list[Pair]  # source and target file of each text of a split
 #: fairseq's name of each split, and the stem of its text; several texts join into one training set.
 Splits = Mapping[str, str | tuple[str, ...]]
 
@@ -48,9 +49,7 @@ def stems_of(stems: str | tuple[str, ...]) -> tuple[str, ...]:
     return (stems,) if isinstance(stems, str) else stems
 
 
-def find_files(
-    folder: Path, splits: Splits | None, languages: Languages
-) -> dict[str, list[tuple[Path, Path]]]:
+def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Texts]:
     """Source and target file of each text of each split, in fairseq's order.
 
     `splits` maps the splits' names to the files' stems; None looks for the usual ones.

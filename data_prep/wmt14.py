@@ -26,22 +26,23 @@ import sys
 from functools import partial
 
 from collab_common.errors import UserError
+from collab_common.files import count_lines
 from collab_common.folder import Json
-from data_prep import clean_pairs, moses
-from data_prep.apply_bpe import CODES_ALONE
-from data_prep.corpus_recipe import Corpus, command
+from data_prep import moses
+from data_prep.clean_pairs import Limits
+from data_prep.corpus import SPLITS, Corpus, Work, command
 from data_prep.parallel_text import (
+    Languages,
     Pair,
     carve,
     check_equal,
-    check_published,
     join,
     rewrite,
     without_typographic_apostrophes,
 )
+from data_prep.prepare import Published
 from data_prep.sgm import write_segments
 from data_prep.wmt14_archives import READY_MADE, newstest2013, newstest2014, training
-from data_prep.work import SPLITS, Work, segment
 
 PROG = "data_prep.wmt14"
 VARIANTS = {
@@ -60,25 +61,24 @@ TRAINING = {
 GERMAN_ONLY = ("fairseq_nc12", "google")
 EVERY = {"en-de": (100, "100th"), "en-fr": (1333, "1333rd")}
 MERGES = {"wmt14": 32_000, "fairseq": 40_000, "fairseq_nc12": 40_000}
-CLEAN: Json = {"ratio": 1.5, "shortest": 1, "longest": 250}
+CLEAN = Limits(ratio=1.5, shortest=1, longest=250)
 GOOGLE_VOCABULARY = 32_768
 _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
 
 
-def corpus(variant: str, languages: tuple[str, str] = ("en", "de")) -> Corpus:
+def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
     """A variant of a pair."""
     pair = "-".join(languages)
     if variant in GERMAN_ONLY and pair != "en-de":
         todo = "give --variant wmt14 or fairseq"
         raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
-    wmt14 = partial(Corpus, name="wmt14", variant=variant, languages=languages, form=_FORM)
+    wmt14 = partial(Corpus, name="wmt14", variant=variant, languages=languages)
     test = newstest2014(languages)
     if variant == "google":
         return wmt14(
             archives=(READY_MADE, test),  # the latter for the reference as published
-            options={},
             make_text=_ready_made_text,
-            vocabulary=GOOGLE_VOCABULARY,
+            published=Published(form=_FORM, segmented=True, symbols=GOOGLE_VOCABULARY),
             note="WMT16's training text",
         )
     corpora = training_corpora(variant, pair)
@@ -88,12 +88,16 @@ def corpus(variant: str, languages: tuple[str, str] = ("en", "de")) -> Corpus:
         options={
             "train": list(corpora),
             "valid": "newstest2013" if valid else f"every {EVERY[pair][1]} training pair",
-            "clean": CLEAN,
-            "merges": MERGES[variant],
         },
         make_text=partial(_text, variant),
-        joined=pair == "en-de",
-        bpe=CODES_ALONE,
+        vocab_size=MERGES[variant],
+        published=Published(
+            form=_FORM,
+            joined=pair == "en-de",
+            # After segmenting, as in fairseq's script: the lengths are those that the model sees.
+            # Only what comes from the training text is shortened; newstest stays whole.
+            cleaned=dict.fromkeys(("train",) if valid else ("train", "valid"), CLEAN),
+        ),
     )
 
 
@@ -104,37 +108,31 @@ def training_corpora(variant: str, pair: str) -> tuple[str, ...]:
 
 
 def _text(variant: str, work: Work) -> Json:
-    steps: Json = {"published": {}, "tokenised": {}}
+    steps: Json = {"tokenised": {}}
     pair = "-".join(work.languages)
     corpora = training_corpora(variant, pair)
     for stem in corpora:
-        steps["published"][stem] = check_published(work.originals(stem))
-        steps["tokenised"][stem] = _tokenise(work, work.originals(stem), stem)
-    joined = "train" if variant == "wmt14" else "joined"
-    join([work.scratches(stem) for stem in corpora], work.scratches(joined))
+        tokens = work.scratches(stem)
+        steps["tokenised"][stem] = _tokenise(work, work.originals(stem), tokens)
+    train, valid = work.results("train"), work.results("valid")
+    joined = train if variant == "wmt14" else work.scratches("joined")
+    join([work.scratches(stem) for stem in corpora], joined)
     if variant == "wmt14":
-        valid = _plain(work, work.originals("newstest2013"))
-        steps["published"]["valid"] = check_published(valid)
-        steps["tokenised"]["valid"] = _tokenise(work, valid, "valid")
+        plain = _plain(work, work.originals("newstest2013"))
+        steps["tokenised"]["valid"] = _tokenise(work, plain, valid)
     else:
-        train, valid = work.scratches("train"), work.scratches("valid")
-        steps["carved"] = carve(work.scratches("joined"), EVERY[pair][0], train, valid)
-        for path in work.scratches("joined"):
-            path.unlink()
+        steps["carved"] = carve(joined, EVERY[pair][0], train, valid)
     steps["test"] = _write_test(work)
     steps["tokenised"]["test"] = _tokenise_test(work, normalise=variant == "wmt14")
-    steps["subwords"] = segment(work, MERGES[variant])
-    # After segmenting, as fairseq's script does: the lengths are those that the model sees.
-    # Only what was carved from the training text is shortened with it; newstest stays whole.
-    cleaned = ("train",) if variant == "wmt14" else ("train", "valid")
-    steps["cleaned"] = {split: _clean(work, split) for split in cleaned}
     return steps
 
 
-def _tokenise(work: Work, pair: Pair, stem: str, normalise: bool = True) -> Json:
-    print(f"tokenising {stem} ...", flush=True)
+def _tokenise(work: Work, pair: Pair, target: Pair, normalise: bool = True) -> Json:
+    print(f"tokenising {pair[0].stem} ...", flush=True)
     steps: Json = {"normalise": normalise, "aggressive_hyphens": True, "jobs": work.jobs}
-    return moses.tokenise_pair(pair, work.scratches(stem), work.languages, **steps)
+    counts = moses.tokenise_pair(pair, target, work.languages, **steps)
+    check_equal(pair, [counts[lang]["lines"] for lang in work.languages])
+    return counts
 
 
 def _plain(work: Work, pair: Pair) -> Pair:
@@ -157,29 +155,21 @@ def _tokenise_test(work: Work, *, normalise: bool) -> Json:
     test = work.results("raw/test")
     if not normalise:
         test = rewrite(test, work.scratches("mapped"), without_typographic_apostrophes)
-    return _tokenise(work, test, "test", normalise)
-
-
-def _clean(work: Work, split: str) -> Json:
-    dirty = work.scratches(f"{split}.dirty")
-    for path, aside in zip(work.results(split), dirty, strict=True):
-        path.rename(aside)
-    return clean_pairs.clean_pairs(dirty, work.results(split), **CLEAN, jobs=work.jobs)
+    return _tokenise(work, test, work.results("test"), normalise)
 
 
 def _ready_made_text(work: Work) -> Json:
-    """Nothing is left to do but to check and to copy."""
-    steps: Json = {split: check_published(work.originals(split)) for split in SPLITS}
-    steps["reference"] = _write_test(work)
-    files = (work.originals("test")[1], work.original / "newstest2014.de.sgm")
-    check_equal(files, (steps["test"]["kept"], steps["reference"]), "sentences")
+    """Copies everything, and takes the reference from WMT's own archive."""
+    steps: Json = {"reference": _write_test(work)}
     for split in SPLITS:
         for source, target in zip(work.originals(split), work.results(split), strict=True):
             shutil.copyfile(source, target)
+    files = (work.originals("test")[1], work.original / "newstest2014.de.sgm")
+    check_equal(files, (count_lines(files[0]), steps["reference"]), "sentences")
     return steps
 
 
-DESCRIPTION = "One data stage of WMT14; recipes/wmt14_en_de.sh and wmt14_en_fr.sh do them all."
+DESCRIPTION = "Makes a folder for fairseq-train from WMT14's archives."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where WMT14's text is published, what is needed of it, and what its publishers say of the files.
+"""Where WMT14's text is published, what is needed of it, and the hashes that others publish.
 
-Sizes and SHA-256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt and
+SHA-256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt and
 wmt17_translate.txt). MD5: of test-full.tgz sacreBLEU's (its entry of wmt14/full), of the others
 those of Amazon's Sockeye. Languages stand the other way round in file names: de-en, fr-en.
 """
@@ -8,8 +8,7 @@ those of Amazon's Sockeye. Languages stand the other way round in file names: de
 from __future__ import annotations
 
 from data_prep.archives import Member
-from data_prep.corpus_recipe import Archive
-from data_prep.fetch import Published
+from data_prep.corpus import Archive
 
 _STATMT = "http://www.statmt.org"
 # Answers with a page that asks for a confirmation: take the file with a browser, give --from.
@@ -22,32 +21,32 @@ _TRAINING = {
     "europarl-v7": (
         f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
         "training/europarl-v7.{pair}.{lang}",
-        Published(657_632_379, "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"),
+        "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
     ),
     "commoncrawl": (
         f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
         "commoncrawl.{pair}.{lang}",
-        Published(918_311_367, "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"),
+        "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
     ),
     "undoc.2000": (
         f"{_STATMT}/wmt13/training-parallel-un.tgz",
         "un/undoc.2000.{pair}.{lang}",
-        Published(md5="bb25a213ba9140023e4cc82c778bef53"),
+        "md5:bb25a213ba9140023e4cc82c778bef53",
     ),
     "news-commentary-v9": (
         f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
         "training/news-commentary-v9.{pair}.{lang}",
-        Published(80_418_416, "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"),
+        "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
     ),
     "news-commentary-v12": (  # of WMT17
         "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
         "training/news-commentary-v12.{pair}.{lang}",
-        Published(168_591_139, "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2"),
+        "sha256:2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
     ),
     "giga-fren": (  # its members are gzipped, and stay so
         f"{_STATMT}/wmt10/training-giga-fren.tar",
         "giga-fren.release2.fixed.{lang}.gz",
-        Published(md5="0b12e20027d5b5f0dfcca290c72c8953"),
+        "md5:0b12e20027d5b5f0dfcca290c72c8953",
     ),
 }
 _GOOGLE_STEMS = {
@@ -59,12 +58,12 @@ _GOOGLE_STEMS = {
 
 def training(name: str, languages: tuple[str, str]) -> Archive:
     """A corpus' archive: NAME.LANG for both languages, English first."""
-    url, path, published = _TRAINING[name]
+    url, path, known_hash = _TRAINING[name]
     members = tuple(
         Member(f"{name}.{lang}", (path.format(pair=f"{languages[1]}-en", lang=lang),))
         for lang in languages
     )
-    return Archive(url.rpartition("/")[2], url, members, published)
+    return Archive(url.rpartition("/")[2], url, members, known_hash)
 
 
 def newstest2013(languages: tuple[str, str]) -> Archive:
@@ -77,8 +76,8 @@ def newstest2013(languages: tuple[str, str]) -> Archive:
         )
         for lang in languages
     )
-    published = Published(md5="88ba3fc60b2278d59277122e1c7dd6e7")
-    return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, published)
+    known_hash = "md5:88ba3fc60b2278d59277122e1c7dd6e7"
+    return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, known_hash)
 
 
 def newstest2014(languages: tuple[str, str]) -> Archive:
@@ -90,8 +89,8 @@ def newstest2014(languages: tuple[str, str]) -> Archive:
         )
         for lang, kind in zip(languages, ("src", "ref"), strict=True)
     )
-    published = Published(md5="a8cd784e006feb32ac6f3d9ec7eb389a")
-    return Archive("test-full.tgz", f"{_STATMT}/wmt14/test-full.tgz", members, published)
+    known_hash = "md5:a8cd784e006feb32ac6f3d9ec7eb389a"
+    return Archive("test-full.tgz", f"{_STATMT}/wmt14/test-full.tgz", members, known_hash)
 
 
 #: Tokenised and segmented: English-German, from WMT16's training text.

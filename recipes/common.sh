@@ -58,12 +58,15 @@ count_updates() {
     updates=optimization.max_update=$UPDATES tuned_updates=optimization.max_update=$TUNE
 }
 
-# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated) or multi30k (downloaded, or
-# in the folder FROM), as the experiments have it, or as OPTIONS say.
+# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), or of multi30k, iwslt14 or
+# wmt14 (downloaded, or in the folder FROM), as the experiments have it, or as OPTIONS say.
 prepare() {
+    local from=(${FROM:+--from "$FROM"})
     case $1 in
         embedded) python -m data_prep.demo_data --out "${@:2}" ;;
-        multi30k) python -m data_prep.multi30k --vocab-size 4000 ${FROM:+--from "$FROM"} --out "${@:2}" ;;
+        multi30k) python -m data_prep.multi30k --vocab-size 4000 "${from[@]}" --out "${@:2}" ;;
+        iwslt14) python -m data_prep.iwslt14 "${from[@]}" --out "${@:2}" ;;
+        wmt14) python -m data_prep.wmt14 --variant google "${from[@]}" --out "${@:2}" ;;
     esac
 }
 

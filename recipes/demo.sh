@@ -18,7 +18,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 case $DATA in
     embedded)
-        corpus=(--train 16000)
+        corpus=(--train 12000)
         architecture=(
             --arch transformer_collab --key-dim 32
             --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
@@ -29,7 +29,7 @@ case $DATA in
         # dropout would have to guard against.
         schedule=(
             --max-tokens 1024 --max-epoch 4
-            --lr-scheduler polynomial_decay --lr 5e-3 --warmup-updates 100 --total-num-update 870
+            --lr-scheduler polynomial_decay --lr 5e-3 --warmup-updates 100 --total-num-update 650
         )
         averaged=1   # where the rate falls to 0, a mean with former epochs is worse
         # The matrices are so small that several threads would mostly wait for each other.

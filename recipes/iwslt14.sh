@@ -20,10 +20,10 @@
 set -euo pipefail
 variant=fairseq pair=de-en usual_key_dim=128
 papers_batches=1
-out=runs/iwslt14 text="clean, tokenise, segment"
+out=runs/iwslt14
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
-corpus=iwslt14 papers_methods=(headsize grouped grouped_pruned gated)
+corpus=iwslt14
 method=vanilla
 parse_options "$@"
 choose_model fork_collab fork_concatenated vanilla   # base, unlike transformer_iwslt_de_en

@@ -12,21 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 choose_dataset "embedded multi30k iwslt14 wmt14" "$@"
 OUT=${OUT:-runs/key_dim_$DATASET}
-from=(${FROM:+--from "$FROM"})
-
-case ${DATA:+given }$DATASET in
-    iwslt14)
-        DATA=runs/iwslt14/data
-        bash recipes/iwslt14.sh --stop-stage 4 --out runs/iwslt14 "${from[@]}"
-        ;;
-    wmt14)
-        [ -n "${FROM:-}" ] || refuse "where is Google's wmt16_en_de archive, which the paper uses?" \
-            "Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
-        DATA=runs/wmt14_en_de/data
-        bash recipes/wmt14_en_de.sh --variant google --stop-stage 4 --out runs/wmt14_en_de "${from[@]}"
-        ;;
-esac
-data=${DATA:-$data}
+[ "$DATASET" != wmt14 ] || [ -n "${DATA:-}${FROM:-}" ] || refuse "where is Google's wmt16_en_de archive," \
+    "which the paper uses? Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
 
 enter
 sweep "key_dim_$DATASET" .

@@ -1,16 +1,16 @@
-# What the corpus recipes share: options, stages, models. Sourced by them; does nothing alone.
+# What the corpus recipes share: options, data, models. Sourced by them; does nothing alone.
 #
-# A recipe sets its defaults (variant, pair, out, papers_batches; text: what stage 3 does), calls parse_options "$@" and
-# choose_model, and then all_stages: four make the data, the fifth is a run, as of any sweep. What is
-# trained and translated with stands in configs/ alone.
+# A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@" and
+# choose_model, and then all_stages: the data, a run, and heads taken out of it. What is trained and
+# translated with stands in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 # shellcheck source=recipes/portable.sh
 source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
 
-stage=1 stop_stage=8 jobs=$(cores) gpus=1 method=collab key_dim="" averaged=""
-dry_run=no force=() source_options=() bpe_options=() own=() own_overrides=() extra=() cpu=()
-head_size="" gate_penalty="" papers_methods=()
+data_only=no jobs=$(cores) gpus=1 method=collab key_dim="" averaged=""
+dry_run=no source_options=() own=() own_overrides=() extra=() cpu=()
+head_size="" gate_penalty="" papers_methods=(headsize grouped grouped_pruned gated)
 needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
 
@@ -24,27 +24,22 @@ usage() {
     sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"
     cat <<EOF
 
-Stages: 1 fetch, 2 extract, 3 $text, 4 binarise; 5 train, average, translate
-and score: a run in OUT/runs, as configs/ has it; 6 to 8 the scores again. Each is done whole or not
-at all; what is done is not done again, and \`fairseq-collab table OUT/runs\` shows the runs.
+Stages: data (OUT/data); train, average, translate and score (a run in OUT/runs, as configs/ has it);
+with two of the methods also prune and fine-tune. What is done is not done again, and
+\`fairseq-collab table OUT/runs\` shows the runs.
 
   --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
   --own-archives    they hold other text in the same layout: published hashes do not apply
-  --stage N         start with this stage;  --stop-stage M: end with that one
+  --data-only       make the data, train nothing
   --out DIR         where everything goes (default: $out of the repository)
   --jobs N          processes that tokenise, segment and binarise (default: all cores)
   --average N       checkpoints to average (default: 5)
-  --force           do the stages again, even where they are done
-  --dry-run         print the commands of the stages, run none
+  --dry-run         print the commands, run none
   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
-EOF
-    [ ${#papers_methods[@]} -gt 0 ] || return 0
-    cat <<EOF
 
   --method headsize (arXiv 2002.07028; --head-size N, default: 128); grouped, and grouped_pruned, which goes on
                     to vote, prune and fine-tune (arXiv 2305.14380); gated, from the vanilla model on,
                     pruned and fine-tuned (arXiv 1905.09418; --gate-penalty X, default: 0.0056)
-  --vocabulary-threshold N, --glossaries REGEX (also several times): subword-nmt's (docs/corpora.md)
 EOF
 }
 
@@ -55,26 +50,23 @@ parse_options() {
         case $1 in
             --) shift; extra=("$@"); break ;;
             --dry-run) dry_run=yes; shift; continue ;;
-            --force) force=(--force); shift; continue ;;
+            --data-only) data_only=yes; shift; continue ;;
             --own-archives) own=(--own-archives); shift; continue ;;
             -h | --help) usage; exit 0 ;;
         esac
         [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (--help tells all)"
         case $1 in
-            --stage | --stop-stage | --jobs | --gpus | --average | --key-dim | --head-size)
+            --jobs | --gpus | --average | --key-dim | --head-size)
                 [[ $2 =~ ^[0-9]+$ || ( -z $2 && $1 =~ ^--(average|key-dim|head-size)$ ) ]] || fail "$1: '$2' is no whole number"
                 ;;
         esac
         case $1 in
-            --stage) stage=$2 ;;
-            --stop-stage) stop_stage=$2 ;;
             --out) out=$(absolute "$2") ;;
             --jobs) jobs=$2 ;;
             --variant) variant=$2 ;;
             --pair) pair=$2 ;;
             --from) source_options=(--from "$(absolute "$2")") ;;
             --mirror) source_options=(--mirror "$2") ;;
-            --vocabulary-threshold | --glossaries) bpe_options+=("$1" "$2") ;;
             --method) method=$2 ;;
             --key-dim) key_dim=$2 ;;
             --head-size) head_size=$2 ;;
@@ -91,8 +83,6 @@ parse_options() {
         [[ $word != -* ]] ||
             fail "$word: what follows -- is overrides of configs/, such as optimization.max_update=5"
     done
-    [ "$stage" -ge 1 ] && [ "$stop_stage" -le 8 ] && [ "$stage" -le "$stop_stage" ] ||
-        fail "--stage $stage --stop-stage $stop_stage: stages are 1 to 8"
 }
 
 # only_pair S-T: of recipes whose configuration is that of one pair.
@@ -108,12 +98,6 @@ set_up() {
     source recipes/common.sh
     command -v fairseq-collab > /dev/null || activate
     set_variables
-}
-
-# begin N TITLE: is stage N asked for?
-begin() {
-    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] || return 1
-    printf '\n== stage %s: %s\n' "$1" "$2"
 }
 
 # Runs a command, or prints it, an option a line.
@@ -134,24 +118,17 @@ quoted() {
     if [[ $1 =~ ^[A-Za-z0-9_./:=,@%+{}-]+$ ]]; then echo "$1"; else echo "'$1'"; fi
 }
 
-# data MODULE STAGE: one of the four data stages of a corpus.
+# data MODULE: the data folder of a corpus.
 data() {
-    local module=$1 name=$2 more=()
-    case $name in
-        fetch) more=("${source_options[@]}") ;;
-        extract) more=("${force[@]}") ;;
-        text) more=("${bpe_options[@]}" --jobs "$jobs" "${force[@]}") ;;
-        binarise) more=(--jobs "$jobs" "${force[@]}") ;;
-    esac
     local command=(
-        python -m "data_prep.$module" "$name" --variant "$variant" --pair "$pair" --out "$out"
-        "${own[@]}" "${more[@]}"
+        python -m "data_prep.$1" --variant "$variant" --pair "$pair" --out "$out/data"
+        "${own[@]}" "${source_options[@]}" --jobs "$jobs"
     )
     call "${command[@]}"
     [ "$dry_run" = no ] || details "${command[@]:1}"
 }
 
-# In a dry run, what a data stage does in turn, if there is an environment that can tell.
+# In a dry run, what the command does in turn, if there is an environment that can tell.
 details() {
     local python=${VIRTUAL_ENV:-${VENV:-.venv}}/bin/python
     [ -x "$python" ] || return 0
@@ -159,8 +136,8 @@ details() {
 }
 
 # choose_model CHOICES...: enters the environment (set_up); of configs/model/, those that --method may
-# name, less their prefix; then the run of stage 5, by the name that its sweep gives it, and its overrides. Of PAPERS (more methods than
-# those of the first paper), where they are offered, see papers_method.
+# name, less their prefix; then the run, by the name that its sweep gives it,
+# and its overrides; of papers_methods, see papers_method.
 choose_model() {
     local choice names=""
     set_up
@@ -172,7 +149,7 @@ choose_model() {
     if [ -z "$choice" ] && [[ " ${papers_methods[*]} " == *" $method "* ]]; then
         papers_method
     else
-        [ -n "$choice" ] || fail "--method $method: one of $names${papers_methods[*]:+, ${papers_methods[*]}}"
+        [ -n "$choice" ] || fail "--method $method: one of $names, ${papers_methods[*]}"
         run=model-$choice
         chosen=("model=choice($choice)")
         if [ "$method" != vanilla ]; then
@@ -232,14 +209,13 @@ hardware() {
 check_machine() {
     [ "$dry_run" = no ] || return 0
     local found folder=$out
-    if [ "$gpus" -gt 0 ] && [ "$stage" -le 5 ] && [ "$stop_stage" -ge 5 ] &&
-        [ ! -e "$out/runs/$run/score.json" ]; then
+    if [ "$gpus" -gt 0 ] && [ "$data_only" = no ] && [ ! -e "$out/runs/$run/score.json" ]; then
         found=$(python -c 'import torch; print(torch.cuda.device_count())')
         [ "$found" -ge "$gpus" ] ||
             fail "--gpus $gpus: this machine has $found; with --gpus 0 the CPU trains"
     fi
     # of the published text; what a user has of his own may be smaller
-    [ "${#own[@]}" -eq 0 ] && [ "$stage" -le 4 ] && [ ! -e "$out/data" ] || return 0
+    [ "${#own[@]}" -eq 0 ] && [ ! -e "$out/data" ] || return 0
     until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
     found=$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1048576) }')
     [ "$found" -ge "$needs_disk" ] ||
@@ -253,26 +229,22 @@ check_machine() {
 # all_stages CORPUS MODULE: of configs/CORPUS.yaml and data_prep.MODULE.
 all_stages() {
     check_machine
-    if begin 1 "fetch"; then data "$2" fetch; fi
-    if begin 2 "extract"; then data "$2" extract; fi
-    if begin 3 "$text"; then data "$2" text; fi
-    if begin 4 "binarise"; then data "$2" binarise; fi
-    if begin 5 "train, average, translate, score"; then train "$1"; fi
-    [ "$stop_stage" -gt 5 ] || return 0
-    [ "$dry_run" = yes ] || [ -d "$out/runs" ] || fail "$out/runs: is not there yet; do stage 5 first"
+    printf '\n== data\n'
+    data "$2"
+    [ "$data_only" = no ] || return 0
+    printf '\n== train, average, translate, score\n'
+    [ "$method" != gated ] || run_of "$1" "model=choice(vanilla)"
+    run_of "$1" "${chosen[@]}"
     case $method in
         grouped_pruned | gated)
-            if begin 6 "take out heads"; then take_out_heads; fi
-            if begin 7 "fine-tune what is left"; then fine_tune "$1"; fi
+            printf '\n== take out heads, fine-tune what is left\n'
+            take_out_heads
+            run_of "$1" "hydra.searchpath=[\"file://$(real "$out/pruned")\"]" "model=choice($run)"
             ;;
     esac
-    printf '\n== stages 6 to 8: the scores\n'
-    [ "$stage" -le 5 ] || [ "${#force[@]}" -eq 0 ] || call rm -f "$out/runs/$run/score.json"
-    call fairseq-collab score "$out/runs"   # where they are missing
+    printf '\n== the scores\n'
+    call fairseq-collab score "$out/runs"
 }
-
-# is_made FILE SOURCE: of the source as it is now, and not to be made again.
-is_made() { [ "${#force[@]}" -eq 0 ] && [ "$1" -nt "$2" ]; }
 
 # take_out_heads: of the run, to OUT/pruned/model/RUN.pt, once; its shape as a choice of model= next to it.
 take_out_heads() {
@@ -282,27 +254,10 @@ take_out_heads() {
     if [ "$method" = grouped_pruned ]; then
         which=(--votes "$out/pruned/$run.votes.json")
         source=${which[1]}
-        is_made "$source" "$average" ||   # hours, on a large text
+        [ "$source" -nt "$average" ] ||   # hours, on a large text
             call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --out "$source"
     fi
-    [ "${#force[@]}" -eq 0 ] || call rm -rf "$out/runs/model-$run"   # perhaps of other heads
-    is_made "$pruned" "$source" || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned"
-}
-
-# fine_tune CORPUS: with the training's own settings, without constraint or penalty.
-fine_tune() {
-    run_of "$1" "hydra.searchpath=[\"file://$(real "$out/pruned")\"]" "model=choice($run)"
-}
-
-# train CORPUS: the run, in OUT/runs. Given again, it goes on.
-train() {
-    local stale=("$out/runs/$run")
-    case $method in   # what is pruned and fine-tuned is of the run that goes
-        grouped_pruned | gated) stale+=("$out/runs/model-$run" "$out/pruned/model/$run".{pt,yaml} "$out/pruned/$run.votes.json") ;;
-    esac
-    [ "${#force[@]}" -eq 0 ] || call rm -rf "${stale[@]}"
-    [ "$method" != gated ] || run_of "$1" "model=choice(vanilla)"
-    run_of "$1" "${chosen[@]}"
+    [ "$pruned" -nt "$source" ] || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned"
 }
 
 # run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. Given again, it goes on.

@@ -3,7 +3,7 @@
 #
 #   bash recipes/wmt14_en_de.sh --dry-run                every command, none of them run
 #   bash recipes/wmt14_en_de.sh --variant google --from DIR --method collab --key-dim 128
-#   bash recipes/wmt14_en_de.sh --stop-stage 4           the data only
+#   bash recipes/wmt14_en_de.sh --data-only              the data only
 #
 #   --variant V       wmt14 (default): newstest2013 validates; fairseq: what fairseq's script makes
 #                     with --icml17, fairseq_nc12: without; google: Google's ready-made wmt16_en_de,
@@ -18,10 +18,10 @@
 set -euo pipefail
 variant=wmt14 pair=en-de usual_key_dim=128
 papers_batches=8   # 4 GPUs, --update-freq 2
-out=runs/wmt14_en_de text="clean, tokenise, segment"
+out=runs/wmt14_en_de
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
-corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
+corpus=wmt14
 needs_disk=20 needs_memory=4   # GiB
 parse_options "$@"
 only_pair en-de

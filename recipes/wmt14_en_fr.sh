@@ -3,7 +3,7 @@
 #
 #   bash recipes/wmt14_en_fr.sh --dry-run                every command, none of them run
 #   bash recipes/wmt14_en_fr.sh --method grouped_pruned
-#   bash recipes/wmt14_en_fr.sh --stop-stage 4           the data only: 36 million pairs
+#   bash recipes/wmt14_en_fr.sh --data-only              the data only: 36 million pairs
 #
 #   --variant V       fairseq (default): as fairseq's prepare-wmt14en2fr.sh, every 1333rd training pair
 #                     validates; wmt14: newstest2013 does
@@ -17,10 +17,10 @@
 set -euo pipefail
 variant=fairseq pair=en-fr usual_key_dim=128
 papers_batches=8   # 1 GPU, --update-freq 8
-out=runs/wmt14_en_fr text="clean, tokenise, segment"
+out=runs/wmt14_en_fr
 # shellcheck source=recipes/stages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
-corpus=wmt14 papers_methods=(headsize grouped grouped_pruned gated)
+corpus=wmt14
 method=vanilla
 needs_disk=100 needs_memory=12   # GiB; estimated from English-German's
 parse_options "$@"

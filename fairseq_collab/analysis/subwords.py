@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from collab_common.errors import UserError
-from data_prep import apply_bpe
+from data_prep import bpe
 from data_prep.moses import Pipeline
 from fairseq_collab.analysis.trees import GoldSentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-#: Where a data folder, or the folder ``text`` beside it, keeps what its text was segmented with.
-SENTENCEPIECE, CODES = "spm.model", apply_bpe.CODES
+#: Where a data folder keeps what its text was segmented with.
+SENTENCEPIECE, CODES = "spm.model", bpe.CODES
 #: What Moses makes of a hyphen between letters.
 MOSES_HYPHEN = "@-@"
 
@@ -61,13 +61,11 @@ class Codes:
 
     Args:
         form: what the data folder's manifest says of its text: ``moses`` (whether it is
-            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None),
-            and the options of :class:`~data_prep.apply_bpe.BpeOptions`, where there are any.
+            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None).
     """
 
     def __init__(self, codes: Path, language: str, form: dict[str, Any]):
-        options = apply_bpe.BpeOptions.from_json(form)
-        self._bpe = apply_bpe.Segmenter(codes, language, options)
+        self._segment = bpe.segmenter(codes)
         self._hyphen = form["hyphens"]
         self._tokenise: Callable[[list[str]], list[str]] = list
         if form["moses"]:
@@ -82,11 +80,11 @@ class Codes:
 
     def _subwords(self, token: str) -> list[Subword]:
         is_hyphen = self._hyphen is not None and token == MOSES_HYPHEN
-        symbols = self._bpe.segment(self._hyphen if is_hyphen else token).split()
+        symbols = self._segment([self._hyphen if is_hyphen else token])[0].split()
         if is_hyphen:  # the text has one character for it
             return [*(Subword(symbol, 0) for symbol in symbols[:-1]), Subword(symbols[-1], 1)]
         # Escaped characters (&apos;) are as many here as in the count of the whole.
-        mark = apply_bpe.SEPARATOR
+        mark = bpe.SEPARATOR
         return [Subword(symbol, len(symbol.removesuffix(mark))) for symbol in symbols]
 
 
@@ -102,15 +100,14 @@ def segmenter(
     Raises:
         UserError: there is none, or it cannot be read.
     """
-    folders = (data, data.parent / "text")
-    own = (folder / name for folder in folders for name in (SENTENCEPIECE, CODES))
+    own = (data / name for name in (SENTENCEPIECE, CODES))
     found = subwords or next((path for path in own if path.is_file()), None)
     if found is None:
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
         raise UserError(f"has neither {SENTENCEPIECE} nor {CODES}", data, todo)
     if not found.is_file():
         raise UserError("there is no such file", found)
-    if not apply_bpe.are_codes(found):
+    if not bpe.are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None

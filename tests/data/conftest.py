@@ -56,12 +56,12 @@ def server() -> Iterator[Server]:
 def no_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for fairseq-preprocess, which takes seconds to start."""
 
-    def binarise(folder: Path, prefixes: dict[str, str], *languages: object) -> None:
-        for split, prefix in prefixes.items():
-            for lang in ("en", "de"):
-                lines = (folder / f"{prefix}.{lang}").read_bytes().count(b"\n")
+    def binarise(folder: Path, splits: list[str], languages: tuple[str, str], *_: object) -> None:
+        for split in splits:
+            for lang in languages:
+                lines = (folder / f"{split}.{lang}").read_bytes().count(b"\n")
                 header = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + b"\x04"
-                index = folder / f"{split}.en-de.{lang}.idx"
+                index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
                 index.write_bytes(header + lines.to_bytes(8, "little"))
 
     monkeypatch.setattr(prepare_module, "binarise", binarise)

@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from data_prep.corpus_recipe import Corpus, extract_archives, fetch_archives, make_text
+from data_prep.corpus import Corpus, find_archives, make, make_text
 
 
 def tgz(members: Mapping[str, bytes]) -> bytes:
@@ -195,16 +195,6 @@ TEST = {
 }
 
 
-def multi30k(shared: Path, size: int = 3000) -> dict[str, bytes]:
-    """The gzipped files of Multi30k, of fewer captions."""
-    found = {}
-    for stem, number in (("train", size), ("val", 20), ("test_2016_flickr", 20)):
-        for lang in ("en", "de"):
-            lines = read(shared / "multi30k", stem, lang, 0, number)
-            found[f"{stem}.{lang}.gz"] = gzip.compress(text(lines), mtime=0)
-    return found
-
-
 def served(archives: Mapping[str, bytes]) -> dict[str, bytes]:
     """Archives under the paths that a flat mirror has them at."""
     return {f"/{name}": content for name, content in archives.items()}
@@ -219,16 +209,14 @@ def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
 
 
 def text_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:
-    """OUT/text, by the three first stages in this process."""
-    fetch_archives(corpus, out, folder=source)
-    extract_archives(corpus, out)
-    return make_text(corpus, out, jobs=jobs)
+    """OUT-text, in this process."""
+    return make_text(corpus, out, find_archives(corpus, out, folder=source), jobs=jobs)
+
+
+def data_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:
+    """OUT, in this process."""
+    return make(corpus, out, folder=source, jobs=jobs)
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
-def joined(path: Path) -> list[str]:
-    """Lines whose subwords are words again."""
-    return [line.replace("@@ ", "") for line in lines(path)]

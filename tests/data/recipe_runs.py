@@ -99,9 +99,9 @@ def killed(folder: Path, name: str, out: Path, *options: object, at: str) -> Non
     assert done.returncode == 128 + 9, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def outputs(out: Path, stage: str) -> dict[str, Any]:
-    """The hashes of a stage's files, as its manifest tells them."""
-    return json.loads((out / stage / "manifest.json").read_text())["outputs"]
+def outputs(out: Path, folder: str) -> dict[str, Any]:
+    """The hashes of a folder's files, as its manifest has them."""
+    return json.loads((out / folder / "manifest.json").read_text())["outputs"]
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -126,8 +126,8 @@ def scores(out: Path) -> Record:
 
 def assert_same_results(out: Path, other: Path) -> None:
     """The same text, binarised data, weights, translations and scores."""
-    for stage in ("original", "text", "data"):
-        assert outputs(out, stage) == outputs(other, stage), stage
+    for folder in ("data-text", "data"):
+        assert outputs(out, folder) == outputs(other, folder), folder
     ours, theirs = weights(trained(out).average), weights(trained(other).average)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -1,77 +1,123 @@
-"""The embedded corpus, generated and prepared by one command."""
+"""The generated corpus: German by the rules, the same by seed, prepared by one command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from refusals import wrong_usage
+from refusals import refusing
 from text_tools import manifest, names
 
 from data_prep import demo_data
-from data_prep.embedded import files
-from data_prep.embedded.files import Request, make
+from data_prep.demo_data import generate
+from data_prep.demo_grammar import ADVERBS, NOUNS, VERBS, Clause, Grammar, Phrase, english, german
 
-SMALL = ["--train", "300", "--valid", "20", "--test", "20", "--vocab-size", "300"]
+SMALL = ["--train", "300", "--valid", "20", "--test", "20", "--vocab-size", "200"]
+SHE = Phrase(("she", "her"), {"nom": "sie", "acc": "sie", "dat": "ihr"}, "3sg", True)
+THEY = Phrase(("they", "them"), {"nom": "sie", "acc": "sie", "dat": "ihnen"}, "pl", True)
+I = Phrase(("I", "me"), {"nom": "ich", "acc": "mich", "dat": "mir"}, "1sg", True)  # noqa: E741
 
 
-def prepare(out: Path, *more: str) -> int:
-    return demo_data.main(["--out", str(out), *SMALL, *more])
+@pytest.mark.parametrize(
+    ("verb", "subject", "tense", "negated", "source", "main", "final"),
+    [
+        ("open", SHE, "present", False, "she opens", "sie macht auf", "sie aufmacht"),
+        ("open", SHE, "past", True, "she did not open", "sie machte nicht auf", ""),
+        ("open", THEY, "perfect", False, "they have opened", "sie haben aufgemacht", ""),
+        ("go", I, "perfect", False, "I have gone", "ich bin gegangen", "ich gegangen bin"),
+        ("get_up", SHE, "present", False, "she gets up", "sie steht auf", "sie aufsteht"),
+        ("get_up", THEY, "past", False, "they got up", "sie standen auf", "sie aufstanden"),
+        ("read", I, "must", False, "I must read", "ich muss lesen", "ich lesen muss"),
+        ("help", I, "present", False, "I help", "ich helfe", "ich helfe"),
+        ("wait", THEY, "past", False, "they waited", "sie warteten", "sie warteten"),
+    ],
+)
+def test_clauses(
+    verb: str, subject: Phrase, tense: str, negated: bool, source: str, main: str, final: str
+) -> None:
+    entry = next(one for one in VERBS if one[0][0] == verb)
+    clause = Clause(subject, entry, tense, negated)
+    assert " ".join(english(clause)) == source
+    assert " ".join(german(clause, "main")).strip() == main
+    if final:
+        assert " ".join(german(clause, "final")) == final
+
+
+def test_word_order() -> None:
+    """Pronouns before the adverb, nouns behind it, dative before accusative; inversion."""
+    entry = next(one for one in VERBS if one[0][0] == "give")
+    man = Phrase(("the man",) * 2, dict.fromkeys(("nom", "acc", "dat"), "MANN"), "3sg")
+    book = Phrase(("a book",) * 2, dict.fromkeys(("nom", "acc", "dat"), "BUCH"), "3sg")
+    objects = [(man, "", "", "dat"), (book, "", "", "acc")]
+    clause = Clause(SHE, entry, "future", True, objects, ADVERBS[0])
+    assert " ".join(english(clause, question=True)) == "will she not give  the man  a book today"
+    wanted = "wird sie heute MANN BUCH nicht geben"
+    assert " ".join(german(clause, "question")).strip() == wanted
+    clause.objects[0] = (THEY, "", "", "dat")
+    clause.adverb = None
+    wanted = "heute wird sie ihnen BUCH nicht geben"
+    assert " ".join(german(clause, "main", ["heute"])).strip() == wanted
+
+
+def test_noun_phrases() -> None:
+    """Every case of what the grammar draws of some nouns is known right by hand."""
+    grammar, found = Grammar(1), set[tuple[str, ...]]()
+    for _ in range(6000):
+        for noun in ("table", "lamp", "book", "boy", "child/children"):
+            phrase = grammar.noun_phrase([noun])
+            found.add((phrase.english[0], *phrase.german.values()))
+    assert {
+        ("the old table", "der alte Tisch", "den alten Tisch", "dem alten Tisch"),
+        ("a new lamp", "eine neue Lampe", "eine neue Lampe", "einer neuen Lampe"),
+        ("a good book", "ein gutes Buch", "ein gutes Buch", "einem guten Buch"),
+        ("my young boy", "mein junger Junge", "meinen jungen Jungen", "meinem jungen Jungen"),
+        ("this child", "dieses Kind", "dieses Kind", "diesem Kind"),
+        ("the children", "die Kinder", "die Kinder", "den Kindern"),
+        ("two small tables", "zwei kleine Tische", "zwei kleine Tische", "zwei kleinen Tischen"),
+        ("many books", "viele Bücher", "viele Bücher", "vielen Büchern"),
+        ("an old book", "ein altes Buch", "ein altes Buch", "einem alten Buch"),
+    } <= found
+
+
+def test_pairs() -> None:
+    pairs = [*generate(3000, 1)]
+    assert pairs == [*generate(3000, 1)] != [*generate(3000, 2)]
+    assert len({source for source, _ in pairs}) == 3000
+    for pair in pairs:
+        assert all(side[0].isupper() and side[-1] in ".?" and "  " not in side for side in pair)
+        assert not any(mark in side for side in pair for mark in ("-", "_", " ,", ";"))
+
+
+def test_a_grammar_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Grammar, "sentence", lambda self: ("A.", "B."))
+    with refusing("only 1 distinct sentences found of 2"):
+        list(generate(2, 1))
+
+
+def test_every_kind_of_object_has_nouns() -> None:
+    kinds = {noun[4] for noun in NOUNS} | {noun[0] for noun in NOUNS} | {"being"}
+    for verb in VERBS:
+        for frame in verb[3]:
+            assert frame == "-" or {*frame.partition(":")[2].split(",")} <= kinds
 
 
 @pytest.mark.usefixtures("no_fairseq")
 def test_made_once_and_the_same_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "demo"
-    assert prepare(out) == 0
+    def prepare(name: str, *more: str) -> int:
+        return demo_data.main(["--out", str(tmp_path / name), *SMALL, *more])
+
+    assert prepare("demo") == 0
     assert names(tmp_path) == {"demo", "demo-text"}
-    made = manifest(out)
+    made = manifest(tmp_path / "demo")
     assert made["origin"] == {"corpus": "embedded", "seed": 1}
-    assert made["stages"]["train"]["kept"] == 300
-    assert {"train.conllu", "train.align"} <= names(tmp_path / "demo-text")
-
-    assert prepare(out) == 0
+    assert made["sets"]["train"]["kept"] == 300
+    assert prepare("demo") == 0
     assert "nothing to do" in capsys.readouterr().out
-
-    for name, seed in (("again", "1"), ("other", "2")):
-        assert prepare(tmp_path / name, "--seed", seed) == 0
+    assert prepare("again") == 0
     assert manifest(tmp_path / "again")["outputs"] == made["outputs"]
-    assert manifest(tmp_path / "other")["inputs"] != made["inputs"]
-
-
-@pytest.mark.usefixtures("no_fairseq")
-def test_other_options_are_refused_unless_forced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "demo"
-    assert prepare(out) == 0
-    capsys.readouterr()
-    assert prepare(out, "--seed", "2") == 1
-    assert capsys.readouterr().err == (
-        f"data_prep.demo_data: error: {out}-text: made from something else "
-        "(options.seed: 1 there, 2 asked for); "
-        "give --force to rebuild it, or choose another --out\n"
-    )
-    assert prepare(out, "--seed", "2", "--force") == 0
-    assert manifest(out)["origin"]["seed"] == 2
-
-
-def test_an_earlier_grammar_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = Request(20, 5, 5)
-    monkeypatch.setattr(files, "fingerprint_tree", lambda folder: {"a.txt": {"sha256": "old"}})
-    make(tmp_path / "demo-text", small)
-    monkeypatch.undo()
-    out = tmp_path / "demo"
-    sizes = ["--train", "20", "--valid", "5", "--test", "5", "--vocab-size", "300"]
-    assert demo_data.main(["--out", str(out), *sizes]) == 1
-    message = capsys.readouterr().err
-    assert message.startswith(f"data_prep.demo_data: error: {out}-text: made from something else (")
-    assert "inputs." in message
-    assert message.count("\n") == 1
-
-
-def test_bad_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with wrong_usage(capsys, "argument --seed: must be a whole number from 0 up, not '-1'"):
-        prepare(tmp_path / "demo", "--seed", "-1")
-    assert names(tmp_path) == set()
+    assert prepare("demo", "--seed", "2") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"data_prep.demo_data: error: {tmp_path}/demo-text: made from somethin")
+    assert "options.seed: 1 there, 2 asked for" in error
+    assert prepare("demo", "--seed", "2", "--force") == 0
+    assert manifest(tmp_path / "demo")["inputs"] != made["inputs"]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-from corpus_archives import ENGLISH, TEST, filled, iwslt14, joined, lines, small_iwslt14, text_of
-from text_tools import manifest
+from corpus_archives import (
+    ENGLISH,
+    TEST,
+    TRAIN,
+    data_of,
+    filled,
+    iwslt14,
+    lines,
+    small_iwslt14,
+    text_of,
+)
+from refusals import refusing
+from text_tools import error_line, manifest, run
 
 from data_prep.iwslt14 import corpus
 from data_prep.moses import ordinary_text
@@ -22,19 +35,18 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
     kept = [i for i in range(1, 101) if i % 20]  # 3 tokens are too few for the 5 of the other side
     valid = [i for at, i in enumerate(kept, 1) if at % 23 == 0]
     train = [i for at, i in enumerate(kept, 1) if at % 23]
-    assert joined(text / "train.en") == [f"sentence {i} is well-known ." for i in train]
-    assert joined(text / "train.de") == [f"satz {i} kennt man ." for i in train]
-    assert joined(text / "valid.en") == [f"sentence {i} is well-known ." for i in valid]
+    assert lines(text / "train.en") == [f"sentence {i} is well-known ." for i in train]
+    assert lines(text / "train.de") == [f"satz {i} kennt man ." for i in train]
+    assert lines(text / "valid.en") == [f"sentence {i} is well-known ." for i in valid]
     # nothing is unescaped, the typographic apostrophe is replaced, and all is escaped once more
-    assert joined(text / "test.en") == ["that &apos;s bear &apos;s e-mail &amp; amp ; more ."] * 5
+    assert lines(text / "test.en") == ["that &apos;s bear &apos;s e-mail &amp; amp ; more ."] * 5
     assert lines(text / "raw" / "test.en") == [TEST["en"].lower()] * 5
     assert lines(text / "raw" / "test.cased.en") == [TEST["en"]] * 5
     told = manifest(text)
     assert told["steps"]["talks"]["kept"] == 100
     assert told["steps"]["cleaned"]["ratio"] == 5
     assert told["steps"]["carved"] == {"read": 95, "carved": 4}
-    assert told["checked"]["train"]["kept"] == 91
-    assert told["form"] == {
+    assert corpus("fairseq", ("de", "en")).published.form == {
         "subwords": "subword_nmt",
         "moses": True,
         "lowercased": True,
@@ -42,30 +54,34 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
     }
 
 
-def test_cased_variant(shared_data: Path, tmp_path: Path) -> None:
+def test_cased_variant(shared_data: Path, tmp_path: Path, no_fairseq: None) -> None:
     """Sentencepiece needs more text than a few numbered lines."""
-    text = made(tmp_path / "out", filled(tmp_path / "from", iwslt14(shared_data, 3000)), "cased")
-    assert (text / "spm.model").exists()
+    source = filled(tmp_path / "from", iwslt14(shared_data, 3000))
+    data = data_of(corpus("cased", ("de", "en")), tmp_path / "out", source)
+    text = tmp_path / "out-text"
+    assert (data / "spm.model").exists()
     assert any(line[1:2].isupper() for line in lines(text / "train.en")), "cased"
-    pieces = [line.replace(" ", "").replace("▁", " ").strip() for line in lines(text / "test.de")]
-    assert pieces == lines(text / "raw" / "test.de"), "untokenised"
-    assert not (text / "raw" / "test.cased.de").exists()
-    assert manifest(text)["form"]["subwords"] == "sentencepiece"
+    assert lines(text / "test.de") == lines(data / "raw" / "test.de"), "untokenised"
+    assert not (data / "raw" / "test.cased.de").exists()
+    assert manifest(data)["form"]["subwords"] == "sentencepiece"
+    assert manifest(data)["options"]["corpus"] == "iwslt14"
 
 
 def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
     text = made(tmp_path / "out", source, "paper3")
-    assert joined(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
-    assert joined(text / "valid.en")[0].endswith("is well ##at##-##at## known .")
-    assert "e ##at##-##at## mail" in joined(text / "test.en")[0]
+    assert lines(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
+    assert lines(text / "valid.en")[0].endswith("is well ##at##-##at## known .")
+    assert "e ##at##-##at## mail" in lines(text / "test.en")[0]
     assert "comparable with arXiv 2305.14380 only" in manifest(text)["options"]["note"]
 
 
 def test_split_hyphens_are_joined_before_scoring() -> None:
-    form = corpus("paper3", ("de", "en")).form
+    form = corpus("paper3", ("de", "en")).published.form
     hypotheses = ["it &apos;s well ##at##-##at## known , they say ."]
     assert ordinary_text(hypotheses, form, "en") == ["it's well-known, they say."]
-    assert ordinary_text(["As it is ."], corpus("cased", ("de", "en")).form, "en") == ["As it is ."]
+    assert ordinary_text(["As it is ."], corpus("cased", ("de", "en")).published.form, "en") == [
+        "As it is ."
+    ]
 
 
 @pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])
@@ -89,12 +105,42 @@ def test_french_archive_without_a_set(tmp_path: Path) -> None:
     assert "TEDX.dev2012" not in manifest(text)["steps"]["test"]
 
 
-@pytest.mark.slow
-def test_jobs_change_nothing(shared_data: Path, tmp_path: Path) -> None:
-    source = filled(tmp_path / "from", iwslt14(shared_data, 2000))
-    chosen = corpus("fairseq", ("de", "en"))
-    one, two = (text_of(chosen, tmp_path / str(jobs), source, jobs) for jobs in (1, 2))
-    assert manifest(one)["outputs"] == manifest(two)["outputs"]
+def test_what_is_made_again(source: Path, tmp_path: Path, no_fairseq: None) -> None:
+    """Nothing the second time; a missing folder; not what was made from something else."""
+    out = tmp_path / "out"
+    made_of = partial(data_of, out=out, source=source)
+    de_en = corpus("fairseq", ("de", "en"))
+    made_of(de_en)
+    before = manifest(tmp_path / "out-text"), manifest(out)
+    made_of(de_en, jobs=2)
+    assert (manifest(tmp_path / "out-text"), manifest(out)) == before
+    shutil.rmtree(out)
+    made_of(de_en)
+    assert (manifest(tmp_path / "out-text"), manifest(out)["outputs"]) == (
+        before[0], before[1]["outputs"],
+    )  # fmt: skip
+    with refusing("out-text: made from something else", "variant: 'fairseq' there, 'paper3'"):
+        made_of(corpus("paper3", ("de", "en")))
+    filled(source, {"de-en.tgz": small_iwslt14(TRAIN, {"de": "Neu.", "en": "New."})})
+    with refusing("out-text: made from something else (inputs.de-en.tgz: changed)"):
+        made_of(de_en)
+
+
+def test_unequal_lengths(tmp_path: Path) -> None:
+    train = TRAIN | {"en": [*ENGLISH, "One more."]}
+    source = filled(tmp_path / "from", {"de-en.tgz": small_iwslt14(train, TEST)})
+    with refusing("train.tags.de has 100 lines of text, ", "train.tags.en has 101;"):
+        made(tmp_path / "out", source, "fairseq")
+    assert not (tmp_path / "out-text").exists()
+
+
+def test_usage(tmp_path: Path) -> None:
+    done = run("iwslt14", "--out", tmp_path, "--pair", "de-fr")
+    assert "invalid choice: 'de-fr'" in error_line(done, "iwslt14", status=2)
+    done = run("iwslt14", "--out", tmp_path, "--from", tmp_path, "--mirror", "http://x")
+    assert "not allowed with" in error_line(done, "iwslt14", status=2)
+    done = run("iwslt14", "--out", tmp_path / "out", "--from", tmp_path / "absent")
+    assert "absent/de-en.tgz: no such file" in error_line(done, "iwslt14")
 
 
 def test_what_talks_and_segments_are(tmp_path: Path) -> None:

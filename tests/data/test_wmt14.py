@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
 from corpus_archives import (
+    data_of,
     filled,
     full_test,
     google,
-    joined,
+    lines,
     sgm,
     text,
     text_of,
@@ -20,10 +22,7 @@ from corpus_archives import (
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
-from collab_common.errors import UserError
-from data_prep.apply_bpe import CODES_ALONE, BpeOptions
-from data_prep.corpus_recipe import preprocess_options, with_bpe_options, with_own_archives
-from data_prep.fetch import Published
+from data_prep.corpus import with_own_archives
 from data_prep.wmt14 import corpus
 
 MODULE = "wmt14"
@@ -37,15 +36,8 @@ PUBLISHED = {
 }
 
 
-def made(
-    out: Path,
-    source: Path,
-    variant: str,
-    languages: tuple[str, str] = ("en", "de"),
-    bpe: BpeOptions = CODES_ALONE,
-) -> Path:
-    chosen = with_bpe_options(with_own_archives(corpus(variant, languages)), bpe)
-    return text_of(chosen, out, source)
+def made(out: Path, source: Path, variant: str, languages: tuple[str, str] = ("en", "de")) -> Path:
+    return text_of(with_own_archives(corpus(variant, languages)), out, source)
 
 
 def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str, bytes]:
@@ -70,9 +62,9 @@ def test_variant_wmt14(tmp_path: Path) -> None:
     out = made(tmp_path / "out", filled(tmp_path / "from", numbered()), "wmt14")
     corpora = [("Europe", i) for i in range(150)] + [("Crawl", i) for i in range(150)]
     corpora += [("News", i) for i in range(150)]
-    assert joined(out / "train.en") == [f"{what} {i} well @-@ known" for what, i in corpora]
-    assert joined(out / "valid.de") == ["&quot; Dev &quot; 1"], "newstest2013, normalised"
-    assert joined(out / "test.de") == ["&quot; Test &apos; s &quot; 1"]
+    assert lines(out / "train.en") == [f"{what} {i} well @-@ known" for what, i in corpora]
+    assert lines(out / "valid.de") == ["&quot; Dev &quot; 1"], "newstest2013, normalised"
+    assert lines(out / "test.de") == ["&quot; Test &apos; s &quot; 1"]
     raw = (out / "raw" / "test.de").read_text(encoding="utf-8")
     assert raw == f"{QUOTED}\n", "the reference is as published"
 
@@ -83,23 +75,22 @@ def test_newstest2013_in_sgm(tmp_path: Path) -> None:
         {f"dev/newstest2013-src.{g}.sgm": sgm(["One", "two"], "src", g) for g in ("en", "de")}
     )
     out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
-    assert joined(out / "valid.de") == ["One", "two"]
+    assert lines(out / "valid.de") == ["One", "two"]
 
 
 def test_variant_fairseq(tmp_path: Path) -> None:
     """Every 100th of all pairs together validates; the test set is not normalised."""
     out = made(tmp_path / "out", filled(tmp_path / "from", numbered()), "fairseq")
-    assert joined(out / "valid.en") == [
+    assert lines(out / "valid.en") == [
         "Europe 99 well @-@ known",
         "Crawl 49 well @-@ known",
         "Crawl 149 well @-@ known",
         "News 99 well @-@ known",
     ]
-    assert len(joined(out / "train.en")) == 446
-    assert joined(out / "test.de") == ["„ Test &apos; s “ 1"]
-    told = manifest(out)
-    assert told["steps"]["carved"] == {"read": 450, "carved": 4}
-    assert told["options"]["merges"] == 40_000
+    assert len(lines(out / "train.en")) == 446
+    assert lines(out / "test.de") == ["„ Test &apos; s “ 1"]
+    assert manifest(out)["steps"]["carved"] == {"read": 450, "carved": 4}
+    assert corpus("fairseq").vocab_size == 40_000
     assert "dev.tgz" not in {one.name for one in corpus("fairseq").archives}
 
 
@@ -111,12 +102,12 @@ def test_variant_of_fairseqs_script_without_a_flag(tmp_path: Path) -> None:
     archives["training-parallel-nc-v12.tgz"] = tgz(newer)
     out = made(tmp_path / "out", filled(tmp_path / "from", archives), "fairseq_nc12")
     valid = [f"{what} well @-@ known" for what in ("Europe 99", "Crawl 49", "Crawl 149")]
-    assert joined(out / "valid.en") == [*valid, "New"]
+    assert lines(out / "valid.en") == [*valid, "New"]
     ours, theirs = corpus("fairseq_nc12"), corpus("fairseq")
     assert ours.options["train"][2] == "news-commentary-v12"
     assert ours.options | {"train": None} == theirs.options | {"train": None}
     address = "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz"
-    assert (ours.archives[2].url, ours.archives[2].published.size) == (address, 168_591_139)
+    assert ours.archives[2].url == address
 
 
 FRENCH = ("en", "fr")
@@ -131,16 +122,15 @@ def test_english_french(tmp_path: Path) -> None:
     }
     source = filled(tmp_path / "from", wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH}))
     out = made(tmp_path / "out", source, "fairseq", FRENCH)
-    assert joined(out / "valid.fr") == ["giga 132 l&apos; eau d&apos; or"], "the 1333rd pair"
-    assert joined(out / "valid.en") == ["giga 132 l &apos;eau d &apos;or"]
-    train = joined(out / "train.fr")
+    assert lines(out / "valid.fr") == ["giga 132 l&apos; eau d&apos; or"], "the 1333rd pair"
+    assert lines(out / "valid.en") == ["giga 132 l &apos;eau d &apos;or"]
+    train = lines(out / "train.fr")
     assert len(train) == 1499
     assert [line.split()[0] for line in train[::300]] == list(names)
-    assert joined(out / "test.fr") == ["„ Test&apos; s “ 1"]
-    told = manifest(out)
-    assert told["options"]["valid"] == "every 1333rd training pair"
-    assert told["options"]["merges"] == 40_000
-    assert preprocess_options(corpus("fairseq", FRENCH)) == [], "dictionaries are not joined"
+    assert lines(out / "test.fr") == ["„ Test&apos; s “ 1"]
+    assert manifest(out)["options"]["valid"] == "every 1333rd training pair"
+    options = corpus("fairseq", FRENCH).published.preprocess_options()
+    assert options == [], "dictionaries are not joined"
     assert [one.name for one in corpus("fairseq", FRENCH).archives] == list(
         wmt14_en_fr(corpora, {g: [] for g in FRENCH})
     )
@@ -152,8 +142,8 @@ def test_english_french_by_newstest2013(tmp_path: Path) -> None:
     archives = wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH})
     archives["dev.tgz"] = tgz({f"dev/newstest2013.{g}": text(["Dev 1"]) for g in FRENCH})
     out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14", FRENCH)
-    assert joined(out / "valid.fr") == ["Dev 1"]
-    assert joined(out / "test.fr") == ["&quot; Test&apos; s &quot; 1"]
+    assert lines(out / "valid.fr") == ["Dev 1"]
+    assert lines(out / "test.fr") == ["&quot; Test&apos; s &quot; 1"]
 
 
 @pytest.mark.parametrize("variant", ["google", "fairseq_nc12"])
@@ -163,28 +153,7 @@ def test_variants_of_english_german_alone(variant: str) -> None:
         corpus(variant, FRENCH)
 
 
-def test_threshold_and_glossaries(tmp_path: Path) -> None:
-    """They are in the manifest of the text, decide whether it is made again, and do as they say."""
-    bpe = BpeOptions(200, ("E[a-z]+",))
-    source = filled(tmp_path / "from", numbered())
-    out = made(tmp_path / "out", source, "fairseq", bpe=bpe)
-    words = (out / "train.de").read_text().split()
-    assert "Europe" in words, "the codes make it a unit, but it is not there 200 times"
-    assert "Crawl" not in words
-    assert "known" in words
-    told = manifest(out)
-    named = {"vocabulary_threshold": 200, "glossaries": ["E[a-z]+"]}
-    assert {key: told["options"][key] for key in named} == named
-    assert {key: told["form"][key] for key in named} == named
-    assert (out / "vocab.de").read_text().splitlines()[0].split()[1] == "446"
-    with pytest.raises(UserError, match=r"options.vocabulary_threshold: 200 there, None asked"):
-        made(tmp_path / "out", source, "fairseq")
-    what = "--vocabulary-threshold: for subword-nmt's codes only; leave it out"
-    with refusing(f"wmt14, variant google: {what}"):
-        with_bpe_options(corpus("google"), bpe)
-
-
-def test_too_long_and_too_unequal_pairs_go(tmp_path: Path) -> None:
+def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> None:
     """After segmenting, so that 250 counts subwords; neither from newstest."""
     archives = numbered()
     english = [*["a b c"] * 99, "one two three four", *["a b c"] * 50]
@@ -198,55 +167,62 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path) -> None:
     archives["dev.tgz"] = tgz(
         {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
     )
-    out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
-    told = manifest(out)["steps"]["cleaned"]
-    assert told.keys() == {"train"}
-    assert told["train"]["read"] - told["train"]["kept"] == 2
-    assert told["train"]["too_long"] == 1
-    assert told["train"]["ratio"] == 1
-    assert joined(out / "valid.en") == ["a b c d e"]
+    source = filled(tmp_path / "from", archives)
+    told = manifest(data_of(with_own_archives(corpus("wmt14")), tmp_path / "out", source))
+    assert told["cleaned"].keys() == {"train"}
+    train = told["cleaned"]["train"]
+    assert train["read"] - train["kept"] == 2
+    assert train["too_long"] == train["ratio"] == 1
+    assert (told["sets"]["train"]["kept"], told["sets"]["train"]["dropped"]) == (448, {})
+    assert lines(tmp_path / "out-text" / "valid.en") == ["a b c d e"]
 
 
-def test_variant_google(shared_data: Path, tmp_path: Path) -> None:
+def test_variant_google(shared_data: Path, tmp_path: Path, no_fairseq: None) -> None:
     """Nothing is changed; the dictionary has 32,768 symbols; the reference is WMT's."""
-    source = filled(tmp_path / "from", google(shared_data))
-    out = made(tmp_path / "out", source, "google")
-    original = tmp_path / "out" / "original"
-    for split in ("train", "valid", "test"):
+    archives = google(shared_data)
+    source = filled(tmp_path / "from", archives)
+    google_corpus = with_own_archives(corpus("google"))
+    data = data_of(google_corpus, tmp_path / "out", source)
+    taken = extracted(source / "wmt16_en_de.tar.gz", tmp_path)
+    for split, stem in (("train", "train.tok.clean"), ("test", "newstest2014.tok")):
         for lang in ("en", "de"):
-            name = f"{split}.{lang}"
-            assert (out / name).read_bytes() == (original / name).read_bytes()
-    assert len(joined(out / "raw" / "test.de")) == 20
-    options = preprocess_options(corpus("google"))
+            text = tmp_path / "out-text" / f"{split}.{lang}"
+            assert text.read_bytes() == (taken / f"{stem}.bpe.32000.{lang}").read_bytes()
+    assert manifest(data)["sets"]["train"]["kept"] == 300
+    assert not (data / "code").exists()
+    assert len(lines(data / "raw" / "test.de")) == 20
+    options = google_corpus.published.preprocess_options()
     assert options == ["--joined-dictionary", "--nwordssrc=32768", "--nwordstgt=32768"]
     filled(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
-    with pytest.raises(UserError, match=r"test\.de has 20 sentences, .*2014\.de\.sgm has 1"):
+    with refusing("test.de has 20 sentences, ", "2014.de.sgm has 1"):
         made(tmp_path / "other", source, "google")
 
 
+def extracted(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder / "all", filter="data")
+    return folder / "all"
+
+
 def test_published_hashes_are_enforced(shared_data: Path, tmp_path: Path) -> None:
-    """Sizes come first, since they cost nothing; where only an MD5 is published, that."""
     source = filled(tmp_path / "from", wmt14(shared_data))
-    done = run(MODULE, "fetch", "--out", tmp_path / "out", "--from", source)
-    error = error_line(done, MODULE)
-    assert f"{source}/training-parallel-europarl-v7.tgz: " in error
-    assert error.endswith(" bytes instead of the published 657,632,379")
+    done = run(MODULE, "--out", tmp_path / "out", "--from", source)
+    assert f"{source}/training-parallel-europarl-v7.tgz: sha256 " in error_line(done, MODULE)
     ready = filled(tmp_path / "ready", google(shared_data))
-    done = run(MODULE, "fetch", "--out", tmp_path / "o", "--variant", "google", "--from", ready)
-    assert "test-full.tgz: MD5 " in (error := error_line(done, MODULE))
+    done = run(MODULE, "--out", tmp_path / "o", "--variant", "google", "--from", ready)
+    assert "test-full.tgz: md5 " in (error := error_line(done, MODULE))
     assert error.endswith("is not the published a8cd784e006feb32ac6f3d9ec7eb389a")
-    assert corpus("wmt14").archives[3].published.md5 == "88ba3fc60b2278d59277122e1c7dd6e7"
-    known = {one.name for one in corpus("wmt14").archives if one.published != Published()}
+    known = {one.name for one in corpus("wmt14").archives if one.known_hash}
     assert known == PUBLISHED, "nothing is made up where nothing is published"
 
 
-def test_published_sha256(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"abc")
-    right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    Published(3, right).check(path)
-    with pytest.raises(UserError, match=f"SHA256 {right} is not the published {'0' * 64}"):
-        Published(3, "0" * 64).check(path)
+def test_dry_run(tmp_path: Path) -> None:
+    done = run(MODULE, "--out", tmp_path / "out", "--dry-run", "--mirror", "http://m/")
+    assert done.returncode == 0
+    assert "http://m/dev.tgz (md5:88ba3fc60b2278d59277122e1c7dd6e7)" in done.stdout
+    assert "test-full/newstest2014-deen-ref.de.sgm -> newstest2014.de.sgm" in done.stdout
+    assert "fairseq-preprocess --source-lang en --target-lang de --trainpref" in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_unequal_lengths(tmp_path: Path) -> None:
@@ -254,10 +230,9 @@ def test_unequal_lengths(tmp_path: Path) -> None:
     archives["training-parallel-commoncrawl.tgz"] = tgz(
         {"commoncrawl.de-en.en": b"one\ntwo\n", "commoncrawl.de-en.de": b"eins\n"}
     )
-    original = tmp_path / "out" / "original"
-    with refusing(f"{original}/commoncrawl.en has 2 lines, {original}/commoncrawl.de has 1"):
+    with refusing("commoncrawl.en has 2 lines, ", "commoncrawl.de has 1"):
         made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
-    assert not (tmp_path / "out" / "text").exists()
+    assert not list(tmp_path.glob("out*")), "no folder, whole or half"
 
 
 def test_invalid_utf8(tmp_path: Path) -> None:
@@ -267,19 +242,18 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     archives["training-parallel-nc-v9.tgz"] = tgz(
         {f"training/news-commentary-v9.de-en.{g}": b"\n".join(lines) + b"\n" for g in ("en", "de")}
     )
-    where = tmp_path / "out" / "original" / "news-commentary-v9.en"
-    with refusing(f"invalid UTF-8: 2 found, first at {where}:78: byte"):
+    with refusing("original/news-commentary-v9.en:78: invalid UTF-8: byte 0xE9"):
         made(tmp_path / "out", filled(tmp_path / "from", archives), "fairseq")
 
 
-def test_odd_line_ends_stay_inside_their_line(tmp_path: Path) -> None:
+def test_odd_line_ends_stay_inside_their_line(tmp_path: Path, no_fairseq: None) -> None:
     """Carriage returns and Unicode separators are white space, not ends of lines."""
     archives = numbered()
     odd = "one\rtwo\u2028three\x85four"
     archives["training-parallel-nc-v9.tgz"] = tgz(
         {f"training/news-commentary-v9.de-en.{g}": text([odd] * 150) for g in ("en", "de")}
     )
-    out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
-    told = manifest(out)
-    assert told["steps"]["published"]["news-commentary-v9"]["found"]["cr"] == 300
-    assert told["checked"]["train"]["kept"] == 450
+    source = filled(tmp_path / "from", archives)
+    data = data_of(with_own_archives(corpus("wmt14")), tmp_path / "out", source)
+    assert manifest(data)["sets"]["train"]["kept"] == 450
+    assert lines(tmp_path / "out-text" / "train.en")[-1] == "onetwo three four"

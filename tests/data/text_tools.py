@@ -15,6 +15,7 @@ from collab_common.folder import MANIFEST
 from data_prep.prepare import PrepareConfig
 
 Completed = subprocess.CompletedProcess[str]
+VOCAB_SIZE = 100
 
 
 def command(module: str, *arguments: object) -> list[str]:
@@ -54,11 +55,15 @@ def write_corpus(folder: Path, train: int = 300, seed: int = 1) -> Path:
     return folder
 
 
-VOCAB_SIZE = 100
+def replace_line(path: Path, number: int, line: bytes) -> None:
+    """Line `number`, from 1, of a text becomes another."""
+    lines = path.read_bytes().split(b"\n")
+    lines[number - 1] = line
+    path.write_bytes(b"\n".join(lines))
 
 
 def config(text: Path, out: Path, **more: Any) -> PrepareConfig:
-    usual = {"source_lang": "en", "target_lang": "de", "vocab_size": VOCAB_SIZE}
+    usual = {"languages": ("en", "de"), "vocab_size": VOCAB_SIZE}
     return PrepareConfig(text, out, **{**usual, **more})
 
 

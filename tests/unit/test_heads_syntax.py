@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from collab_common.errors import UserError
-from data_prep import bpe, subword
+from data_prep import bpe, spm
 from fairseq_collab.analysis import trees
 from fairseq_collab.analysis.subwords import (
     Subword,
@@ -159,14 +159,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("folders")
     text = root / "text.en"
     text.write_text("The grey owls don't sleep, do they?\nSleep well, grey owl - they can't.\n" * 9)
-    for name in ("pieces", "codes/text", "codes/data", "none"):
+    for name in ("pieces", "codes", "none"):
         (root / name).mkdir(parents=True)
-    subword.train([text], 60, root / "pieces" / "spm.model")
+    empty = root / "text.de"
+    empty.touch()
+    spm.train((text, empty), 60, root / "pieces" / "spm.model")
     tokens = root / "tokens.en"
     tokens.write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
-    bpe.learn([tokens], 20, root / "codes" / "text" / "code")
+    bpe.learn((tokens, empty), 20, root / "codes" / "code")
     form = {"moses": True, "lowercased": True, "hyphens": "@-@"}
-    (root / "codes" / "data" / "manifest.json").write_text(json.dumps({"form": form}))
+    (root / "codes" / "manifest.json").write_text(json.dumps({"form": form}))
     return root
 
 
@@ -208,35 +210,21 @@ def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
     words = (GoldWord(0, 3, 1, "det"), GoldWord(4, 8, 4, "nsubj"), GoldWord(9, 11, 4, "aux"),
              GoldWord(11, 14, 4, "advmod"), GoldWord(15, 20, None, "root"),
              GoldWord(20, 21, 4, "punct"), GoldWord(21, 25, 4, "dep"))  # fmt: skip
-    tree = align(GoldSentence(text, words), segmenter(folder / "codes" / "data", "en"))
+    tree = align(GoldSentence(text, words), segmenter(folder / "codes", "en"))
     assert [unit.replace("@@", "") for unit in spelt(tree)] == [
         "the", "owls", "don&apos;t", "sleep", "@-@", "walk",
     ]  # fmt: skip
     assert tree.lost == 0
     assert ("aux", 2, 3) in tree.pairs
-    given = segmenter(folder / "none", "en", folder / "codes" / "text" / "code")
+    given = segmenter(folder / "none", "en", folder / "codes" / "code")
     assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
-    lowercased = segmenter(folder / "none", "en", folder / "codes" / "text" / "code", True)
-    assert lowercased("Owls") == segmenter(folder / "codes" / "data", "en")("owls")
+    lowercased = segmenter(folder / "none", "en", folder / "codes" / "code", True)
+    assert lowercased("Owls") == segmenter(folder / "codes", "en")("owls")
 
 
 def test_a_dictionary_tells_of_lower_case() -> None:
     assert without_capitals(["<s>", "<unk>", "owl@@", "s", "&apos;", "\u00fc", "9"])
     assert not without_capitals(["<s>", "owl@@", "\u00dcber"])
-
-
-def test_glossaries_and_rare_units_as_the_manifest_tells(folder: Path) -> None:
-    text, data = folder / "codes" / "text", folder / "codes" / "rare"
-    (text / "vocab.en").write_text("the 9\nsle@@ 9\nep 9\n")
-    data.mkdir()
-    form = {"moses": True, "lowercased": True, "hyphens": None}
-    form |= {"vocabulary_threshold": 9, "glossaries": ["owl"]}
-    (data / "manifest.json").write_text(json.dumps({"form": form}))
-    usual, rare = (segmenter(one, "en")("owls sleep") for one in (folder / "codes" / "data", data))
-    assert [one.symbol for one in usual] == ["owls", "sleep"]
-    assert [one.symbol for one in rare][:2] == ["owl@@", "s"]
-    assert len(rare) > 3, "sleep is no longer one unit"
-    assert sum(one.letters for one in rare) == len("owlssleep")
 
 
 def test_what_text_was_segmented_with_must_be_there(folder: Path) -> None:

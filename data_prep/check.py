@@ -1,0 +1,215 @@
+"""Checks parallel text before fairseq reads it, and reports what was found.
+
+fairseq-preprocess accepts texts of unequal length and lines with a stray carriage return, and pairs
+every later sentence with the wrong translation. One policy stands in front of it:
+
+    training text            a pair with a fault is dropped and counted
+    validation, test         the first fault is an error: shortened sets have scores of their own
+    text as published        only what fairseq cannot read is an error; nothing is dropped
+
+Only LF ends a line. Memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from tabulate import tabulate
+
+from collab_common.errors import UserError
+from collab_common.files import count_lines, create, open_bytes
+from data_prep.parallel_text import Pair, check_equal
+from data_prep.streams import read_blocks
+
+MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
+ALLOWED_LOSS = 0.05  # of the pairs of a set
+
+UTF8, RETURN, NUL, SEPARATOR = "invalid UTF-8", "carriage return", "NUL", "line separator"
+BOM, EMPTY, LONG = "byte order mark", "empty", "too long"
+#: Faults with which fairseq cannot read a line, or takes it for two.
+UNREADABLE = (UTF8, RETURN, NUL)
+_ALL = (*UNREADABLE, SEPARATOR, BOM, EMPTY, LONG)
+_TODO = {
+    UTF8: "convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
+    NUL: "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+    RETURN: r"convert CR LF line ends: sed -i 's/\r$//' FILE",
+    BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
+}
+# everything at which Python's str.splitlines() ends a line, and NUL
+_CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+@dataclass
+class SetReport:
+    """What became of one set.
+
+    Args:
+        read, kept: pairs
+        dropped: pairs by reason
+        first: place of the first dropped pair of each reason, FILE:LINE (detail)
+        copies: pairs whose target is the source
+        longest_line: words of the longest line that was kept
+        in_training_text: pairs of a validation or test set that the training text has, too
+        tokens: subwords of both sides together
+    """
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    copies: int = 0
+    longest_line: int = 0
+    in_training_text: int = 0
+    tokens: int = 0
+
+    def drop(self, reason: str, where: str) -> None:
+        self.dropped[reason] += 1
+        self.first.setdefault(reason, where)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"dropped": dict(self.dropped), "first": self.first}
+
+
+def inspect(line: bytes, opens_file: bool = False) -> tuple[int, str, str]:
+    """Words of a line, its fault ("" for none), and a detail of the fault."""
+    try:
+        text = line.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        return 0, UTF8, f"byte 0x{line[error.start]:02X} at byte {error.start + 1}"
+    if opens_file and text.startswith("\ufeff"):
+        return 0, BOM, ""
+    if control := _CONTROL.search(text):
+        kind = {"\r": RETURN, "\0": NUL}.get(control[0], SEPARATOR)
+        return 0, kind, f"U+{ord(control[0]):04X} at character {control.start() + 1}"
+    words = len(text.split())
+    if not words:
+        return 0, EMPTY, ""
+    if words > MOST_WORDS or len(text) > MOST_CHARACTERS:
+        return words, LONG, f"{words:,} words, {len(text):,} characters"
+    return words, "", ""
+
+
+@dataclass
+class HeldOut:
+    """Pairs of the validation and test sets, and how many of them the training text has, too."""
+
+    pairs: dict[str, set[bytes]] = field(default_factory=dict)
+    repeated: Counter[str] = field(default_factory=Counter)
+
+    def note(self, split: str, source: bytes, target: bytes) -> None:
+        """Remembers a pair of a set; one of the training text, which comes last, is looked up."""
+        pair = source.strip() + b"\n" + target.strip()
+        if split != "train":
+            self.pairs.setdefault(split, set()).add(pair)
+            return
+        for name in [name for name, pairs in self.pairs.items() if pair in pairs]:
+            self.pairs[name].discard(pair)  # each counts once
+            self.repeated[name] += 1
+
+
+def check_set(split: str, texts: Sequence[Pair], out: Pair | None, held_out: HeldOut) -> SetReport:
+    """Reads all texts of a set, writes the pairs that are kept to `out`, and reports.
+
+    Args:
+        out: None for text as published
+        held_out: of all sets of a corpus
+
+    Raises UserError for unequal line counts, for a fault in a validation or test set, for an empty
+    set, and for a text that equals its translation.
+    """
+    report, faults = SetReport(), _ALL if out else UNREADABLE
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(create(path)) for path in out or ()]
+        for text in texts:
+            copies, kept = report.copies, report.kept
+            for number, rows in _pairs(text):
+                report.read += 1
+                found = [inspect(row, number == 1) for row in rows]
+                faulty = [side for side in (0, 1) if found[side][1] in faults]
+                if faulty:
+                    _, fault, detail = found[faulty[0]]
+                    where = f"{text[faulty[0]]}:{number}"
+                    if split != "train" or out is None:
+                        raise UserError(_described(fault, detail), where, _todo(fault))
+                    report.drop(fault, _described(where, detail))
+                    continue
+                source, target = (row.rstrip(b"\n") for row in rows)
+                report.kept += 1
+                report.copies += source.strip() == target.strip() != b""
+                report.longest_line = max(report.longest_line, *(words for words, _, _ in found))
+                held_out.note(split, source, target)
+                for output, row in zip(outputs, (source, target), strict=False):
+                    output.write(row + b"\n")
+            if out and report.copies - copies == report.kept - kept > 0:
+                what = f"is the same text as {text[0]}: there is nothing to translate"
+                raise UserError(what, text[1], "give the translation")
+    if not report.read:
+        raise UserError(f"no sentence pair for the {split} set", texts[0][0], "give some text")
+    return report
+
+
+def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """Lines of both sides with their number from 1; UserError where one side ends first."""
+    for path in text:
+        with open_bytes(path) as stream:
+            if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise UserError("is UTF-16, not UTF-8", path, _TODO[NUL])
+    sides = ((row for block in read_blocks(path) for row in block.rows) for path in text)
+    for number, (source, target) in enumerate(zip_longest(*sides), 1):
+        if source is None or target is None:
+            check_equal(text, [count_lines(path) for path in text])
+        yield number, (source, target)
+
+
+def _described(what: str, detail: str) -> str:
+    return f"{what} ({detail})" if detail else what
+
+
+def _todo(fault: str) -> str:
+    return _TODO.get(fault, "correct the line; lines of validation and test sets are never dropped")
+
+
+def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
+    """Prints the report and raises UserError if more than the share `allowed` of a set is lost."""
+    for split, report in reports.items():
+        lost = sum(report.dropped.values())
+        if lost <= allowed * report.read:
+            continue
+        print(*report_lines(reports), sep="\n", flush=True)
+        reason, count = report.dropped.most_common(1)[0]
+        share = lost / report.read
+        raise UserError(
+            f"{lost:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "
+            f"{count:,} for: {reason}, first at {report.first[reason]}",
+            f"set {split}",
+            f"{_TODO.get(reason, 'correct the text')}, or give --allow-loss {share + 0.005:.2f}",
+        )
+
+
+def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
+    """A table of all sets, and warnings of those whose pairs the training text has, too."""
+    rows = [
+        {
+            "set": split,
+            "pairs read": f"{report.read:,}",
+            "kept": f"{report.kept:,}",
+            "dropped": ", ".join(f"{n:,} {why}" for why, n in report.dropped.items()) or "0",
+            "longest line": f"{report.longest_line:,} words",
+            "tokens": f"{report.tokens:,}" if report.tokens else "-",
+        }
+        for split, report in reports.items()
+    ]
+    yield tabulate(rows, headers="keys", disable_numparse=True)
+    for split, report in reports.items():
+        if report.in_training_text:
+            yield (
+                f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
+                "occur in the training text: scores on it are too high"
+            )

@@ -1,0 +1,252 @@
+"""A published corpus, from its archives to a folder for fairseq: one command each.
+
+    python -m data_prep.wmt14 --out data/wmt14
+
+    data/wmt14-archives    as published, with the published hashes where there are any
+    data/wmt14-text        train, valid and test in tokens; raw/ for scoring
+    data/wmt14             segmented and binarised (data_prep.prepare)
+
+Each folder gets its name when it is complete; its manifest says what it was made from. A command
+given again makes what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from collab_common.command import positive, run
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_common.folder import Json, build_folder
+from collab_common.provenance import versions
+from data_prep.archives import Member, extract
+from data_prep.binarise import arguments_of
+from data_prep.fetch import check_hash, fetch
+from data_prep.parallel_text import Languages, Pair, pair_in
+from data_prep.prepare import PrepareConfig, Published, prepare
+
+SPLITS = {"train": "train", "valid": "valid", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file: address ("" for none), needed members, hash (ALGORITHM:HEX) if known."""
+
+    name: str
+    url: str
+    members: tuple[Member, ...]
+    known_hash: str | None = None
+
+    def address(self, mirror: str | None) -> str:
+        if mirror:
+            return f"{mirror.rstrip('/')}/{self.name}"
+        if not self.url:
+            todo = "give --from DIR where it is, or --mirror URL"
+            raise UserError("no public address of this file is known", self.name, todo)
+        return self.url
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where a corpus makes its text.
+
+    Args:
+        original: folder with the members of all archives
+        folder: to be filled with train, valid and test, and raw/test
+        scratch: for everything on the way; removed afterwards
+        jobs: processes; they change no byte of the result
+    """
+
+    original: Path
+    folder: Path
+    scratch: Path
+    languages: Languages
+    jobs: int
+
+    def originals(self, stem: str, suffix: str = "") -> Pair:
+        return pair_in(self.original, stem, self.languages, suffix)
+
+    def scratches(self, stem: str) -> Pair:
+        return pair_in(self.scratch, stem, self.languages)
+
+    def results(self, stem: str) -> Pair:
+        return pair_in(self.folder, stem, self.languages)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One variant of a corpus in one direction.
+
+    Args:
+        make_text: fills work.folder; returns counts of every step
+        options: everything that `make_text` depends on, for the manifest
+        vocab_size: merges or pieces
+        published: what `prepare` does differently; `about` is filled in here
+    """
+
+    name: str
+    variant: str
+    languages: Languages
+    archives: tuple[Archive, ...]
+    make_text: Callable[[Work], Json]
+    published: Published
+    options: Json = field(default_factory=dict)
+    vocab_size: int = 0
+    note: str = ""
+
+    @property
+    def about(self) -> Json:
+        named = {"corpus": self.name, "variant": self.variant, "languages": list(self.languages)}
+        return {**named, **({"note": self.note} if self.note else {})}
+
+
+def with_own_archives(corpus: Corpus) -> Corpus:
+    """The same corpus, of other text in archives of the same names and layout."""
+    archives = tuple(replace(one, known_hash=None) for one in corpus.archives)
+    return replace(corpus, archives=archives, note="own archives, not the published ones")
+
+
+def beside(out: Path, what: str) -> Path:
+    """The folder OUT-WHAT."""
+    out = out.resolve()
+    return out.with_name(f"{out.name}-{what}")
+
+
+def find_archives(
+    corpus: Corpus, out: Path, *, folder: Path | None = None, mirror: str | None = None
+) -> dict[str, Path]:
+    """The archives in `folder`, or downloaded next to `out`, by name. Raises UserError."""
+    found = {archive.name: (folder or beside(out, "archives")) / archive.name
+             for archive in corpus.archives}  # fmt: skip
+    for archive in corpus.archives:
+        path = found[archive.name]
+        if folder is None:
+            fetch(archive.address(mirror), path, archive.known_hash)
+        check_hash(path, archive.known_hash)
+    return found
+
+
+def make_text(
+    corpus: Corpus, out: Path, archives: Mapping[str, Path], *, jobs: int, force: bool = False
+) -> Path:
+    """Makes OUT-text from the archives; returns it."""
+    folder = beside(out, "text")
+
+    def build(temporary: Path) -> Json:
+        scratch = temporary / ".scratch"
+        (scratch / "original").mkdir(parents=True)
+        (temporary / "raw").mkdir()
+        for archive in corpus.archives:
+            print(f"extracting {archive.name} ...", flush=True)
+            extract(archives[archive.name], archive.members, scratch / "original")
+        work = Work(scratch / "original", temporary, scratch, corpus.languages, jobs)
+        steps = corpus.make_text(work)
+        shutil.rmtree(scratch)
+        return {"steps": steps, "versions": versions("sacremoses", "fairseq-collab")}
+
+    inputs = {name: {"sha256": sha256(path)} for name, path in archives.items()}
+    identity: Json = {"options": corpus.about | corpus.options, "inputs": inputs}
+    build_folder(folder, identity, build, force=force)
+    return folder
+
+
+def make(
+    corpus: Corpus,
+    out: Path,
+    *,
+    folder: Path | None = None,
+    mirror: str | None = None,
+    jobs: int = 1,
+    force: bool = False,
+) -> Path:
+    """Makes OUT, and whatever it is made from; returns it. Raises UserError."""
+    archives = find_archives(corpus, out, folder=folder, mirror=mirror)
+    text = make_text(corpus, out, archives, jobs=jobs, force=force)
+    return prepare(config_of(corpus, text, out, jobs, force))
+
+
+def config_of(corpus: Corpus, text: Path, out: Path, jobs: int, force: bool) -> PrepareConfig:
+    """How `prepare` makes OUT from the text."""
+    return PrepareConfig(
+        text=text,
+        out=out,
+        languages=corpus.languages,
+        vocab_size=corpus.vocab_size,
+        splits=SPLITS,
+        subwords=corpus.published.form["subwords"],
+        jobs=jobs,
+        published=replace(corpus.published, about=corpus.about),
+        force=force,
+    )
+
+
+def command(
+    prog: str,
+    description: str,
+    variants: Mapping[str, str],
+    pairs: Sequence[str],
+    corpus_for: Callable[[str, Languages], Corpus],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """The command line of a corpus. `variants` maps names to help; the first is the default."""
+    args = _parser(prog, description, variants, pairs).parse_args(argv)
+    source, _, target = args.pair.partition("-")
+
+    def action() -> None:
+        corpus = corpus_for(args.variant, (source, target))
+        if args.own_archives:
+            corpus = with_own_archives(corpus)
+        where = {"folder": args.from_folder, "mirror": args.mirror}
+        if args.dry_run:
+            print("\n".join(_steps(corpus, args)))
+        else:
+            make(corpus, args.out, **where, jobs=args.jobs, force=args.force)
+
+    return run(prog, action)
+
+
+def _steps(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
+    """What the command does, in lines for a reader."""
+    for archive in corpus.archives:
+        where = args.from_folder and args.from_folder / archive.name
+        yield f"{where or archive.address(args.mirror)} ({archive.known_hash or 'no known hash'})"
+        for member in archive.members:
+            yield f"    {' or '.join(member.paths)} -> {member.name}"
+    yield json.dumps(corpus.options, ensure_ascii=False)
+    options = corpus.published.preprocess_options()
+    yield " ".join(
+        ["fairseq-preprocess", *arguments_of([*SPLITS], corpus.languages, options, args.jobs)]
+    )
+
+
+def _parser(
+    prog: str, description: str, variants: Mapping[str, str], pairs: Sequence[str]
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    first = next(iter(variants))
+    described = "; ".join(f"{name}: {text}" for name, text in variants.items())
+    parser.add_argument(
+        "--variant", choices=tuple(variants), default=first, help=f"{described} (default: {first})"
+    )
+    parser.add_argument(
+        "--pair", choices=tuple(pairs), default=pairs[0], help=f"languages (default: {pairs[0]})"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--mirror", metavar="URL", help="download URL/NAME, not the originals")
+    where.add_argument(
+        "--from", dest="from_folder", type=Path, metavar="DIR", help="folder with the archives"
+    )
+    parser.add_argument(
+        "--own-archives", action="store_true",
+        help="other text in archives of the same layout: no published hash applies",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+    parser.add_argument("--dry-run", action="store_true", help="print the steps, do nothing")
+    parser.add_argument("--force", action="store_true", help="rebuild --out and its text")
+    return parser

@@ -1,0 +1,222 @@
+"""The validator: each fault found where it is; dropped from training text, an error elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refusing
+from text_tools import config, error_line, manifest, options, replace_line, run, write_corpus
+
+from data_prep.check import (
+    ALLOWED_LOSS,
+    MOST_CHARACTERS,
+    HeldOut,
+    SetReport,
+    check_losses,
+    check_set,
+    inspect,
+    report_lines,
+)
+from data_prep.prepare import prepare
+from data_prep.streams import LINE_BYTES
+
+Pair = Callable[[bytes, bytes], tuple[Path, Path]]
+GOOD = b"one\ntwo\nthree\n"
+#: The target, line of the fault, its reason and detail.
+FAULTS = {
+    "cr": (b"eins\nzw\rei\ndrei\n", 2, "carriage return", "U+000D at character 3"),
+    "crlf": (b"eins\r\nzwei\r\ndrei\r\n", 1, "carriage return", "U+000D at character 5"),
+    "nul": (b"eins\nzwei\ndr\0ei\n", 3, "NUL", "U+0000 at character 3"),
+    "u+2028": ("eins\nzw\u2028ei\ndrei\n".encode(), 2, "line separator", "U+2028"),
+    "u+0085": ("eins\nzw\x85ei\ndrei\n".encode(), 2, "line separator", "U+0085"),
+    "ff": (b"eins\nzw\x0cei\ndrei\n", 2, "line separator", "U+000C"),
+    "windows-1252": (b"eins\nzwei\nd\xe4ei\n", 3, "invalid UTF-8", "byte 0xE4 at byte 2"),
+    "cut utf-8": (b"eins\nzwei\ndrei\xc3\n", 3, "invalid UTF-8", "byte 0xC3"),
+    "bom": (b"\xef\xbb\xbfeins\nzwei\ndrei\n", 1, "byte order mark", ""),
+    "empty": (b"eins\n\ndrei\n", 2, "empty", ""),
+    "blank": ("eins\n \u00a0\ndrei\n".encode(), 2, "empty", ""),
+    "words": (b"eins\nzwei\n" + b"d " * 1001 + b"\n", 3, "too long", "1,001 words"),
+    "characters": (b"eins\n" + b"z" * 20_001 + b"\ndrei\n", 2, "too long", "20,001 characters"),
+}
+
+
+def checked(pair: tuple[Path, Path], split: str = "train") -> SetReport:
+    with tempfile.TemporaryDirectory() as folder:
+        return check_set(split, [pair], (Path(folder, "s"), Path(folder, "t")), HeldOut())
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(name: str, pair: Pair) -> None:
+    target, line, reason, detail = FAULTS[name]
+    paths = pair(GOOD, target)
+    report = checked(paths)
+    lost = 3 if name == "crlf" else 1
+    assert (report.read, report.kept, sum(report.dropped.values())) == (3, 3 - lost, lost)
+    where = report.first[reason]
+    assert where.startswith(f"{paths[1]}:{line}")
+    assert detail in where
+    with refusing(f"{paths[1]}:{line}: {reason}", detail):
+        checked(paths, "test")
+
+
+def test_utf16_is_named(pair: Pair) -> None:
+    paths = pair(GOOD, "eins\nzwei\ndrei\n".encode("utf-16"))
+    with refusing(f"{paths[1]}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16"):
+        checked(paths)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_looks_at_both_sides(side: int, pair: Pair) -> None:
+    texts = [GOOD, b"eins\nzwei\ndrei\n"]
+    texts[side] = texts[side].replace(b"\n", b"\r\n", 1)
+    paths = pair(*texts)
+    assert checked(paths).first["carriage return"].startswith(f"{paths[side]}:1 ")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_published_text_keeps_what_fairseq_can_read(side: int, pair: Pair) -> None:
+    texts = [GOOD, b"eins\nzwei\ndrei\n"]
+    texts[side] = "\u2028\n\nx\n".encode()
+    texts[1 - side] = b"a\nb\nc\n"
+    report = check_set("train", [pair(*texts)], None, HeldOut())
+    assert (report.read, report.kept) == (3, 3)
+    texts = [b"a\n\nc\n", b"a\n\nd\n"]
+    texts[side] = b"a\nb\rb\nc\n"
+    paths = pair(*texts)
+    with refusing(f"{paths[side]}:2: carriage return"):
+        check_set("train", [paths], None, HeldOut())
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_unequal_line_counts(longer: int, split: str, pair: Pair) -> None:
+    texts = [b"one\ntwo\n", b"eins\nzwei\n"]
+    texts[longer] += b"3\n"
+    paths = pair(*texts)
+    counts = ("3 lines", "2") if longer == 0 else ("2 lines", "3")
+    with refusing(*(f"{p} has {n}" for p, n in zip(paths, counts, strict=True))):
+        checked(paths, split)
+
+
+def test_the_last_newline_may_be_missing(pair: Pair) -> None:
+    assert checked(pair(GOOD, GOOD.upper()[:-1]), "test").kept == 3
+
+
+def test_gzip_and_a_cut_one(tmp_path: Path) -> None:
+    texts = [b"".join(b"%s %d\n" % (word, n) for n in range(9999)) for word in (b"a", b"b")]
+    pair = tmp_path / "a.en.gz", tmp_path / "a.de.gz"
+    for path, text in zip(pair, texts, strict=True):
+        path.write_bytes(gzip.compress(text))
+    assert checked(pair).kept == 9999
+    pair[1].write_bytes(gzip.compress(texts[1])[:-20])
+    with refusing(f"{pair[1]}: the gzip file is cut short"):
+        checked(pair)
+
+
+def test_a_file_without_lines_is_no_text(pair: Pair) -> None:
+    with refusing("a.en:1: a line of more than 1,048,576 bytes"):
+        checked(pair(b"x" * (LINE_BYTES + 1), b"y\n"))
+
+
+def test_copies(pair: Pair) -> None:
+    assert checked(pair(b"Berlin\nyes\n", b"Berlin\nja\n")).copies == 1
+    paths = pair(GOOD, GOOD)
+    with refusing(f"{paths[1]}: is the same text as {paths[0]}"):
+        checked(paths)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_empty_sets(split: str, pair: Pair) -> None:
+    with refusing(f"no sentence pair for the {split} set"):
+        checked(pair(b"", b""), split)
+
+
+def test_pairs_of_the_training_text(pair: Pair, tmp_path: Path) -> None:
+    """Both sides must be equal; each pair counts once; nothing is dropped."""
+    out, held_out = (tmp_path / "s", tmp_path / "t"), HeldOut()
+    texts = pair(b"a\nb\nc\nd\n", b"A\nB\nC\nD\n")
+    report = check_set("test", [texts], out, held_out)
+    texts[0].write_bytes(b"a\na\n c \nd\n")
+    texts[1].write_bytes(b"A\nA\nC\nother\n")
+    assert check_set("train", [texts], out, held_out).kept == report.kept == 4
+    report.in_training_text = held_out.repeated["test"]
+    warning = [*report_lines({"test": report})][-1]
+    assert warning.startswith("warning: 2 of 4 pairs of the set test occur in the training text")
+
+
+@pytest.mark.parametrize(("lost", "fails"), [(5, False), (6, True)])
+def test_losses(lost: int, fails: bool) -> None:
+    report = SetReport(read=100)
+    for _ in range(lost):
+        report.drop("carriage return", "F:1")
+    if fails:
+        with refusing(
+            "set train: 6 of 100 pairs (6%)", "first at F:1; convert CR LF", "-loss 0.07"
+        ):
+            check_losses({"train": report}, ALLOWED_LOSS)
+    check_losses({"train": report}, 0.06)
+
+
+def test_prepare_reports_every_set(tmp_path: Path, no_fairseq: None) -> None:
+    """On standard output and in the manifest; too much lost is an error unless allowed."""
+    text, out = write_corpus(tmp_path / "text"), tmp_path / "bin"
+    replace_line(text / "train.de", 3, b"d\xe4 .")
+    replace_line(text / "train.en", 9, "\u200b".encode())  # sentencepiece leaves nothing of it
+    prepare(config(text, out))
+    found = manifest(out)["sets"]
+    assert (found["train"]["read"], found["train"]["kept"]) == (300, 298)
+    assert found["train"]["dropped"] == {"invalid UTF-8": 1, "empty after normalisation": 1}
+    assert found["test1"] | {"tokens": 0} == SetReport(read=10, kept=10, longest_line=9).as_json()
+    for number in range(20, 40):
+        replace_line(text / "train.de", number, b"d\xe4 .")
+    done = run("prepare", *options(text, out), "--force")
+    assert "set    pairs read    kept    dropped" in done.stdout
+    error = error_line(done, "prepare")
+    assert f"first at {text}/train.de:3 (byte 0xE4" in error
+    assert "set train: 21 of 300 pairs (7%) would be dropped, 21 for: invalid UTF-8" in error
+    prepare(config(text, out, force=True, allowed_loss=0.08))
+    with refusing("set train: 22 of 300"):  # what sentencepiece leaves nothing of counts, too
+        prepare(config(text, out, force=True, allowed_loss=0.07))
+
+
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from([b"", b" ", b"\r", b"a\rb", b"\0", b"\xff", b"w w", "\u2028".encode()]),
+        st.sampled_from([b"", b"\x0c", b"ok", b"\xc3", b"w w w", b"\xef\xbb\xbf"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(faults=LINES)
+def test_drop_keeps_pairs_aligned(
+    faults: list[tuple[bytes, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What is left is a subsequence of the pairs, without a fault, and its size is reported."""
+    folder = tmp_path_factory.mktemp("drop")
+    pairs = [(b"%d %s" % (i, s), b"%d %s" % (i, t)) for i, (s, t) in enumerate(faults)]
+    pairs[1::2] = faults[1::2]  # every other pair is the fault alone
+    pairs.append((b"one", b"eins"))  # not all are copies
+    paths = [folder / name for name in ("s", "t", "s.out", "t.out")]
+    for side in (0, 1):
+        paths[side].write_bytes(b"".join(pair[side] + b"\n" for pair in pairs))
+    report = check_set("train", [(paths[0], paths[1])], (paths[2], paths[3]), HeldOut())
+    kept = [path.read_bytes().split(b"\n")[:-1] for path in paths[2:]]
+    assert len(kept[0]) == len(kept[1]) == report.kept
+    assert report.read == len(pairs) == report.kept + sum(report.dropped.values())
+    remaining = iter(pairs)
+    assert all(pair in remaining for pair in zip(*kept, strict=True))
+    assert not any(inspect(line)[1] for side in kept for line in side)
+
+
+def test_longest_lines_that_are_kept(pair: Pair) -> None:
+    texts = b"w " * 999 + b"w\n", b"z" * MOST_CHARACTERS + b"\n"
+    assert checked(pair(*texts), "test").longest_line == 1000
