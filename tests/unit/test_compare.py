@@ -77,21 +77,11 @@ def test_line_ends_of_windows_make_no_difference(tmp_path: Path, reference: Path
     assert (one.hypotheses, one.references) == (other.hypotheses, other.references)
 
 
-@pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
-def test_identical_systems_do_not_differ(
-    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str], test: str
-) -> None:
-    """sacreBLEU itself would say p = 1/(samples + 1)."""
-    a, b = files(tmp_path, spoilt(sentences(), 1), spoilt(sentences(), 1))
-    found = run_json(capsys, a, b, "--reference", reference, "--test", test, "--samples", 100)
-    assert found["different"] == 0
-    assert [result["p"] for result in found["results"]] == [1, 1]
-
-
-@pytest.mark.parametrize(("number", "least"), [(1, 1), (2, 0.5), (5, 0.0625)])
+@pytest.mark.parametrize(("number", "least"), [(0, 1), (1, 1), (2, 0.5), (5, 0.0625)])
 def test_few_different_sentences_are_no_evidence(
     tmp_path: Path, reference: Path, number: int, least: float
 ) -> None:
+    """Of none sacreBLEU itself would say p = 1/(samples + 1)."""
     a, b = files(tmp_path, sentences(), spoilt(sentences()[:number], 3) + sentences()[number:])
     systems = [read_system(path, reference).hypotheses for path in (a, b)]
     assert significance.least_p(*systems) == least
@@ -99,19 +89,15 @@ def test_few_different_sentences_are_no_evidence(
         assert result.p >= least
 
 
-def test_the_same_seed_gives_the_same_text(
-    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_text(tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = files(tmp_path, spoilt(sentences(), 2), spoilt(sentences(30), 1) + sentences()[30:])
     texts = []
     for _ in range(2):
         assert main([str(a), str(b), "--reference", str(reference), "--samples=50"]) == 0
         texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1]
-    assert f"baseline: {a}\n" in texts[0]
+    assert texts[0] == texts[1], "seeded"
     assert "60 of 60 sentences translated differently" in texts[0]
     assert "BLEU: nrefs:1|bs:50|seed:12345|" in texts[0]
-    assert "says nothing\nabout other trainings" in texts[0]
 
 
 def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,11 +141,6 @@ def test_other_references_are_refused(tmp_path: Path) -> None:
     write_translations(Path(runs[1]), sentences(59), sentences(59))
     with pytest.raises(UserError, match=r"60 sentences in .*a_64_1, 59 in .*b_64_1"):
         main(runs)
-
-
-def test_a_score_of_0_is_a_score(tmp_path: Path) -> None:
-    run = write_translations(write_run(tmp_path, "collab", 64), ["x"] * 4, sentences(4))
-    assert read_system(run).record.bleu == 0
 
 
 def test_other_numbers_of_sentences_are_refused(tmp_path: Path, reference: Path) -> None:
