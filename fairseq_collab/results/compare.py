@@ -10,7 +10,7 @@ from itertools import groupby
 from collab_common.errors import UserError
 from fairseq_collab.metrics import significance
 from fairseq_collab.metrics.significance import METRICS, Result, different
-from fairseq_collab.results.html import render
+from fairseq_collab.results.render import render
 from fairseq_collab.runs.translations import System
 
 #: What two runs must have in common to be compared.

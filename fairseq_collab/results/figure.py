@@ -78,8 +78,8 @@ def draw(
             colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
             points = sorted((places[at], scores) for at, scores in one.points.items())
             at, means = [x for x, _ in points], [fmean(scores) for _, scores in points]
-            style = f"{shape}-" if numeric else shape
-            axes.plot(at, means, style, color=colour, markersize=6, zorder=3)
+            marks = f"{shape}-" if numeric else shape
+            axes.plot(at, means, marks, color=colour, markersize=6, zorder=3)
             for place, scores in points:
                 if len(scores) > 1:
                     axes.plot([place] * len(scores), scores, "_", color=colour, markersize=7)
@@ -94,7 +94,8 @@ def draw(
             axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in places])
             axes.minorticks_off()
         _label(axes, ends)
-        _style(axes, x, y, message, series)
+        seeds = any(len(scores) > 1 for one in series for scores in one.points.values())
+        style(axes, x, y, message + "\nmarks: means; dashes: seeds" * seeds)
         return page
 
 
@@ -113,9 +114,9 @@ def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
         )  # fmt: skip
 
 
-def _style(axes: Axes, x: str, y: str, message: str, series: Sequence[Series]) -> None:
-    seeds = any(len(scores) > 1 for one in series for scores in one.points.values())
-    axes.set_title(message + "\nmarks: means; dashes: seeds" * seeds, fontsize=10, loc="left")
+def style(axes: Axes, x: str, y: str, message: str) -> None:
+    """What all figures have: a title that says the message, names of axes, few lines."""
+    axes.set_title(message, fontsize=10, loc="left")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)

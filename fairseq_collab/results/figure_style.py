@@ -19,11 +19,11 @@ SITE_NAMES = {
     "cross": "cross-attention",
 }
 #: Left out of files, which then depend on what is drawn alone: the software's name, the date.
-_METADATA = {"png": ["Software"], "svg": ["Date"], "pdf": ["CreationDate"]}
+_METADATA = {"png": ["Software"], "svg": ["Creator", "Date", "Format", "Type"]}
 
 
 def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
-    """The file of a figure: "png", "svg" or "pdf"."""
+    """The file of a figure: "png" or "svg"."""
     content = io.BytesIO()
     metadata = dict.fromkeys(_METADATA[form])
     # The salt makes the identifiers in an SVG, random by default, the same every time.

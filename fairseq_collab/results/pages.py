@@ -28,9 +28,9 @@ from collab_common.files import read_json, write_content
 from fairseq_collab.metrics.seeds import Gain, gain_of, holm
 from fairseq_collab.results.figure import Series, draw
 from fairseq_collab.results.figure_style import saved
-from fairseq_collab.results.html import STRICT
 from fairseq_collab.results.names import named
-from fairseq_collab.results.tables import grid, mean, num, spread
+from fairseq_collab.results.render import STRICT
+from fairseq_collab.results.tables import grid, interval, mean, num, spread
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
@@ -60,12 +60,6 @@ def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
         found = [[run["seed"] for run in side] for side in (runs, baseline)]
         raise UserError(f"seeds {found[0]} and {found[1]} are no pairs", todo="fix the template")
     return gain_of([ours[seed] - theirs[seed] for seed in seeds])
-
-
-def interval(found: Gain, spec: str = "+.2f") -> str:
-    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
-    ends = "" if found.low is None else f" ({num(found.low, spec)} to {num(found.high, spec)})"
-    return num(found.mean, spec) + ends
 
 
 def values(runs: Iterable[Json], score: str) -> list[float]:

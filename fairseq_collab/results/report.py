@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -9,15 +10,17 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from fairseq_collab.metrics.seeds import Gain
-from fairseq_collab.results import inline
 from fairseq_collab.results.collect import read_runs, warnings
-from fairseq_collab.results.html import render
+from fairseq_collab.results.figure import GREY, INCHES, style
+from fairseq_collab.results.figure_style import BLUE, saved
 from fairseq_collab.results.names import named
+from fairseq_collab.results.render import render
 from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, table_of
 from fairseq_collab.results.table_text import heading, title
-from fairseq_collab.results.tables import spread
+from fairseq_collab.results.tables import interval, spread
 
 QUESTION = "Which model is the cheapest without a significant loss of quality?"
 #: What quality is weighed against: the first in which models differ by more than :data:`SAME`.
@@ -68,13 +71,13 @@ def page(folders: Sequence[Path]) -> tuple[str, str]:
     said = sentences(found)
     text = render(
         "report.html.j2",
-        title=QUESTION,
-        sections=[],
+        question=QUESTION,
         about=title(table),
         sentences=said,
         figure=found.cost and figure(found),
         answer=found,
         heading=heading,
+        interval=interval,
         notes=[*warnings(frame), *(f"not in the page: {line}" for line in unfinished)],
         first=frame.iloc[0].dropna(),
     )
@@ -149,16 +152,13 @@ def unbeaten(points: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def figure(answer: Answer) -> Markup:
     """Quality against cost, each model by its number; the Pareto front is a line."""
     cost, name = str(answer.cost), heading(answer.score)
-    drawn, axes = inline.axes_of(f"{heading(cost)}, millions", name)
+    drawn = Figure(figsize=INCHES, layout="constrained")
+    axes = drawn.add_subplot()
     places = {one.number: (one.costs[cost] / 1e6, one.quality) for one in answer.models}
-    line = [places[one.number] for one in answer.front]
-    axes.plot(*zip(*line, strict=True), "--", color=inline.LINK, linewidth=1)
+    axes.plot(*zip(*(places[one.number] for one in answer.front), strict=True), "--", color=BLUE)
     for one in answer.models:
-        colour = inline.LINK if one in answer.front else inline.FAINT
-        axes.plot(*places[one.number], "o", color=colour, markersize=6)
-        axes.annotate(
-            str(one.number), places[one.number], (5, -4), textcoords="offset points", va="top",
-            fontsize=inline.FONT, color=inline.TEXT,
-        )  # fmt: skip
-    axes.set(xmargin=0.1, ymargin=0.1)
-    return inline.inline(drawn, "report", f"{name} against {heading(cost)}")
+        axes.plot(*places[one.number], "o", color=BLUE if one in answer.front else GREY)
+        axes.annotate(str(one.number), places[one.number], (5, -9), textcoords="offset points")
+    style(axes, f"{heading(cost)}, millions", name, f"{name} against {heading(cost)}")
+    text = saved(drawn, "svg").decode().partition("<svg")[2]
+    return Markup("<svg" + re.sub(r' xmlns(:\w+)?="[^"]*"', "", text))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from collab_common.errors import UserError
 from fairseq_collab.results.collect import column, distinct, warnings
-from fairseq_collab.results.html import render
+from fairseq_collab.results.render import render
 from fairseq_collab.results.table import NO_X, Row, Table, differences, measure
 from fairseq_collab.results.tables import deviation, grid, mean, num, spread
 

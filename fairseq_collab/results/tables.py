@@ -9,8 +9,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-#: Stands on HTML pages where there is no number.
-EN_DASH = "\N{EN DASH}"
+from fairseq_collab.metrics.seeds import Gain
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
@@ -57,3 +56,9 @@ def spread(values: Sequence[float], spec: str = ".2f") -> str:
     """Mean ± standard deviation; for one seed its value alone."""
     sd = deviation(values)
     return num(mean(values), spec) + ("" if sd is None else f" ± {num(sd, spec)}")
+
+
+def interval(found: Gain, spec: str = "+.2f") -> str:
+    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
+    ends = "" if found.low is None else f" ({num(found.low, spec)} to {num(found.high, spec)})"
+    return num(found.mean, spec) + ends

@@ -12,7 +12,7 @@ from collab_common.files import write_contents
 from fairseq_collab.results.figure_style import SITE_NAMES
 from fairseq_collab.results.heads import figures
 from fairseq_collab.results.heads.figures import Content, best_heads, sites_in
-from fairseq_collab.results.html import render
+from fairseq_collab.results.render import render
 from fairseq_collab.results.tables import grid, mean, num
 
 NAME = "heads.md"
