@@ -1,4 +1,4 @@
-"""Roles of heads: thresholds, and what they are thresholds of."""
+"""Roles of heads and their thresholds."""
 
 from __future__ import annotations
 
@@ -6,72 +6,52 @@ from typing import Any
 
 import pytest
 
-from fairseq_collab.analysis.roles import positional, rare, roles, syntactic
+from fairseq_collab.analysis.roles import roles
 
-HERE = ("encoder", 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [
-        ([0.9, 0.1, 0.0], ["positional -1"]),
-        ([0.89, 0.1, 0.0], []),
-        ([0.0, 0.95, 0.0], ["positional 0"]),
-        ([None, 0.0, 0.9], ["positional +1"]),
-        ([None, None, None], []),
-    ],
-)
-def test_positional(shares: list[float], expected: list[str]) -> None:
-    offsets = {"offsets": [-1, 0, 1], "encoder": [[shares]]}
-    assert list(positional(offsets, HERE)) == expected
-    assert list(positional(offsets, ("cross", 0, 0))) == []
+NSUBJ = "syntactic nsubj dependent->head"
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "baseline", "pairs", "found"),
-    [
-        (0.56, 0.5, 100, True),
-        (0.54, 0.5, 100, False),
-        (0.45, 0.4, 100, True),  # 10 % of the baseline, not 10 points
-        (0.9, 0.5, 99, False),
-        (None, None, 0, False),
-    ],
-)
-def test_syntactic(accuracy: float | None, baseline: float | None, pairs: int, found: bool) -> None:
-    scores = {"pairs": pairs, "baseline": {"offset": 1, "accuracy": baseline}}
-    relations = {"obj": {"head->dependent": {**scores, "encoder": [[accuracy]]}}}
-    expected = ["syntactic obj head->dependent"] if found else []
-    assert list(syntactic(relations, HERE)) == expected
-    assert list(syntactic(relations, ("decoder", 0, 0))) == []
-
-
-@pytest.mark.parametrize(
-    ("share", "chance", "found"),
-    [(0.51, 0.2, True), (0.5, 0.2, False), (0.7, 0.4, False), (None, None, False)],
-)
-def test_rare(share: float | None, chance: float | None, found: bool) -> None:
-    assert list(rare({"encoder": [[share]]}, chance, HERE)) == ["rare tokens"] * found
-
-
-def test_a_head_can_have_several_roles_and_every_head_is_asked() -> None:
-    accuracies = {"pairs": 200, "baseline": {"offset": -1, "accuracy": 0.5},
-                  "encoder": [[0.2, 0.9]]}  # fmt: skip
-    found = {
-        "measures": {
-            # The paper saw more than 0.8 in positional heads, and does not ask for it.
-            "confidence": {"encoder": [[0.9, 0.9]], "decoder": [[0.3]], "cross": [[0.9]]},
-            "rare": {"encoder": [[0.9, 0.1]], "decoder": None, "cross": None},
-        },
-        "offsets": {"offsets": [-1, 0], "encoder": [[[0.0, 0.1], [0.95, 0.0]]],
-                    "decoder": [[[1.0, 0.0]]]},
-        "rare": {"chance": 0.2},
-        "syntax": {"relations": {"nsubj": {"dependent->head": accuracies}}},
-    }  # fmt: skip
-    heads: Any = {"encoder": [2], "decoder": [1], "cross": [1]}
-    assert roles(found, heads) == {
-        "encoder": [[["rare tokens"], ["positional -1", "syntactic nsubj dependent->head"]]],
-        "decoder": [[["positional -1"]]],
-        "cross": [[[]]],
+def found(**changed: Any) -> list[str]:
+    """The roles of the one encoder head of an analysis in which it has all three."""
+    given = {"shares": [0.0, 0.9], "accuracy": 0.551, "pairs": 100, "rare": 0.51, "chance": 0.25}
+    values: dict[str, Any] = {**given, **changed}
+    accuracies = {
+        "pairs": values["pairs"],
+        "baseline": {"offset": -1, "accuracy": 0.5},
+        "encoder": [[values["accuracy"]]],
     }
-    without = roles({**found, "syntax": None}, heads)
-    assert without["encoder"] == [[["rare tokens"], ["positional -1"]]]
+    content = {
+        "measures": {"rare": {"encoder": [[values["rare"]]], "decoder": None, "cross": None}},
+        "offsets": {"offsets": [-1, 0], "encoder": [[values["shares"]]], "decoder": []},
+        "rare": {"chance": values["chance"]},
+        "syntax": {"relations": {"nsubj": {"dependent->head": accuracies}}},
+    }
+    of_heads = roles(content, {"encoder": [1], "decoder": [], "cross": [1]})
+    assert of_heads["decoder"] == []
+    assert of_heads["cross"] == [[[]]]
+    del content["syntax"]
+    without = roles(content, {"encoder": [1], "decoder": [], "cross": [1]})["encoder"][0][0]
+    assert without == [name for name in of_heads["encoder"][0][0] if name != NSUBJ]
+    return of_heads["encoder"][0][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "lost"),
+    [
+        ({}, None),
+        ({"shares": [0.1, 0.89]}, "positional 0"),
+        ({"shares": [None, None]}, "positional 0"),
+        ({"accuracy": 0.549}, NSUBJ),  # 10 % of the baseline, not 10 points
+        ({"accuracy": None}, NSUBJ),
+        ({"pairs": 99}, NSUBJ),
+        ({"rare": 0.5}, "rare tokens"),
+        ({"rare": 0.7, "chance": 0.35}, "rare tokens"),  # no more than twice by chance
+        ({"rare": None, "chance": None}, "rare tokens"),
+    ],
+)
+def test_each_threshold(changed: dict[str, Any], lost: str | None) -> None:
+    assert found(**changed) == [n for n in ("positional 0", NSUBJ, "rare tokens") if n != lost]
+
+
+def test_the_offset_is_named() -> None:
+    assert found(shares=[0.95, 0.0])[0] == "positional -1"
