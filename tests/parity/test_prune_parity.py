@@ -27,7 +27,6 @@ from fairseq_collab.prune.surgery import (
     narrowed,
     pruned,
 )
-from fairseq_collab.trained import attentions
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -42,33 +41,19 @@ ADAPTIVE = {
 SCALED = {"scale_attn": True, "scale_fc": True, "scale_resids": True}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
-    "stock, shared": ("transformer", {"share_all_embeddings": True}),
-    "stock, pre-norm": (
-        "transformer",
-        {"encoder_normalize_before": True, "decoder_normalize_before": True},
-    ),
-    "head size": (HEADSIZE, {"head_size": 5}),
-    "other key size": (HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
+    "pre-norm": ("transformer", {f"{s}_normalize_before": True for s in ("encoder", "decoder")}),
+    "other sizes": (HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
     "scale of the model size": (HEADSIZE, {"head_size": 5, "attention_scale": "embed"}),
     "other counts": (HEADSIZE, {"head_size": 4, "heads_in_encoder": "4,5"}),
     "grouped": (GROUPED, {"head_groups": "2"}),
-    "language model": (LM, {}),
-    "language model, pre-norm": (LM, {"decoder_normalize_before": True}),
-    "language model, shared": (LM, {"share_decoder_input_output_embed": True}),
+    "language model": (LM, {"share_decoder_input_output_embed": True}),
     "language model, other input size": (LM, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
-    "language model, adaptive": (LM, ADAPTIVE),
     "language model, options that it ignores": (LM, SCALED),
     "language model, scaled": (LM_HEADSIZE, SCALED),
-    "language model, other sizes": (LM_HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
-    "language model, scale of the model size": (
-        LM_HEADSIZE,
-        {"head_size": 5, "attention_scale": "embed"},
-    ),
     "language model, grouped": (LM_GROUPED, {"head_groups": "2", **ADAPTIVE}),
 }
 #: Fewer heads in every attention, another number in each.
 KEPT: Kept = {"encoder": [[0, 2], [3]], "decoder": [[1, 2, 3], [0, 3]], "cross": [[2], [3, 1, 0]]}
-LM_KEPT: Kept = {**KEPT, "encoder": [], "cross": []}
 
 
 def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
@@ -152,44 +137,33 @@ def check_same(model: nn.Module, expected: nn.Module, source: Trained) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_pruned_equals_masked(source: str) -> None:
+@pytest.mark.parametrize("case", ["some heads", "all heads", "a layer without heads"])
+def test_pruned_equals_masked(source: str, case: str) -> None:
     """Logits, and translations token for token."""
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
-    kept = LM_KEPT if whole.is_language_model else KEPT
+    kept = {
+        "some heads": KEPT,
+        "all heads": all_heads(whole.heads),
+        "a layer without heads": {site: [*layers[:-1], []] for site, layers in KEPT.items()},
+    }[case]
+    kept = {site: kept[site] if heads else [] for site, heads in whole.heads.items()}
     result = pruned(whole, kept)
     assert result.arch == (LM_HEADSIZE if whole.is_language_model else HEADSIZE)
-    assert result.options["heads_in_decoder"] == "3,2"
+    assert result.heads == {site: [*map(len, layers)] for site, layers in kept.items()}
     smaller, expected = built(result), masked(whole, kept)
     check_same(smaller, expected, whole)
     assert all(map(torch.equal, translations(smaller), translations(expected)))
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_with_all_heads_nothing_changes(source: str) -> None:
-    arch, options = SOURCES[source]
-    whole = trained(arch, **options)
-    check_same(built(pruned(whole, all_heads(whole.heads))), whole.model, whole)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_layer_may_lose_all_of_its_heads(source: str) -> None:
-    """Logits, and translations token for token; nothing is left but the bias of ``out_proj``."""
-    arch, options = SOURCES[source]
-    whole = trained(arch, **options)
-    kept = {site: layers and [*layers[:-1], []] for site, layers in KEPT.items()}
-    if whole.is_language_model:
-        kept = {**kept, "encoder": [], "cross": []}
-    result = pruned(whole, kept)
-    assert result.options["heads_in_decoder"] == "3,0"
-    smaller, expected = built(result), masked(whole, kept)
-    check_same(smaller, expected, whole)
-    assert all(map(torch.equal, translations(smaller), translations(expected)))
-    for one in (found[-1] for found in attentions.by_site(smaller).values() if found):
-        assert [name for name, _ in one.module.named_parameters()] == ["out_proj.bias"]
-        assert one.module.cached_floats_per_token() == (0, 0)
-    again = pruned(result, {site: [[]] * len(layers) for site, layers in kept.items()})
-    assert again.options["heads_in_decoder"] == "0,0"
+def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:
+    """Its heads have no size; elsewhere they have size 4, and may go later."""
+    result = pruned(trained("transformer"), {**KEPT, "encoder": [[], [3]]})
+    attention = built(result).encoder.layers[0].self_attn
+    assert [name for name, _ in attention.named_parameters()] == ["out_proj.bias"]
+    assert attention.cached_floats_per_token() == (0, 0)
+    again = pruned(result, {site: [[], []] for site in KEPT})
+    assert again.heads == {site: [0, 0] for site in KEPT}
 
 
 def test_parameters_are_really_gone() -> None:
@@ -263,15 +237,6 @@ def test_units_that_cannot_be_removed() -> None:
         narrowed(trained("transformer"), 25)
     with refusing("layers.0 normalises its feed-forward units (--scale-fc"):
         narrowed(trained(LM_HEADSIZE, scale_fc=True), 14)
-
-
-def test_a_layer_without_heads_has_no_size_of_heads() -> None:
-    """Those that are not there are said to be as large as the model; elsewhere they have size 4."""
-    whole = trained(HEADSIZE, heads_in_encoder="0,4")
-    kept = changed(encoder=[[], [3]])
-    check_same(built(pruned(whole, kept)), masked(whole, kept), whole)
-    none = trained(LM_HEADSIZE, heads_in_decoder="0")
-    check_same(built(pruned(none, all_heads(none.heads))), none.model, none)
 
 
 def test_heads_that_cannot_be_removed() -> None:

@@ -28,9 +28,6 @@ def build(arch: str, **options: object) -> nn.Module:
     [
         ("transformer", TRANSLATION),
         ("transformer_collab", TRANSLATION),
-        ("transformer_headsize_n", TRANSLATION),
-        ("transformer_grouped_heads", TRANSLATION),
-        ("transformer_gated_heads", TRANSLATION),
         ("transformer_lm", ["decoder 0", "decoder 1"]),
         ("transformer_lm_collab", ["decoder 0", "decoder 1"]),
     ],

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.logging import metrics
+from parity.test_prune_parity import ADAPTIVE, LM_GROUPED
 from refusals import refusing
 from torch import Tensor, nn
 from toy_heads import sample
+from toy_language_models import language_model
 from unit.test_groups import naive_loss
 
-from collab_common.errors import UserError
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.criterions.head_groups import watched
 from fairseq_collab.criterions.with_head_groups import (
     LOGGED,
+    AdaptiveLossWithHeadGroups,
     LabelSmoothedCrossEntropyWithHeadGroups,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 GROUPED = "transformer_grouped_heads"
+DROPOUTS = ("dropout", "attention_dropout", "adaptive_softmax_dropout")
 ALPHA, BETA = 0.7, 0.3
 
 
@@ -81,6 +86,24 @@ def test_training_adds_the_constraint(feature: str, normalisation: str, scale: i
     torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
     for name, parameter in net.named_parameters():
         torch.testing.assert_close(gradient[name], parameter.grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_heads_in_groups_compute_what_separate_keys_compute(feature: str, training: bool) -> None:
+    """Outputs and gradients, also while features are kept."""
+    found = []
+    for arch in ("transformer_headsize_n", GROUPED):
+        torch.manual_seed(3)
+        options = {"group_feature": feature} if arch == GROUPED else {}
+        net = toy.model(arch, **options).train(training)
+        handles = [attention.watch() for attention in head_group_attentions(net)]
+        torch.manual_seed(4)
+        logits = net(**toy.batch())[0]
+        logits.square().sum().backward()
+        found.append([logits, *(p.grad for p in net.parameters())])
+        assert len(handles) == (6 if arch == GROUPED else 0)
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -158,55 +181,72 @@ def test_log() -> None:
     assert values["group_loss"] == pytest.approx(float(expected), abs=1e-3)
 
 
-def test_sites_may_have_different_numbers_of_heads_and_groups() -> None:
-    net = model(head_groups="4,2,1", heads_in_decoder="4,2", head_size=4)
-    _, _, log = criterion()(net, sample())
-    assert log["group_within"].isfinite()
+def test_numbers_of_heads_and_groups_by_attention_type_and_layer() -> None:
+    """A layer without heads has no groups; by default a group has four heads."""
+    net = model(head_groups="4,2,1", heads_in_decoder="4,2", heads_in_encoder="0,4", head_size=4)
     found = [(a.site, a.num_heads, a.groups) for a in head_group_attentions(net)]
     assert found == [
-        *[("encoder", 4, 4)] * 2,
+        ("encoder", 4, 4),
         *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
     ]
-
-
-def test_a_layer_without_heads_has_no_groups() -> None:
-    """The constraint is that of the others; what is left of the layer is its bias."""
-    net = model(heads_in_encoder="0,4", heads_in_cross="0")
-    sites = [attention.site for attention in head_group_attentions(net)]
-    assert sites == ["encoder", "decoder", "decoder"]
-    loss, _, logged = criterion()(net, sample())
+    loss, _, log = criterion()(net, sample())
     loss.backward()
-    assert logged["group_loss"] != 0
-    net.load_state_dict(net.state_dict())
+    assert log["group_within"].isfinite()
+    net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
+    assert {a.num_heads: a.groups for a in head_group_attentions(net)} == {8: 2, 2: 1}
+
+
+# ---- language models -----------------------------------------------------------------------------
+
+
+def test_the_constraint_beside_adaptive_softmax() -> None:
+    """Of the positions that are not padded; validation ignores it."""
+    torch.manual_seed(5)
+    options = {**ADAPTIVE, **dict.fromkeys(DROPOUTS, 0.0)}
+    net = language_model(LM_GROUPED, head_groups="1,2,4", **options).double()
+    symbols = SimpleNamespace(target_dictionary=toy.dictionary())
+    ours = AdaptiveLossWithHeadGroups(symbols, False, ALPHA, BETA, "paper")
+    stock, tokens = AdaptiveLoss(symbols, False), sample()["net_input"]["prev_output_tokens"]
+    net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(1).sum(1)}
+    batch = {**sample(), "net_input": net_input, "nsentences": 3}
+    total, size, _ = ours(net.train(), batch)
+    expected, _, _ = stock(net, batch)
+    with watched(net) as attentions:
+        net(**net_input)
+    assert [(one.site, one.groups) for one in attentions] == [("decoder", 2)] * 2
+    for attention in attentions:
+        maps = attention.features.transpose(0, 1)  # (H, B, T, e)
+        flat = maps[:, tokens.ne(1)].flatten(1)
+        labels = [attention.membership.argmax(dim=1).tolist()]
+        expected = expected + size / 2 * naive_loss(flat[None], labels, 2, ALPHA, BETA)
+    torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
+    validation, _, _ = ours(net.eval(), batch)
+    torch.testing.assert_close(validation, stock(net, batch)[0], rtol=0, atol=0)
 
 
 # ---- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "message"),
     [
-        ({"head_groups": "5"}, "5 head groups are more than the 4 heads"),
-        ({"head_groups": "2,2"}, "--head-groups is '2,2'; it must be a number above 0, or three"),
-        ({"group_feature": "key"}, "group feature is 'key'; it must be one of value, attention"),
+        (lambda: model(head_groups="5"), "5 head groups are more than the 4 heads"),
+        (lambda: model(head_groups="2,2"), "--head-groups is '2,2'; it must be a number above 0,"),
+        (
+            lambda: model(group_feature="key"),
+            "group feature is 'key'; it must be one of value",
+        ),
+        (lambda: criterion(alpha=-1.0), "--group-alpha: is -1.0; it must be 0 or more"),
+        (lambda: criterion(beta=float("nan")), "--group-beta: is nan; it must be 0 or more"),
+        (
+            lambda: criterion("mean"),
+            "--group-normalisation: is 'mean'; it must be one of paper",
+        ),
     ],
 )
-def test_wrong_options(options: dict[str, Any], message: str) -> None:
+def test_wrong_options(make: Any, message: str) -> None:
     with refusing(message):
-        model(**options)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("paper", -1.0, 0.5), "--group-alpha: is -1.0; it must be 0 or more"),
-        (("paper", 0.5, float("nan")), "--group-beta: is nan; it must be 0 or more"),
-        (("mean", 0.5, 0.5), "--group-normalisation: is 'mean'; it must be one of paper, released"),
-    ],
-)
-def test_wrong_weights(arguments: tuple[Any, ...], message: str) -> None:
-    with refusing(message):
-        criterion(*arguments)
+        make()
 
 
 @pytest.mark.parametrize(
@@ -223,18 +263,19 @@ def test_models_that_cannot_be_grouped(net: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("arch", "options", "message"),
     [
-        ({"head_groups": "1"}, "encoder.layers.0.self_attn: groups is 2 in it, 1 here"),
-        (
-            {"group_feature": "output"},
-            "group feature (0 value, 1 attention, 2 output) is 0 in it, 2 here",
-        ),
+        (GROUPED, {"head_groups": "1"}, "encoder.layers.0.self_attn: groups is 1 in it, 2 here"),
+        (GROUPED, {"group_feature": "output"}, "(0 value, 1 attention, 2 output) is 2 in it, 0 he"),
+        ("transformer_headsize_n", {"encoder_attention_heads": 2}, "heads is 2 in it, 4 here"),
+        ("transformer_collab", {}, "is 2 in it, 3 here"),
     ],
 )
-def test_other_groups_do_not_load(options: dict[str, Any], message: str) -> None:
+def test_other_heads_do_not_load(arch: str, options: dict[str, Any], message: str) -> None:
+    groups_of = {"head_groups": "2"} if arch == GROUPED else {}
+    weights = toy.model(arch, **{**groups_of, **options}).state_dict()
     with refusing(message):
-        model(**options).load_state_dict(model().state_dict())
+        model().load_state_dict(weights)
 
 
 def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
@@ -247,13 +288,3 @@ def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
     assert not any(attention.membership.any() for attention in attentions)
     criterion()(net, sample())
     assert all(attention.membership.sum() == attention.num_heads for attention in attentions)
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    with pytest.raises(UserError, match="heads is 2 in it, 4 here"):
-        model().load_state_dict(toy.model("transformer_headsize_n", **heads).state_dict())
-    with pytest.raises(UserError, match=r"3 grouped.* is 2 in it, 3 here"):
-        model().load_state_dict(toy.model("transformer_collab").state_dict())
-
-
-def test_the_default_is_a_quarter_of_the_heads() -> None:
-    net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
-    assert {a.num_heads: a.groups for a in head_group_attentions(net)} == {8: 2, 2: 1}
