@@ -123,6 +123,31 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
 
 
+def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it outlives its killed sweep, the next sweep waits for it."""
+    ours = Worker([], print)
+    monkeypatch.setattr(worker, "train_command", lambda _: ["sleep", "60"])
+    with ThreadPoolExecutor() as pool:
+        with run.locked() as lock:
+            done = pool.submit(ours._child, run, lock, [])
+            assert wait_for(lambda: bool(ours.children))
+        with pytest.raises(Busy):
+            run.locked().__enter__()
+        ours.stop()
+        assert done.result(10) is not None
+
+
+def test_a_trained_run_is_not_trained_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq would add an update."""
+    run.log.write_text("| INFO | fairseq_cli.train | done training in 1.5 seconds\n")
+    monkeypatch.setattr(Worker, "_child", None)
+    job = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
+    lock = Worker([], print).train(run, job)
+    assert lock is not None
+    with lock, pytest.raises(Busy):
+        run.locked().__enter__()
+
+
 @pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
 def test_what_has_ended_by_itself_is_not_stopped(
     error: type[OSError], monkeypatch: pytest.MonkeyPatch
