@@ -14,7 +14,6 @@ from run_folders import MODEL_DIM, facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from fairseq_collab.commands.table import main
-from fairseq_collab.results import figure
 from fairseq_collab.results.collect import facts, frame_of
 from fairseq_collab.results.names import named
 from fairseq_collab.results.table import (
@@ -23,7 +22,6 @@ from fairseq_collab.results.table import (
     Table,
     differences,
     read_table,
-    standard_row,
     table_of,
 )
 from fairseq_collab.results.table_text import as_csv, main_table, markdown, shown
@@ -287,41 +285,6 @@ def test_runs_as_json_make_the_table_again(tmp_path: Path) -> None:
     kept = json.loads(json.dumps(facts(table.frame)))
     assert all(run["folder"] == tmp_path.name for run in kept)
     assert main_table(table_of(frame_of(kept))) == main_table(table)
-
-
-# ---- the figure ----------------------------------------------------------------------------------
-
-
-def test_standard_heads_are_a_line(tmp_path: Path) -> None:
-    """They are the separate keys that are as wide as the model."""
-    separate = {"arch": "transformer_headsize_n", "model_dim": MODEL_DIM}
-    write_run(tmp_path, "concatenated", MODEL_DIM, **separate)
-    write_run(tmp_path, "concatenated", 64, **separate)
-    write_run(tmp_path, "collab", MODEL_DIM, arch="transformer_collab", model_dim=MODEL_DIM)
-    row = standard_row(read(tmp_path).rows)
-    assert row is not None
-    assert (row.label, row.x) == ("concatenated", MODEL_DIM)
-
-
-def test_what_is_drawn() -> None:
-    series = [
-        figure.Series("shared keys", {64: [30.0, 32.0], 32: [29.0]}),
-        figure.Series("separate keys", {64: [30.9]}),
-    ]
-    page = figure.draw(
-        series, "key width", "BLEU", "Title", levels={"standard heads": [33.0, 34.0]}
-    )
-    axes = page.axes[0]
-    shared, seeds, separate, standard = axes.lines
-    assert list(shared.get_xdata()) == [5, 6], "octaves, not moved"
-    assert list(shared.get_ydata()) == [29, 31]
-    assert list(seeds.get_ydata()) == [30, 32]
-    assert list(separate.get_xdata()) == [6]
-    assert list(standard.get_ydata()) == [33.5, 33.5]
-    texts = {text.get_text(): text for text in axes.texts}
-    assert texts.keys() == {"shared keys", "separate keys", "standard heads"}
-    heights = [texts[name].xyann[1] + y for name, y in (("separate keys", 0), ("shared keys", 0))]
-    assert heights[0] < heights[1], "names at one place are moved apart"
 
 
 def test_names_and_numbers() -> None:
