@@ -20,7 +20,7 @@ esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# refuse WORDS...: what is wrong with what was asked for ends the recipe.
+# refuse WORDS...: end the recipe with a reason.
 refuse() {
     echo "$(basename "$0" .sh): $*" >&2
     exit 2

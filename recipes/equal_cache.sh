@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Which way of sharing is best at equal cache? Multi-query, grouped-query, latent and collaborative
-# heads beside ordinary ones, from scratch and from one trained model.
+# Which way of sharing is best at the same KV cache? Multi-query, grouped-query and latent heads and
+# shared keys, next to standard heads: trained from scratch, and converted from one trained model.
 #
 #   bash recipes/equal_cache.sh multi30k
 #   FROM, DATA, OUT (default: runs/equal_cache_multi30k), JOBS, SWEEP: see recipes/common.sh
 #   SEEDS=1,2        of the trainings from scratch
 #   SIZE=small       the models' size, of configs/size: multi30k (default, d = 256) or small (d = 128)
-#   BUDGETS='128 64' numbers that are cached of a token in a layer (default: 3/4, 5/8, 1/2, 1/4 and
-#                    1/8 of the 2 d that ordinary heads keep)
-#   TRAINED=FILE     a model to convert, and nothing is trained from scratch (default: ordinary heads
-#                    of stage 1, of the first seed)
+#   BUDGETS='128 64' cached numbers per token and layer (default: 3/4, 5/8, 1/2, 1/4 and 1/8 of the 2 d
+#                    numbers of standard heads)
+#   TRAINED=FILE     a model to convert; nothing is trained from scratch (default: standard heads of
+#                    stage 1, first seed)
 #   UPDATES=N        of the fine-tuning, 0 for none (default: that of
 #                    configs/experiment/reparametrize_finetune_multi30k.yaml)
 #
-# Stages: 1 train (OUT/scratch), a model for each method that can have the budget:
-#     plain           ordinary heads, with all of their cache
-#     smaller-keys    ordinary heads, queries and keys of a smaller size
-#     fewer-heads     ordinary heads, fewer of them, and wider feed-forward layers, so that it has the
+# Stages: 1 train (OUT/scratch), one model for each method that can have the budget:
+#     plain           standard heads with their whole cache
+#     smaller-keys    standard heads with narrower queries and keys
+#     fewer-heads     fewer standard heads, and wider feed-forward layers, so that the model has the
 #                     parameters of grouped-query heads (or of smaller keys, which need no wider ones)
-#     collab          collaborative heads; collab-values: whose values are shared in groups, too
+#     collab          shared keys; collab-values: with values that are shared in groups
 #     grouped-query   with one group: multi-query
 #     latent
-# 2 convert (OUT/models, OUT/converted). 3 fine-tune what was converted, and ordinary heads for as
+# 2 convert (OUT/models, OUT/converted). 3 fine-tune the converted models, and the standard heads for as
 # long (OUT/tuned). 4 tables, in OUT/scratch/table and OUT/converted/table.
 #
 # Rerun it to resume it, also with more seeds or budgets.
@@ -48,8 +48,7 @@ done
 
 enter
 
-# sizes CACHE: what the methods need to cache so many numbers of a token, half of them keys where
-# nothing else is said.
+# sizes CACHE: the sizes at which each method caches CACHE numbers per token; by default half are keys.
 sizes() {
     few=$(($1 / 2 / size))            # heads, or groups of them, with keys and values of their own
     keys=$(($1 - width))              # beside a value for each head; none are left of half the cache

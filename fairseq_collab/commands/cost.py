@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
         model = load_architecture(path)
         rows.append([str(path), *cells(model, args.length)])
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
-            ordinary = load_architecture(path, key_dim=0, **dict.fromkeys(IN_SITES))
-            rows.append(["  with standard heads", *cells(ordinary, args.length)])
+            standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_SITES))
+            rows.append(["  with standard heads", *cells(standard, args.length)])
     print(grid(["model", *COLUMNS.values()], rows))
     print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
     return 0

@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, metavar="DATA", help="data folder")
     made.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="a fact for tables, such as method=voted; or one of fairseq's options, such as "
+        help="a fact for tables, such as method=elected; or one of fairseq's options, such as "
         "generation.beam=1",
     )  # fmt: skip
     made.add_argument("--cpu", action="store_true", help="do not use a GPU")

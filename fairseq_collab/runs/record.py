@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 #: A cached number is float32 (``metrics.cost`` has the constant, but imports torch; tables do not).
 BYTES = 4
-#: The fields that a record of a task must have beside those that every record has.
+#: The fields that a record must have for its task.
 NEEDED: Mapping[Task, tuple[str, ...]] = {
     "translation": (
         "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "beam", "lenpen",
