@@ -34,13 +34,10 @@ AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FO
 
 @functools.cache
 def warm() -> Path:
-    """Folder of commands that start at once: see ``warm/server.py``.
-
-    Their children are real processes of the same kind.
-    """
+    """Folder of commands that start at once, see ``warm/server.py``; so do their children."""
     folder = Path(os.environ[WARM]) if WARM in os.environ else start_server()
     end = time.monotonic() + 600
-    while not (folder / "plugin").exists():  # it imports only then
+    while not (folder / "socket").exists():  # it imports only then
         assert folder.exists(), "the server has ended"
         assert time.monotonic() < end, (folder / "log").read_text()
         time.sleep(0.01)
@@ -58,16 +55,11 @@ def warm_children() -> Iterator[None]:
 
 
 def start_server() -> Path:
-    """Start what :func:`warm` waits for, which ends, and its folder with it, when we end."""
+    """Start the server of :func:`warm`; it ends, and its folder with it, when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     environment = {**os.environ, **SETTINGS}
-    at_start = {name: environment[name] for name in environment if name.startswith(AT_START)}
-    settings: dict[str, Any] = {
-        "bin": str(BIN),
-        "user_dir": str(USER_DIR[1]),
-        "variables": AT_START,
-    }
-    settings["at_start"] = at_start
+    start = {name: environment[name] for name in environment if name.startswith(AT_START)}
+    settings = {"bin": str(BIN), "variables": AT_START, "at_start": start}
     (folder / "settings.json").write_text(json.dumps(settings))
     for name in SLOW_TO_START:
         (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
@@ -78,7 +70,7 @@ def start_server() -> Path:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**environment, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": ""},
+            env=environment,
         )
 
     def stop() -> None:

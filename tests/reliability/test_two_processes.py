@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import hydra
 import pytest
-from commands import REPOSITORY, USER_DIR, warm
+from commands import USER_DIR, warm
 from commands import run_command as run
 
 from fairseq_compat import checkpoints
@@ -91,26 +90,6 @@ def test_killed_and_resumed_is_uninterrupted(
     one, other = (checkpoints.read(where / "checkpoint_last.pt") for where in (folder, tmp_path))
     for part in ("model", "last_optimizer_state"):
         assert_same(one[part], other[part], part)
-
-
-@pytest.mark.skipif(hydra.__version__.startswith("1.0."), reason="configs/ needs Hydra 1.1")
-def test_hydra_trains_in_two_processes_and_resumes(data: Path, tmp_path: Path) -> None:
-    command = [
-        *(*TORCHRUN, warm() / "fairseq-hydra-train"),
-        *("--config-dir", REPOSITORY / "configs", "--config-name", "embedded"),
-        *(f"task.data={data}", "model.share_all_embeddings=false", "common.cpu=true"),
-        "distributed_training.distributed_backend=gloo",
-        "distributed_training.ddp_backend=legacy_ddp",
-        "hydra.run.dir=.",
-    ]
-    first = run(*command, "optimization.max_epoch=1", cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "training on 2 devices" in first.stdout
-    second = run(*command, "optimization.max_epoch=2", cwd=tmp_path)
-    assert second.returncode == 0, second.stderr
-    assert re.search(r"Loaded checkpoint \S+ \(epoch 2 @ \d+ updates\)", second.stdout)
-    saved = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-    assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= saved
 
 
 # ---- heads in groups -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""A command in place of the installed one of its name, run by ``server.py`` where that is the same.
+"""A command in place of the installed one of its name: ``server.py`` runs it in a fork.
 
-It is copied into the server's folder, once for each name. Its input, output, environment, signals
-and exit status are those of the command; killed, it takes the command with it.
+A copy stands in the server's folder for each name.  Input, output, environment, signals and exit
+status are those of the command; if the client is killed, so is the command.
 """
 
 import json
@@ -15,26 +15,23 @@ PACKAGES = ("fairseq_collab", "fairseq_cli", "data_prep", "collab_common", "subm
 folder, name = os.path.split(os.path.abspath(__file__))
 with open(os.path.join(folder, "settings.json")) as file:
     settings = json.load(file)
-arguments = sys.argv[1:]
 program = os.path.join(settings["bin"], name)
-command = [program, *arguments]
-module, is_warm = "", True
+command = [program, *sys.argv[1:]]
+is_warm = True
 if name == "python":
-    command = arguments[arguments[:1] == ["-u"] :]
+    command = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
     first, second, *_ = [*command, "", ""]
-    module = second if first == "-m" else ""
-    is_warm = module.split(".")[0] in PACKAGES or first.endswith(".py")
-variables = tuple(settings["variables"])
-at_start = {key: value for key, value in os.environ.items() if key.startswith(variables)}
-if not is_warm or at_start != settings["at_start"]:
-    os.execv(program, [program, *arguments])
+    module = second.split(".")[0] if first == "-m" else ""
+    is_warm = module in PACKAGES or first.endswith(".py")
+start = {
+    name: os.environ[name] for name in os.environ if name.startswith(tuple(settings["variables"]))
+}
+if not is_warm or start != settings["at_start"]:
+    os.execv(program, [program, *sys.argv[1:]])
 
-plugin = name == "fairseq-collab" or module.startswith(("fairseq_collab", "submitit"))
-plugin = plugin or settings["user_dir"] in arguments or "--config-name" in arguments
 connection = socket.socket(socket.AF_UNIX)
-connection.connect(os.path.join(folder, "plugin" if plugin else "fairseq"))
+connection.connect(os.path.join(folder, "socket"))
 request = {"command": command, "folder": os.getcwd(), "environment": dict(os.environ)}
-request["deaf_to_ctrl_c"] = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 content = json.dumps(request).encode() + b"\n"
 sent = socket.send_fds(connection, [content], [0, 1, 2])
 connection.sendall(content[sent:])
