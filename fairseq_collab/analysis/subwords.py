@@ -13,10 +13,10 @@ multi-word token, are one *unit*: the model cannot tell them apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sentencepiece
 
@@ -27,14 +27,12 @@ from fairseq_collab.analysis.trees import GoldSentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-#: Where a data folder keeps what its text was segmented with.
-SENTENCEPIECE, CODES = "spm.model", bpe.CODES
-#: What Moses makes of a hyphen between letters.
-MOSES_HYPHEN = "@-@"
+#: The sentencepiece model of a data folder.
+SENTENCEPIECE = "spm.model"
 
 
 class Subword(NamedTuple):
-    """A symbol that a model reads, and for how many characters of the text it stands."""
+    """A symbol that a model reads, and its number of characters of the text."""
 
     symbol: str
     letters: int
@@ -56,69 +54,47 @@ def pieces(model: Path) -> Segmenter:
     ]
 
 
-class Codes:
-    """subword-nmt's subwords of Moses' tokens.
+def codes(path: Path, tokenise: Callable[[list[str]], list[str]]) -> Segmenter:
+    """subword-nmt's subwords of tokens."""
+    segment = bpe.segmenter(path)
 
-    Args:
-        form: what the data folder's manifest says of its text: ``moses`` (whether it is
-            tokenised), ``lowercased``, ``hyphens`` (the token that a split hyphen became, or None).
-    """
-
-    def __init__(self, codes: Path, language: str, form: dict[str, Any]):
-        self._segment = bpe.segmenter(codes)
-        self._hyphen = form["hyphens"]
-        self._tokenise: Callable[[list[str]], list[str]] = list
-        if form["moses"]:
-            self._tokenise = Pipeline(
-                language, lower=form["lowercased"], normalise=False,
-                aggressive_hyphens=self._hyphen is not None,
-            )  # fmt: skip
-
-    def __call__(self, text: str) -> list[Subword]:
-        (text,) = self._tokenise([text])
-        return [subword for token in text.split() for subword in self._subwords(token)]
-
-    def _subwords(self, token: str) -> list[Subword]:
-        is_hyphen = self._hyphen is not None and token == MOSES_HYPHEN
-        symbols = self._segment([self._hyphen if is_hyphen else token])[0].split()
-        if is_hyphen:  # the text has one character for it
-            return [*(Subword(symbol, 0) for symbol in symbols[:-1]), Subword(symbols[-1], 1)]
+    def subwords(text: str) -> list[Subword]:
+        (line,) = segment(tokenise([text]))
         # Escaped characters (&apos;) are as many here as in the count of the whole.
-        mark = bpe.SEPARATOR
-        return [Subword(symbol, len(symbol.removesuffix(mark))) for symbol in symbols]
+        return [Subword(symbol, len(symbol.removesuffix(bpe.SEPARATOR))) for symbol in line.split()]
+
+    return subwords
 
 
-def segmenter(
-    data: Path, language: str, subwords: Path | None = None, lowercased: bool = False
-) -> Segmenter:
-    """What the text of a data folder was segmented with.
+def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:
+    """Segment text as the text of a data folder was segmented.
+
+    The manifest of the folder says whether the text under BPE codes is tokenised and lower-cased;
+    without a manifest it is tokenised.
 
     Args:
-        subwords: a sentencepiece model, or BPE codes; the folder's own unless given.
-        lowercased: what codes without a manifest are of, beside tokenised text.
+        subwords: a sentencepiece model, or BPE codes; the folder's own if None.
 
     Raises:
-        UserError: there is none, or it cannot be read.
+        UserError: there is none, it cannot be read, or hyphens were split before the codes.
     """
-    own = (data / name for name in (SENTENCEPIECE, CODES))
+    own = (data / name for name in (SENTENCEPIECE, bpe.CODES))
     found = subwords or next((path for path in own if path.is_file()), None)
     if found is None:
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
-        raise UserError(f"has neither {SENTENCEPIECE} nor {CODES}", data, todo)
+        raise UserError(f"has neither {SENTENCEPIECE} nor {bpe.CODES}", data, todo)
     if not found.is_file():
         raise UserError("there is no such file", found)
     if not bpe.are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
-    return Codes(
-        found, language, form or {"moses": True, "lowercased": lowercased, "hyphens": None}
-    )
-
-
-def without_capitals(symbols: Iterable[str]) -> bool:
-    """Whether the symbols of a dictionary are of lower-cased text."""
-    return all(symbol == symbol.lower() for symbol in symbols)
+    form = form or {"moses": True, "lowercased": False, "hyphens": None}
+    if form["hyphens"] is not None:
+        raise UserError("gold trees cannot be read on text with split hyphens", data)
+    if not form["moses"]:
+        return codes(found, list)
+    return codes(found, Pipeline(language, lower=form["lowercased"], normalise=False))
 
 
 class Tree(NamedTuple):

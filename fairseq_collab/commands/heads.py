@@ -14,7 +14,7 @@ from collab_common.errors import UserError
 from collab_common.files import make_folder, sha256
 from fairseq_collab.analysis import content, stages, trees
 from fairseq_collab.analysis.stages import Stage
-from fairseq_collab.analysis.subwords import align, segmenter, without_capitals
+from fairseq_collab.analysis.subwords import align, segmenter
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
 from fairseq_collab.trained.opener import Trained
@@ -41,8 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--subwords", type=Path, metavar="FILE",
-        help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA or "
-        "in DATA/../text)",
+        help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA)",
     )  # fmt: skip
     parser.add_argument(
         "--example-lines", type=positive, nargs="+", metavar="LINE",
@@ -102,8 +101,7 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
         ),
     ]
     if args.conllu is not None:
-        lowercased = without_capitals(loaded.task.source_dictionary.symbols)
-        segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords, lowercased)
+        segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
         found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold, most)))

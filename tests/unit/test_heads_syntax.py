@@ -20,7 +20,6 @@ from fairseq_collab.analysis.subwords import (
     Tree,
     align,
     segmenter,
-    without_capitals,
 )
 from fairseq_collab.analysis.syntax import (
     DIRECTIONS,
@@ -167,7 +166,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokens = root / "tokens.en"
     tokens.write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
     bpe.learn((tokens, empty), 20, root / "codes" / "code")
-    form = {"moses": True, "lowercased": True, "hyphens": "@-@"}
+    form = {"moses": True, "lowercased": True, "hyphens": None}
     (root / "codes" / "manifest.json").write_text(json.dumps({"form": form}))
     return root
 
@@ -212,19 +211,12 @@ def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
              GoldWord(20, 21, 4, "punct"), GoldWord(21, 25, 4, "dep"))  # fmt: skip
     tree = align(GoldSentence(text, words), segmenter(folder / "codes", "en"))
     assert [unit.replace("@@", "") for unit in spelt(tree)] == [
-        "the", "owls", "don&apos;t", "sleep", "@-@", "walk",
+        "the", "owls", "don&apos;t", "sleep", "-", "walk",
     ]  # fmt: skip
     assert tree.lost == 0
     assert ("aux", 2, 3) in tree.pairs
     given = segmenter(folder / "none", "en", folder / "codes" / "code")
     assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
-    lowercased = segmenter(folder / "none", "en", folder / "codes" / "code", True)
-    assert lowercased("Owls") == segmenter(folder / "codes", "en")("owls")
-
-
-def test_a_dictionary_tells_of_lower_case() -> None:
-    assert without_capitals(["<s>", "<unk>", "owl@@", "s", "&apos;", "\u00fc", "9"])
-    assert not without_capitals(["<s>", "owl@@", "\u00dcber"])
 
 
 def test_what_text_was_segmented_with_must_be_there(folder: Path) -> None:
