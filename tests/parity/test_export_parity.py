@@ -14,6 +14,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf
+from parity.test_prune_parity import ADAPTIVE
 from refusals import refusing
 from torch import Tensor, nn
 from toy import close
@@ -26,6 +27,7 @@ from fairseq_collab.convert.target import Part
 from fairseq_collab.convert.targets import shared_keys
 from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
 from fairseq_collab.export.model import plain
+from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -167,6 +169,8 @@ def test_an_unknown_attention() -> None:
 
 # ---- whole models -------------------------------------------------------------------------------
 
+SIZED, SHARED = "transformer_headsize_n", {"share_all_embeddings": True}
+
 
 def trained(arch: str, values: dict[str, Any], symbols: Any) -> Trained:
     """A model with random weights, as :func:`export_model.load` returns one."""
@@ -190,23 +194,13 @@ def language_model(**options: Any) -> Trained:
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        ("transformer_collab", {"key_dim": 4}),
         ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
         ("transformer_collab", {"key_dim": 2, "key_dim_in_encoder": "0"}),
-        (
-            "transformer_collab",
-            {"key_dim": 16, "mixing_init": "block", "share_all_embeddings": True},
-        ),
-        (
-            "transformer_headsize_n",
-            {"head_size": 3, "encoder_normalize_before": True, "decoder_normalize_before": True},
-        ),
-        ("transformer_headsize_n", {"heads_in_encoder": "2", "layernorm_embedding": True}),
-        ("transformer_headsize_n", {"decoder_input_dim": 8, "decoder_output_dim": 12}),
-        (
-            "transformer_headsize_n",
-            {"heads_in_encoder": "4,0", "heads_in_decoder": "0,0", "heads_in_cross": "0,2"},
-        ),
+        ("transformer_collab", {"key_dim": 16, "mixing_init": "block", **SHARED}),
+        (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
+        (SIZED, {"heads_in_encoder": "2", "layernorm_embedding": True}),
+        (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
+        (SIZED, {f"heads_in_{n}": h for n, h in zip(SITES, ("4,0", "0,0", "0,2"), strict=True)}),
     ],
     ids=str,
 )
@@ -223,13 +217,7 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     [
         {"key_dim": 4, "share_decoder_input_output_embed": True},
         {"key_dim": 3, "decoder_normalize_before": True, "attention_bias": "content"},
-        {
-            "key_dim": 4,
-            "adaptive_input": True,
-            "adaptive_input_cutoff": "8",
-            "adaptive_softmax_cutoff": "8",
-            "tie_adaptive_weights": True,
-        },
+        {"key_dim": 4, **ADAPTIVE},
     ],
     ids=str,
 )
@@ -251,27 +239,19 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
             "model.pt: no exact export: encoder.layers.0.self_attn: a head scores by 5 dimensions; "
             "standard heads here have 4; --format ct2 takes heads of every size",
         ),
+        (SIZED, {"heads_in_encoder": "4,2"}, "self_attn has 2 heads, encoder.layers.0.self_attn"),
         (
-            "transformer_headsize_n",
-            {"head_size": 2, "heads_in_encoder": "4,2"},
-            "encoder.layers.1.self_attn has 2 heads, encoder.layers.0.self_attn has 4; other "
-            "engines have one number in the encoder",
+            SIZED,
+            {"heads_in_cross": "2"},
+            "decoder.layers.0.encoder_attn has 2 heads, decoder.lay",
         ),
-        (
-            "transformer_headsize_n",
-            {"head_size": 2, "heads_in_cross": "2"},
-            "decoder.layers.0.encoder_attn has 2 heads, decoder.layers.0.self_attn has 4",
-        ),
-        (
-            "transformer_headsize_n",
-            {"head_size": 2, "heads_in_encoder": "3"},
-            "3 heads in the encoder do not divide the model's size 16",
-        ),
+        (SIZED, {"heads_in_encoder": "3"}, "3 heads in the encoder do not divide the model's size"),
     ],
 )
 def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:
+    sizes = {"head_size": 2} if arch == SIZED else {}
     with refusing(message):
-        plain(translation(arch, **options))
+        plain(translation(arch, **sizes, **options))
 
 
 def test_what_fairseqs_language_model_ignores() -> None:

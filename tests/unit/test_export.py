@@ -259,13 +259,6 @@ def test_ctranslate2_continues_from_shared_keys_and_values(
     assert len({*map(tuple, expected)}) > 3
 
 
-def test_ctranslate2_has_one_number_of_heads(tmp_path: Path) -> None:
-    model = toy.model("transformer_headsize_n", heads_in_encoder="4,2")
-    words = translation.Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
-    with refusing("c.pt: no exact export: encoder.layers.1.self_attn has"):
-        ct2.write(opened(model), words, tmp_path)
-
-
 def test_the_subword_model_of_the_data_folder_is_taken(trained: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(STORED, data)

@@ -74,17 +74,14 @@ def test_the_seed_determines_random_heads() -> None:
 def test_the_least_important_heads_of_all_layers_go(number: int, kept: Any) -> None:
     """13 heads; of equals the last goes, and every layer keeps one."""
     assert importance_kept(IMPORTANCE, HEADS, number) == kept
+    zeros = {**IMPORTANCE, "cross": [[0.0, 0.0]]}
+    assert importance_kept(zeros, HEADS, 12)["cross"] == [[0]]
 
 
 @pytest.mark.parametrize("number", [3, 14])
 def test_numbers_of_heads_that_are_impossible(number: int) -> None:
     with refusing(f"--importance: cannot keep {number} of 13 heads: each of 4 layers keeps 1"):
         importance_kept(IMPORTANCE, HEADS, number)
-
-
-def test_a_layer_without_importance_goes_first() -> None:
-    zeros = {**IMPORTANCE, "cross": [[0.0, 0.0]]}
-    assert importance_kept(zeros, HEADS, 12)["cross"] == [[0]]
 
 
 def test_the_most_important_heads_of_each_attention() -> None:
