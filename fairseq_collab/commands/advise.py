@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", type=Path, required=True, help="the folder that fairseq-preprocess wrote"
     )
-    options.add_output(parser, "--out", "DIR", f"of {MODEL}, {PAGE} and {NUMBERS}")
+    options.add_out(parser, "DIR", f"of {MODEL}, {PAGE} and {NUMBERS}")
     parser.add_argument(
         "--want", nargs="+", required=True, type=options.typed(parse), metavar="COST=SHARE",
         help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's",

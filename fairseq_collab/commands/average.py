@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="average the last N checkpoints of the folder: of epochs (checkpoint3.pt), else of "
         "updates (checkpoint_3_1000.pt)",
     )  # fmt: skip
-    options.add_output(parser, "--out", "FILE", "checkpoint to write")
+    options.add_out(parser, "FILE", "checkpoint to write")
     return parser
 
 

@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         "fairseq's transformer; ct2: for ctranslate2.Translator; hf: a MarianMTModel for "
         "transformers",
     )  # fmt: skip
-    options.add_output(parser, "--out", "DIR", "folder to write")
+    options.add_out(parser, "DIR", "folder to write")
     return parser
 
 

@@ -36,11 +36,9 @@ def add_data(parser: ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
 
 
-def add_output(
-    parser: ArgumentParser, option: str, metavar: str, about: str, required: bool = True
-) -> None:
-    """What the command writes: ``--out`` or ``--output``."""
-    parser.add_argument(option, type=Path, required=required, metavar=metavar, help=about)
+def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
+    """``--out``, the file or folder to write."""
+    parser.add_argument("--out", type=Path, required=True, metavar=metavar, help=about)
 
 
 def add_cpu(parser: ArgumentParser) -> None:

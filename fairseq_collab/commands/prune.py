@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
         "data", type=Path, nargs="?", help="data folder, for its dictionaries (default: that of "
         "the training)",
     )  # fmt: skip
-    options.add_output(parser, "--out", "FILE", "checkpoint to write")
+    options.add_out(parser, "FILE", "checkpoint to write")
     who = parser.add_mutually_exclusive_group()
     who.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "

@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         "example: fairseq-collab reparametrize average.pt --key-dim 128 --out collab.pt",
     )
     options.add_checkpoint(parser, None)
-    options.add_output(parser, "--out", "FILE", "checkpoint to write")
+    options.add_out(parser, "FILE", "checkpoint to write")
     parser.add_argument(
         "--to", choices=[*TARGETS], default="collab",
         help="heads of the result: shared keys (collab, the default), narrower separate keys "

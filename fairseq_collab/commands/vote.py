@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     options.add_checkpoint(parser, "a trained transformer_grouped_heads, or a language model of it")
     options.add_data(parser)
-    options.add_output(parser, "--out", "FILE", "file of votes to write")
+    options.add_out(parser, "FILE", "file of votes to write")
     parser.add_argument("--subset", default="train", help="subset to read (default: train)")
     parser.add_argument(
         "--max-tokens",

@@ -265,9 +265,8 @@ def test_the_subword_model_of_the_data_folder_is_taken(trained: Path, tmp_path: 
     (data / "spm.model").write_text("pieces")
     run(trained, data, "--format=hf", "--out", tmp_path / "hf")
     assert (tmp_path / "hf" / "target.spm").read_text() == "pieces"
-    assert (
-        json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())["source_lang"] == "en"
-    )
+    config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert (config["source_lang"], config["target_lang"]) == ("en", "de")
 
 
 # ---- failures -----------------------------------------------------------------------------------
