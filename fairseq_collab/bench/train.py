@@ -23,7 +23,6 @@ from fairseq_collab.bench.models import PRESETS, random_pair, unequal
 from fairseq_collab.bench.timing import Record, compared, in_turn
 from fairseq_collab.bench.work import batches, random_task
 
-BATCHES = 8
 #: Largest relative difference of the losses.
 TOLERANCE = 1e-4
 OPTIONS = [
@@ -39,7 +38,7 @@ def run(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[R
     tokens = PRESETS[preset].train_tokens
     task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
     with data_utils.numpy_seed(1):
-        found = batches(task, "train", BATCHES, device, max_tokens=tokens)
+        found = batches(task, "train", device, max_tokens=tokens)
     pair = random_pair(arch, preset, task)
     models = {"fairseq": pair.stock, "ours": pair.ours.model}
     trainers = {name: trainer(model, task, device) for name, model in models.items()}

@@ -74,7 +74,7 @@ def run(
     size, length = PRESETS[preset].batch, QUICK_LENGTH if quick else LENGTH
     task = random_task(preset, size)
     pair = random_pair(arch, preset, task)
-    (batch,) = batches(task, "test", 1, device, max_sentences=size)
+    (batch,) = batches(task, "test", device, max_sentences=size)
     source = batch["net_input"]["src_tokens"]
     item = Item(batch, [words_of(task.source_dictionary, line) for line in source])
     with tempfile.TemporaryDirectory() as folder:

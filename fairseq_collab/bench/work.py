@@ -1,4 +1,4 @@
-"""Random sentences as a translation task, and batches of any task.
+"""Random sentences as a translation task, and their batches.
 
 Batches come from the task's own iterator, as in ``fairseq-generate`` and ``fairseq-train``.
 """
@@ -44,24 +44,15 @@ def random_task(preset: str, sentences: int) -> TranslationTask:
     return task
 
 
-def batches(
-    task: Any, subset: str, number: int, device: torch.device | str = "cpu", **limits: int | None
-) -> list[Any]:
-    """At most ``number`` batches, evenly spread over a subset, on the device.
+def batches(task: Any, subset: str, device: torch.device, **limits: int) -> list[Any]:
+    """All batches of a subset, on the device.
 
     Args:
         limits: ``max_sentences``, ``max_tokens``.
     """
-    if subset not in task.datasets:
-        task.load_dataset(subset)
     iterator = task.get_batch_iterator(
         task.dataset(subset),
-        max_positions=(1024, 1024),
-        ignore_invalid_inputs=True,
         disable_iterator_cache=True,  # a cached iterator has batches of the first size asked for
         **limits,
     )
-    found = list(iterator.next_epoch_itr(shuffle=False))
-    number = max(1, min(number, len(found)))
-    chosen = [found[i * len(found) // number] for i in range(number)]
-    return [to_device(batch, torch.device(device)) for batch in chosen]
+    return [to_device(batch, device) for batch in iterator.next_epoch_itr(shuffle=False)]

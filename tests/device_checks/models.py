@@ -20,6 +20,7 @@ from fairseq_collab.metrics.translate import BEAM
 
 from .core import Check, Place, expect
 
+CPU = torch.device("cpu")
 #: Largest error of a score, in nats a word: half precision may find other words.
 SCORES = {"float16": 0.05, "bfloat16": 0.3}
 #: The loss per token must fall by so much, in nats.
@@ -52,8 +53,8 @@ def same(arch: str, beam: int, place: Place) -> str:
     preset, size = ("tiny", 4) if place.quick else ("multi30k", 16)
     task = random_task(preset, size)
     model = random_model(arch, preset, task).model
-    (batch,) = batches(task, "test", 1, max_sentences=size)
-    (here,) = batches(task, "test", 1, place.device, max_sentences=size)
+    (batch,) = batches(task, "test", CPU, max_sentences=size)
+    (here,) = batches(task, "test", place.device, max_sentences=size)
     expected = Translator(copy.deepcopy(model), task, beam, length=20)(batch)
     ties = count_ties(expected, Translator(model.to(place.device), task, beam, length=20)(here))
     return f"{size} translations equal to those on the CPU, {ties} of them ties"
@@ -64,8 +65,8 @@ def true_scores(arch: str, dtype: str, place: Place) -> str:
     """The score of a translation found in half precision is its score in float32."""
     task = random_task("multi30k", 16)
     exact = random_model(arch, "multi30k", task).model
-    (batch,) = batches(task, "test", 1, max_sentences=16)
-    (here,) = batches(task, "test", 1, place.device, max_sentences=16)
+    (batch,) = batches(task, "test", CPU, max_sentences=16)
+    (here,) = batches(task, "test", place.device, max_sentences=16)
     half = copy.deepcopy(exact).to(place.device, getattr(torch, dtype))
     ours = Translator(half, task, length=20)
     apart, eos = 0.0, task.target_dictionary.eos()
@@ -84,7 +85,7 @@ def true_scores(arch: str, dtype: str, place: Place) -> str:
 def trained(arch: str, form: str, place: Place) -> str:
     """Updates on one batch of random sentences by fairseq's ``Trainer`` reduce the loss."""
     task = random_task("tiny", 16)
-    (batch,) = batches(task, "train", 1, place.device, max_sentences=16)
+    (batch,) = batches(task, "train", place.device, max_sentences=16)
     criterion = CRITERIONS.get(arch, "label_smoothed_cross_entropy")
     options = [*FAST, f"--criterion={criterion}", *([form] if form else [])]
     model = random_model(arch, "tiny", task).model
