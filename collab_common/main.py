@@ -85,14 +85,13 @@ def main(argv: list[str] | None = None) -> int:
     command = commands[name]
     # A help text needs no models.
     collab_common.MODELS = command.models and not set(rest) & set(HELP)
-    if collab_common.MODELS:
-        # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
-        for chatty in ("fairseq.tasks", "fairseq.data"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
-        if find_spec("fairseq") is None:
-            todo = "run `pip install --no-deps fairseq==0.12.2`"
-            print(f"{prog}: error: fairseq is not installed; {todo}", file=sys.stderr)
-            return 1
+    # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
+    for chatty in ("fairseq.tasks", "fairseq.data"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    if collab_common.MODELS and find_spec("fairseq") is None:
+        todo = "run `pip install --no-deps fairseq==0.12.2`"
+        print(f"{prog}: error: fairseq is not installed; {todo}", file=sys.stderr)
+        return 1
     module = module_of(name, command)
     return run(f"{prog} {name}", lambda: importlib.import_module(module).main(rest))
 
