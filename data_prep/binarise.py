@@ -15,17 +15,6 @@ _MAGIC = b"MMIDIDX\x00\x00"
 _LAST_LINES = 5
 
 
-def arguments_of(
-    splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
-) -> list[str]:
-    """What fairseq-preprocess is given, in a folder that has the texts and gets the result."""
-    arguments = ["--source-lang", languages[0], "--target-lang", languages[1]]
-    for option in ("train", "valid", "test"):
-        if chosen := [split for split in splits if split.startswith(option)]:
-            arguments += [f"--{option}pref", ",".join(chosen)]
-    return [*arguments, *options, "--destdir", ".", "--workers", str(jobs)]
-
-
 def binarise(
     folder: Path, splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
 ) -> None:
@@ -33,7 +22,11 @@ def binarise(
 
     Raises UserError with the program's last lines if it fails.
     """
-    arguments = arguments_of(splits, languages, options, jobs)
+    arguments = ["--source-lang", languages[0], "--target-lang", languages[1], *options]
+    for option in ("train", "valid", "test"):
+        if chosen := [split for split in splits if split.startswith(option)]:
+            arguments += [f"--{option}pref", ",".join(chosen)]
+    arguments += ["--destdir", ".", "--workers", str(jobs)]
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_cli.preprocess", *arguments],
         cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

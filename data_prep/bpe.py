@@ -17,8 +17,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common.errors import UserError
-from data_prep.parallel_text import Pair
-from data_prep.streams import parallel_lines
+from data_prep.parallel_text import Pair, convert
 
 SEPARATOR = "@@"
 CODES = "code"  # the file's name, as in fairseq's scripts
@@ -41,11 +40,11 @@ def learn(texts: Pair, merges: int, codes: Path) -> int:
         return sum(1 for _ in stream) - 1
 
 
-def apply(codes: Path, sources: Pair, targets: Pair, jobs: int) -> int:
+def apply(codes: Path, sources: Pair, targets: Pair) -> int:
     """Segments both sides of a text; the number of subwords."""
     segment = segmenter(codes)
     pairs = zip(sources, targets, strict=True)
-    return sum(parallel_lines(*pair, segment, jobs)["tokens"] for pair in pairs)
+    return sum(convert(*pair, segment)["tokens"] for pair in pairs)
 
 
 def segmenter(codes: Path) -> Callable[[list[str]], list[str]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -25,8 +25,7 @@ from tabulate import tabulate
 
 from collab_common.errors import UserError
 from collab_common.files import count_lines, create, open_bytes
-from data_prep.parallel_text import Pair, check_equal
-from data_prep.streams import read_blocks
+from data_prep.parallel_text import Pair, check_equal, rows_of
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
 ALLOWED_LOSS = 0.05  # of the pairs of a set
@@ -42,6 +41,7 @@ _TODO = {
     RETURN: r"convert CR LF line ends: sed -i 's/\r$//' FILE",
     BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
 }
+_CORRECT = "correct the line; lines of validation and test sets are never dropped"
 # everything at which Python's str.splitlines() ends a line, and NUL
 _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
@@ -114,8 +114,8 @@ class HeldOut:
             self.repeated[name] += 1
 
 
-def check_set(split: str, texts: Sequence[Pair], out: Pair | None, held_out: HeldOut) -> SetReport:
-    """Reads all texts of a set, writes the pairs that are kept to `out`, and reports.
+def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> SetReport:
+    """Reads a set, writes the pairs that are kept to `out`, and reports.
 
     Args:
         out: None for text as published
@@ -127,31 +127,29 @@ def check_set(split: str, texts: Sequence[Pair], out: Pair | None, held_out: Hel
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
         outputs = [stack.enter_context(create(path)) for path in out or ()]
-        for text in texts:
-            copies, kept = report.copies, report.kept
-            for number, rows in _pairs(text):
-                report.read += 1
-                found = [inspect(row, number == 1) for row in rows]
-                faulty = [side for side in (0, 1) if found[side][1] in faults]
-                if faulty:
-                    _, fault, detail = found[faulty[0]]
-                    where = f"{text[faulty[0]]}:{number}"
-                    if split != "train" or out is None:
-                        raise UserError(_described(fault, detail), where, _todo(fault))
-                    report.drop(fault, _described(where, detail))
-                    continue
-                source, target = (row.rstrip(b"\n") for row in rows)
-                report.kept += 1
-                report.copies += source.strip() == target.strip() != b""
-                report.longest_line = max(report.longest_line, *(words for words, _, _ in found))
-                held_out.note(split, source, target)
-                for output, row in zip(outputs, (source, target), strict=False):
-                    output.write(row + b"\n")
-            if out and report.copies - copies == report.kept - kept > 0:
-                what = f"is the same text as {text[0]}: there is nothing to translate"
-                raise UserError(what, text[1], "give the translation")
+        for number, rows in _pairs(text):
+            report.read += 1
+            found = [inspect(row, number == 1) for row in rows]
+            faulty = [side for side in (0, 1) if found[side][1] in faults]
+            if faulty:
+                _, fault, detail = found[faulty[0]]
+                where = f"{text[faulty[0]]}:{number}"
+                if split != "train" or out is None:
+                    raise UserError(_described(fault, detail), where, _TODO.get(fault, _CORRECT))
+                report.drop(fault, _described(where, detail))
+                continue
+            source, target = (row.rstrip(b"\n") for row in rows)
+            report.kept += 1
+            report.copies += source.strip() == target.strip() != b""
+            report.longest_line = max(report.longest_line, *(words for words, _, _ in found))
+            held_out.note(split, source, target)
+            for output, row in zip(outputs, (source, target), strict=False):
+                output.write(row + b"\n")
     if not report.read:
-        raise UserError(f"no sentence pair for the {split} set", texts[0][0], "give some text")
+        raise UserError(f"no sentence pair for the {split} set", text[0], "give some text")
+    if out and report.copies == report.kept > 0:
+        what = f"is the same text as {text[0]}: there is nothing to translate"
+        raise UserError(what, text[1], "give the translation")
     return report
 
 
@@ -161,8 +159,7 @@ def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
         with open_bytes(path) as stream:
             if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 raise UserError("is UTF-16, not UTF-8", path, _TODO[NUL])
-    sides = ((row for block in read_blocks(path) for row in block.rows) for path in text)
-    for number, (source, target) in enumerate(zip_longest(*sides), 1):
+    for number, (source, target) in enumerate(zip_longest(*map(rows_of, text)), 1):
         if source is None or target is None:
             check_equal(text, [count_lines(path) for path in text])
         yield number, (source, target)
@@ -170,10 +167,6 @@ def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
 
 def _described(what: str, detail: str) -> str:
     return f"{what} ({detail})" if detail else what
-
-
-def _todo(fault: str) -> str:
-    return _TODO.get(fault, "correct the line; lines of validation and test sets are never dropped")
 
 
 def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:

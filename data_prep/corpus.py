@@ -13,9 +13,8 @@ given again makes what is missing.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,10 +24,9 @@ from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
 from data_prep.archives import Member, extract
-from data_prep.binarise import arguments_of
 from data_prep.fetch import check_hash, fetch
 from data_prep.parallel_text import Languages, Pair, pair_in
-from data_prep.prepare import PrepareConfig, Published, prepare
+from data_prep.prepare import SUBWORD_NMT, PrepareConfig, Published, prepare
 
 SPLITS = {"train": "train", "valid": "valid", "test": "test"}
 
@@ -59,14 +57,12 @@ class Work:
         original: folder with the members of all archives
         folder: to be filled with train, valid and test, and raw/test
         scratch: for everything on the way; removed afterwards
-        jobs: processes; they change no byte of the result
     """
 
     original: Path
     folder: Path
     scratch: Path
     languages: Languages
-    jobs: int
 
     def originals(self, stem: str, suffix: str = "") -> Pair:
         return pair_in(self.original, stem, self.languages, suffix)
@@ -85,7 +81,7 @@ class Corpus:
     Args:
         make_text: fills work.folder; returns counts of every step
         options: everything that `make_text` depends on, for the manifest
-        vocab_size: merges or pieces
+        vocab_size: merges of subword-nmt
         published: what `prepare` does differently; `about` is filled in here
     """
 
@@ -120,11 +116,10 @@ def beside(out: Path, what: str) -> Path:
 def find_archives(
     corpus: Corpus, out: Path, *, folder: Path | None = None, mirror: str | None = None
 ) -> dict[str, Path]:
-    """The archives in `folder`, or downloaded next to `out`, by name. Raises UserError."""
-    found = {archive.name: (folder or beside(out, "archives")) / archive.name
-             for archive in corpus.archives}  # fmt: skip
+    """The archives in `folder`, or downloaded to OUT-archives, by name. Raises UserError."""
+    found = {}
     for archive in corpus.archives:
-        path = found[archive.name]
+        path = found[archive.name] = (folder or beside(out, "archives")) / archive.name
         if folder is None:
             fetch(archive.address(mirror), path, archive.known_hash)
         check_hash(path, archive.known_hash)
@@ -132,10 +127,9 @@ def find_archives(
 
 
 def make_text(
-    corpus: Corpus, out: Path, archives: Mapping[str, Path], *, jobs: int, force: bool = False
+    corpus: Corpus, out: Path, archives: Mapping[str, Path], *, force: bool = False
 ) -> Path:
     """Makes OUT-text from the archives; returns it."""
-    folder = beside(out, "text")
 
     def build(temporary: Path) -> Json:
         scratch = temporary / ".scratch"
@@ -144,15 +138,15 @@ def make_text(
         for archive in corpus.archives:
             print(f"extracting {archive.name} ...", flush=True)
             extract(archives[archive.name], archive.members, scratch / "original")
-        work = Work(scratch / "original", temporary, scratch, corpus.languages, jobs)
+        work = Work(scratch / "original", temporary, scratch, corpus.languages)
         steps = corpus.make_text(work)
         shutil.rmtree(scratch)
         return {"steps": steps, "versions": versions("sacremoses", "fairseq-collab")}
 
     inputs = {name: {"sha256": sha256(path)} for name, path in archives.items()}
     identity: Json = {"options": corpus.about | corpus.options, "inputs": inputs}
-    build_folder(folder, identity, build, force=force)
-    return folder
+    build_folder(beside(out, "text"), identity, build, force=force)
+    return beside(out, "text")
 
 
 def make(
@@ -166,23 +160,18 @@ def make(
 ) -> Path:
     """Makes OUT, and whatever it is made from; returns it. Raises UserError."""
     archives = find_archives(corpus, out, folder=folder, mirror=mirror)
-    text = make_text(corpus, out, archives, jobs=jobs, force=force)
-    return prepare(config_of(corpus, text, out, jobs, force))
-
-
-def config_of(corpus: Corpus, text: Path, out: Path, jobs: int, force: bool) -> PrepareConfig:
-    """How `prepare` makes OUT from the text."""
-    return PrepareConfig(
-        text=text,
+    config = PrepareConfig(
+        text=make_text(corpus, out, archives, force=force),
         out=out,
         languages=corpus.languages,
         vocab_size=corpus.vocab_size,
         splits=SPLITS,
-        subwords=corpus.published.form["subwords"],
+        subwords=SUBWORD_NMT,
         jobs=jobs,
         published=replace(corpus.published, about=corpus.about),
         force=force,
     )
+    return prepare(config)
 
 
 def command(
@@ -194,39 +183,6 @@ def command(
     argv: Sequence[str] | None = None,
 ) -> int:
     """The command line of a corpus. `variants` maps names to help; the first is the default."""
-    args = _parser(prog, description, variants, pairs).parse_args(argv)
-    source, _, target = args.pair.partition("-")
-
-    def action() -> None:
-        corpus = corpus_for(args.variant, (source, target))
-        if args.own_archives:
-            corpus = with_own_archives(corpus)
-        where = {"folder": args.from_folder, "mirror": args.mirror}
-        if args.dry_run:
-            print("\n".join(_steps(corpus, args)))
-        else:
-            make(corpus, args.out, **where, jobs=args.jobs, force=args.force)
-
-    return run(prog, action)
-
-
-def _steps(corpus: Corpus, args: argparse.Namespace) -> Iterator[str]:
-    """What the command does, in lines for a reader."""
-    for archive in corpus.archives:
-        where = args.from_folder and args.from_folder / archive.name
-        yield f"{where or archive.address(args.mirror)} ({archive.known_hash or 'no known hash'})"
-        for member in archive.members:
-            yield f"    {' or '.join(member.paths)} -> {member.name}"
-    yield json.dumps(corpus.options, ensure_ascii=False)
-    options = corpus.published.preprocess_options()
-    yield " ".join(
-        ["fairseq-preprocess", *arguments_of([*SPLITS], corpus.languages, options, args.jobs)]
-    )
-
-
-def _parser(
-    prog: str, description: str, variants: Mapping[str, str], pairs: Sequence[str]
-) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     first = next(iter(variants))
@@ -239,14 +195,21 @@ def _parser(
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--mirror", metavar="URL", help="download URL/NAME, not the originals")
-    where.add_argument(
-        "--from", dest="from_folder", type=Path, metavar="DIR", help="folder with the archives"
-    )
+    where.add_argument("--from", dest="folder", type=Path, metavar="DIR", help="has the archives")
     parser.add_argument(
         "--own-archives", action="store_true",
         help="other text in archives of the same layout: no published hash applies",
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
-    parser.add_argument("--dry-run", action="store_true", help="print the steps, do nothing")
     parser.add_argument("--force", action="store_true", help="rebuild --out and its text")
-    return parser
+    args = parser.parse_args(argv)
+    source, _, target = args.pair.partition("-")
+
+    def action() -> None:
+        corpus = corpus_for(args.variant, (source, target))
+        if args.own_archives:
+            corpus = with_own_archives(corpus)
+        where = {"folder": args.folder, "mirror": args.mirror}
+        make(corpus, args.out, **where, jobs=args.jobs, force=args.force)
+
+    return run(prog, action)

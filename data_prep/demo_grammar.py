@@ -19,13 +19,11 @@ _NOUNS = """
 man/men Mann m Männer person; woman/women Frau f Frauen person; child/children Kind n Kinder person
 boy Junge mw Jungen person; teacher Lehrer m Lehrer person; guest Gast m Gäste person
 doctor Arzt m Ärzte person; student Student mw Studenten person; farmer Bauer mw Bauern person
-nurse Krankenschwester f Krankenschwestern person; neighbour Nachbar mw Nachbarn person
 friend Freund m Freunde person; aunt Tante f Tanten person; sister Schwester f Schwestern person
 brother Bruder m Brüder person; girl Mädchen n Mädchen person
 dog Hund m Hunde animal; cat Katze f Katzen animal; horse Pferd n Pferde animal
 bird Vogel m Vögel animal; cow Kuh f Kühe animal; mouse/mice Maus f Mäuse animal
 apple Apfel m Äpfel food; cake Kuchen m Kuchen food; egg Ei n Eier food; soup Suppe f Suppen food
-sausage Wurst f Würste food; tomato/tomatoes Tomate f Tomaten food; roll Brötchen n Brötchen food
 book Buch n Bücher text; letter Brief m Briefe text; newspaper Zeitung f Zeitungen text
 poem Gedicht n Gedichte text; report Bericht m Berichte text; note Notiz f Notizen text
 door Tür f Türen thing; window Fenster n Fenster thing; table Tisch m Tische thing
@@ -34,7 +32,6 @@ picture Bild n Bilder thing; bag Tasche f Taschen thing; coat Mantel m Mäntel t
 car Auto n Autos thing; bicycle Fahrrad n Fahrräder thing; ship Schiff n Schiffe thing
 garden Garten m Gärten place; kitchen Küche f Küchen place; school Schule f Schulen place
 house Haus n Häuser place; town Stadt f Städte place; village Dorf n Dörfer place
-forest Wald m Wälder place; park Park m Parks place; shop Laden m Läden place
 """
 # english past participle, german 3rd_person past participle prefix auxiliary, subject, objects
 # -: regular, or none; an object is case:kinds, or english>german.case:kinds with prepositions
@@ -44,35 +41,24 @@ buy bought bought, kaufen - - - - haben, person, acc:food,text,thing
 read read read, lesen liest las gelesen - haben, person, acc:text
 write wrote written, schreiben schreibt schrieb geschrieben - haben, person, acc:text
 eat ate eaten, essen isst aß gegessen - haben, being, acc:food
-cook - -, kochen - - - - haben, person, acc:food
 find found found, finden findet fand gefunden - haben, being, acc:thing,food,animal
 take took taken, nehmen nimmt nahm genommen - haben, person, acc:thing,text,food
-love loved loved, lieben - - - - haben, person, acc:being,place
-sell sold sold, verkaufen verkauft verkaufte verkauft - haben, person, acc:thing,food,text
-forget forgot forgotten, vergessen vergisst vergaß vergessen - haben, person, acc:thing,text
 visit - -, besuchen besucht besuchte besucht - haben, person, acc:person,place
 repair - -, reparieren repariert reparierte repariert - haben, person, acc:thing
-wash - -, waschen wäscht wusch gewaschen - haben, person, acc:animal,thing
 open - -, machen - - - auf haben, person, acc:door,window,bag
 fetch - -, holen - - - ab haben, person, acc:person,thing
-invite invited invited, laden lädt lud geladen ein haben, person, acc:person
 help - -, helfen hilft half geholfen - haben, person, dat:being
-thank - -, danken - - - - haben, person, dat:person
 follow - -, folgen - - - - sein, being, dat:being
 give gave given, geben gibt gab gegeben - haben, person, dat:person acc:thing,food,text
 show showed shown, zeigen - - - - haben, person, dat:person acc:thing,text,place
 bring brought brought, bringen bringt brachte gebracht - haben, person, dat:person acc:thing,text
 wait - -, warten wartet wartete gewartet - haben, being, for>auf.acc:being
-think thought thought, denken denkt dachte gedacht - haben, person, of>an.acc:being,place
 play - -, spielen - - - - haben, being, with>mit.dat:being
-dance danced danced, tanzen tanzt tanzte getanzt - haben, person, with>mit.dat:person
 go went gone, gehen geht ging gegangen - sein, being, into>in.acc:place
 work - -, arbeiten arbeitet arbeitete gearbeitet - haben, person, in>in.dat:place
 sleep slept slept, schlafen schläft schlief geschlafen - haben, being, in>in.dat:place
 sing sang sung, singen singt sang gesungen - haben, person, -
-laugh - -, lachen - - - - haben, person, -
 arrive arrived arrived, kommen kommt kam gekommen an sein, being, -
-get_up got_up got_up, stehen steht stand gestanden auf sein, person, -
 """
 _ADJECTIVES = """old alt, young jung, small klein, big groß, new neu, beautiful schön, good gut, bad
 schlecht, friendly freundlich, strange seltsam, quiet still, clever klug"""
@@ -209,10 +195,10 @@ class Grammar:
             return _finished(*words, "?")
         if kind == "that":
             who = self.noun_phrase(["person"])
-            know = ("knows", "weiß") if who.agreement == "3sg" else ("know", "weiß")
-            knows = know[1] if who.agreement != "pl" else "wissen"
-            source = [who.english[0], know[0], "that", *english(first)]
-            return _finished(source, [who.german["nom"], knows, ", dass", *german(first, "final")])
+            know = "knows" if who.agreement == "3sg" else "know"
+            source = [who.english[0], know, "that", *english(first)]
+            know = "wissen" if who.agreement == "pl" else "weiß"
+            return _finished(source, [who.german["nom"], know, ", dass", *german(first, "final")])
         if kind == "link":
             word, wort = self._dice.choice(LINKS)
             second = self.clause(first.tense, adverbs=False)
@@ -232,11 +218,10 @@ class Grammar:
 
 def english(clause: Clause, question: bool = False) -> list[str]:
     """Subject, verbs, objects, adverb; a question has its first auxiliary in front."""
-    base, past, participle = (word.replace("_", " ") for word in clause.verb[0])
-    past, participle = (f"{base}ed" if word == "-" else word for word in (past, participle))
+    base, *others = clause.verb[0]
+    past, participle = (f"{base}ed" if word == "-" else word for word in others)
     agreement = ("1sg", "3sg", "pl").index(clause.subject.agreement)
-    third = base.replace(" ", "s ", 1) if " " in base else _with_s(base)
-    present = third if agreement == 1 else base
+    third = base + ("es" if base.endswith(("ch", "go")) else "s")
     if clause.tense == "perfect":
         verbs = [_FINITE["have"].split()[agreement], participle]
     elif clause.tense in _AUXILIARIES:
@@ -245,19 +230,13 @@ def english(clause: Clause, question: bool = False) -> list[str]:
         do = "did" if clause.tense == "past" else "does" if agreement == 1 else "do"
         verbs = [do, base]
     else:
-        verbs = [past if clause.tense == "past" else present]
+        verbs = [past if clause.tense == "past" else third if agreement == 1 else base]
     if clause.negated:
         verbs.insert(1, "not")
     subject = [clause.subject.english[0]]
     start = [verbs[0], *subject, *verbs[1:]] if question else [*subject, *verbs]
     objects = [f"{preposition} {phrase.english[1]}" for phrase, preposition, _, _ in clause.objects]
     return [*start, *objects, *(clause.adverb or [])[:1]]
-
-
-def _with_s(verb: str) -> str:
-    if verb.endswith(("s", "sh", "ch", "go")):
-        return f"{verb}es"
-    return f"{verb[:-1]}ies" if verb.endswith("ry") else f"{verb}s"
 
 
 def german(clause: Clause, order: str, front: Sequence[str] = ()) -> list[str]:

@@ -4,8 +4,6 @@ Variants:
 
     fairseq  what fairseq's prepare-iwslt14.sh makes: tokenised, lower-cased, every 23rd line of
              the training text to validate, five older sets together to test, 10,000 merges
-    cased    the same sentences cased and untokenised, in 10,000 sentencepiece units: for
-             sacreBLEU scores of ordinary text
     paper3   as fairseq, with hyphens split in all sets, as arXiv 2305.14380's code does.
              Its tokenised scores are higher for that: compare them with that paper's only.
 """
@@ -42,7 +40,6 @@ URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"
 PAIRS = ("de-en", "en-de", "it-en", "en-it", "en-fr")
 VARIANTS = {
     "fairseq": "fairseq's own: tokenised, lower-cased",
-    "cased": "cased, untokenised, sentencepiece",
     "paper3": "fairseq's with hyphens split: comparable with arXiv 2305.14380 only",
 }
 EVERY = 23
@@ -77,7 +74,6 @@ def corpus(variant: str, pair: Languages) -> Corpus:
         for chosen in test_sets(pair)
         for lang in pair
     )
-    cased = variant == "cased"
     return Corpus(
         name="iwslt14",
         variant=variant,
@@ -88,13 +84,13 @@ def corpus(variant: str, pair: Languages) -> Corpus:
             "test": list(test_sets(pair)),
             "clean": asdict(CLEAN),
         },
-        make_text=_cased_text if cased else partial(_tokenised_text, variant == "paper3"),
+        make_text=partial(_make_text, variant == "paper3"),
         vocab_size=MERGES,
         published=Published(
             form={
-                "subwords": "sentencepiece" if cased else "subword_nmt",
-                "moses": not cased,
-                "lowercased": not cased,
+                "subwords": "subword_nmt",
+                "moses": True,
+                "lowercased": True,
                 "hyphens": SPLIT_HYPHEN if variant == "paper3" else None,
             },
             joined=False,  # neither fairseq's recipe nor arXiv 2305.14380 joins the dictionaries
@@ -103,10 +99,20 @@ def corpus(variant: str, pair: Languages) -> Corpus:
     )
 
 
-def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
-    steps = _train_and_valid(work, split_hyphens)
+def _make_text(split_hyphens: bool, work: Work) -> Json:
+    originals, talks = work.originals("train.tags"), work.scratches("talks")
+    counts = [
+        write_lines(target, talk_lines(source))
+        for source, target in zip(originals, talks, strict=True)
+    ]
+    read = {path.name: count_lines(path) for path in originals}
+    steps: Json = {"talks": {"read": read, "kept": check_equal(originals, counts, "lines of text")}}
+    tokens, cleaned = work.scratches("tokens"), work.scratches("cleaned")
+    steps["tokenised"] = _tokenise(work, talks, tokens, split_hyphens)
+    steps["cleaned"] = clean_pairs(tokens, cleaned, CLEAN)
+    steps["carved"] = carve(cleaned, EVERY, work.results("train"), work.results("valid"))
     cased = work.results("raw/test.cased")
-    steps["test"] = _write_test(work, cased, unescape=False)
+    steps["test"] = _write_test(work, cased)
     # a model of lower-cased text is scored against a lower-cased reference
     rewrite(cased, work.results("raw/test"), str.lower)
     mapped = rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
@@ -114,40 +120,11 @@ def _tokenised_text(split_hyphens: bool, work: Work) -> Json:
     return steps
 
 
-def _cased_text(work: Work) -> Json:
-    steps = _train_and_valid(work)
-    raw = work.results("raw/test")
-    steps["test"] = _write_test(work, raw, unescape=True)
-    rewrite(raw, work.results("test"))
-    return steps
-
-
-def _train_and_valid(work: Work, split_hyphens: bool | None = None) -> Json:
-    """The sentences of the training talks, without tags; untokenised for None."""
-    originals = work.originals("train.tags")
-    counts = [
-        write_lines(target, talk_lines(source, all_metadata=split_hyphens is None))
-        for source, target in zip(originals, work.scratches("talks"), strict=True)
-    ]
-    kept = check_equal(originals, counts, "lines of text")
-    read = {path.name: count_lines(path) for path in originals}
-    metadata = {name: lines - kept for name, lines in read.items()}
-    steps: Json = {"talks": {"read": read, "metadata": metadata, "kept": kept}}
-    sources, cleaned = work.scratches("talks"), work.scratches("cleaned")
-    if split_hyphens is not None:
-        tokens = work.scratches("tokens")
-        steps["tokenised"] = _tokenise(work, sources, tokens, split_hyphens)
-        sources = tokens
-    steps["cleaned"] = clean_pairs(sources, cleaned, CLEAN)
-    steps["carved"] = carve(cleaned, EVERY, work.results("train"), work.results("valid"))
-    return steps
-
-
-def _write_test(work: Work, target: Pair, *, unescape: bool) -> dict[str, int]:
+def _write_test(work: Work, target: Pair) -> dict[str, int]:
     """Joins the test sets, as published; the sentences of each."""
     published = {chosen: work.originals(chosen, ".xml") for chosen in test_sets(work.languages)}
     counts = {
-        chosen: write_segments(pair, work.scratches(chosen), unescape=unescape)
+        chosen: write_segments(pair, work.scratches(chosen))
         for chosen, pair in published.items()
         if any(path.exists() for path in pair)
     }
@@ -157,8 +134,7 @@ def _write_test(work: Work, target: Pair, *, unescape: bool) -> dict[str, int]:
 
 def _tokenise(work: Work, source: Pair, target: Pair, split_hyphens: bool) -> Json:
     tokens = work.scratches("unsplit") if split_hyphens else target
-    steps: Json = {"normalise": False, "lower": True, "jobs": work.jobs}
-    counts = moses.tokenise_pair(source, tokens, work.languages, **steps)
+    counts = moses.tokenise_pair(source, tokens, work.languages, normalise=False, lower=True)
     if split_hyphens:
         rewrite(tokens, target, partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2"))
     return counts

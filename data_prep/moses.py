@@ -31,7 +31,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
@@ -40,32 +39,21 @@ from sacremoses.corpus import NonbreakingPrefixes
 from collab_common.errors import UserError
 from collab_common.folder import Json
 from data_prep.moses_tokeniser import tokeniser
-from data_prep.parallel_text import Pair
-from data_prep.streams import parallel_lines, words_to_remember
+from data_prep.parallel_text import Languages, Pair, convert
 
 
-def normalise_and_tokenise(
-    source: Path, target: Path, lang: str, *, jobs: int = 1, **steps: bool
-) -> dict[str, int]:
-    """Writes the tokens of `source` to `target`, joined by blanks; `steps`: fields of `Pipeline`.
+def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> Json:
+    """Writes the tokens of both sides, joined by blanks; `steps`: fields of `Pipeline`.
 
-    Returns counts: "lines" and "tokens". Raises UserError, with file and line, for text that is not
-    UTF-8.
+    Returns "lines" and "tokens" by language. Raises UserError, with file and line, for text that is
+    not UTF-8.
     """
-    if lang not in NonbreakingPrefixes().available_langs:
-        print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
-    pipeline = Pipeline(lang, **steps, remembered=words_to_remember(jobs))
-    return dict(parallel_lines(source, target, pipeline, jobs))
-
-
-def tokenise_pair(
-    sources: Pair, targets: Pair, languages: tuple[str, str], *, jobs: int, **steps: bool
-) -> Json:
-    """As `normalise_and_tokenise`, both sides of a text; counts by language."""
-    return {
-        lang: normalise_and_tokenise(source, target, lang, jobs=jobs, **steps)
-        for source, target, lang in zip(sources, targets, languages, strict=True)
-    }
+    counts = {}
+    for source, target, lang in zip(sources, targets, languages, strict=True):
+        if lang not in NonbreakingPrefixes().available_langs:
+            print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
+        counts[lang] = convert(source, target, Pipeline(lang, **steps))
+    return counts
 
 
 def detokenise(lines: list[str], lang: str) -> list[str]:

@@ -1,17 +1,24 @@
-"""Streaming steps on parallel text that every corpus needs: read, write, join, split."""
+"""Streaming steps on parallel text that every corpus needs: read, write, join, split.
+
+Only LF ends a line.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, create
-from data_prep.streams import read_blocks
+from collab_common.files import CHUNK, create, open_bytes
+from collab_common.folder import Json
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
+LINE_BYTES = 1 << 20  # a longer "line" is not text, and would not fit in bounded memory
+BATCH = 4096  # lines
 
 
 def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> Pair:
@@ -20,13 +27,43 @@ def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> 
     return source, target
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped or not, without their newlines; only LF ends a line.
+def rows_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, gzipped or not, with their newlines, which the last one may lack.
 
-    Raises UserError that names the line if the file is not UTF-8.
+    Raises UserError for a line above LINE_BYTES.
     """
-    for block in read_blocks(path):
-        yield from block.decode()
+    with open_bytes(path) as stream:
+        for number, row in enumerate(iter(partial(stream.readline, LINE_BYTES), b""), 1):
+            if len(row) == LINE_BYTES and not row.endswith(b"\n"):
+                what = f"a line of more than {LINE_BYTES:,} bytes"
+                raise UserError(what, f"{path}:{number}", "give one sentence per line")
+            yield row
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, gzipped or not, without their newlines.
+
+    Raises UserError that names the line if it is not UTF-8.
+    """
+    for number, row in enumerate(rows_of(path), 1):
+        try:
+            yield row.decode("utf-8").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            what = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
+            raise UserError(what, f"{path}:{number}", "convert the text to UTF-8") from None
+
+
+def convert(source: Path, target: Path, function: Callable[[list[str]], list[str]]) -> Json:
+    """Writes `function` of the lines of a text, given in batches; "lines" and "tokens" written."""
+    counts = {"lines": 0, "tokens": 0}
+    lines = lines_of(source)
+    with create(target) as stream:
+        while batch := list(islice(lines, BATCH)):
+            text = "".join(line + "\n" for line in function(batch))
+            stream.write(text.encode("utf-8"))
+            counts["lines"] += len(batch)
+            counts["tokens"] += len(text.split())
+    return counts
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

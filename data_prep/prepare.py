@@ -29,7 +29,7 @@ from data_prep.binarise import binarise, check_binarised
 from data_prep.check import ALLOWED_LOSS, HeldOut, SetReport, check_losses, check_set, report_lines
 from data_prep.clean_pairs import Limits, clean_pairs
 from data_prep.parallel_text import Languages, Pair, pair_in
-from data_prep.splits import Splits, Texts, collect_splits, find_files, split_option
+from data_prep.splits import Splits, find_files, split_option
 
 PROG = "data_prep.prepare"
 SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword_nmt"
@@ -77,9 +77,9 @@ class PrepareConfig:
         out: the folder to make
         vocab_size: pieces of sentencepiece, merges of subword-nmt
         splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its STEM;
-            several STEMs of the training set are joined. None for those found in the folder
+            None for those found in the folder
         subwords: SENTENCEPIECE, or SUBWORD_NMT for text in tokens between blanks
-        jobs: processes; they change no byte of the result
+        jobs: processes of fairseq-preprocess; they change no byte of the result
         allowed_loss: share of a set that faults may cost
         origin: where the text comes from, for the manifest (a name, a seed, ...)
         force: rebuild `out` if it was made from something else
@@ -124,8 +124,8 @@ def prepare(config: PrepareConfig) -> Path:
     if config.languages[0] == config.languages[1]:
         raise UserError(f"source and target language are both {config.languages[0]!r}")
     files = find_files(config.text, config.splits, config.languages)
-    named = {split: [_name(config, text[0]) for text in texts] for split, texts in files.items()}
-    paths = [path for texts in files.values() for text in texts for path in text]
+    named = {split: _name(config, source) for split, (source, _) in files.items()}
+    paths = [path for text in files.values() for path in text]
     identity: Json = {
         "options": config.options | {"splits": named},
         "origin": dict(config.origin),
@@ -142,7 +142,7 @@ def _name(config: PrepareConfig, path: Path) -> str:  # compressed or not
     return path.relative_to(config.text).as_posix().removesuffix(".gz")
 
 
-def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> Json:
+def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Json:
     """Fills the folder; returns the manifest's account of it."""
     (folder / "raw").mkdir()
     pairs, reports = _checked(config, files, folder / "raw")
@@ -172,7 +172,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Texts], folder: Path) -> J
 
 
 def _checked(
-    config: PrepareConfig, files: Mapping[str, Texts], raw: Path
+    config: PrepareConfig, files: Mapping[str, Pair], raw: Path
 ) -> tuple[dict[str, Pair], dict[str, SetReport]]:
     """The text of each set: as it is if published, else what the checks keep, in `raw`."""
     reports: dict[str, SetReport] = {}
@@ -182,7 +182,7 @@ def _checked(
         print(f"checking {split} ...", flush=True)
         out = None if config.published else pair_in(raw, split, config.languages)
         reports[split] = check_set(split, files[split], out, held_out)
-        pairs[split] = out or files[split][0]
+        pairs[split] = out or files[split]
     reports = {split: reports[split] for split in files}
     for split, count in held_out.repeated.items():
         reports[split].in_training_text = count
@@ -208,7 +208,7 @@ def _segment(
         print(f"segmenting {split} ...", flush=True)
         texts = pairs[split], pair_in(folder, split, config.languages)
         if is_bpe:
-            report.tokens = bpe.apply(model, *texts, config.jobs)
+            report.tokens = bpe.apply(model, *texts)
         else:
             spm.segment(model, *texts, report, drop=split == "train")
     return learnt
@@ -278,8 +278,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target-lang", required=True, metavar="LANG")
     parser.add_argument(
         "--split", action="append", type=split_option, metavar="NAME=STEM",
-        help="use STEM.LANG below DIR as the split NAME (train, valid, test, test1, ...); several "
-        "training texts are joined. Default: train, valid, test, and test.N as testN",
+        help="use STEM.LANG below DIR as the split NAME (train, valid, test, test1, ...); default: "
+        "train, valid, test, and test.N as testN",
     )  # fmt: skip
     parser.add_argument(
         "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
@@ -288,12 +288,10 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-
-    def action() -> None:
-        splits = collect_splits(args.split)
-        prepare(config_from(args, args.text, splits=splits, subwords=args.subwords))
-
-    return run(PROG, action)
+    more = {"splits": dict(args.split or ()), "subwords": args.subwords}
+    if len(more["splits"]) < len(args.split or ()):
+        parser.error("--split: a NAME is given twice")
+    return run(PROG, lambda: prepare(config_from(args, args.text, **more)))
 
 
 if __name__ == "__main__":

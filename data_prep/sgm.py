@@ -6,7 +6,6 @@ with line-wise patterns. So do we, or the sentences would not be those of publis
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ _SEGMENT_START = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 # WIT3's training files carry these lines, one of each kind a talk, on both sides.
 _METADATA = ("<url>", "<talkid>", "<keywords>")
-_MORE_METADATA = ("<speaker>", "<reviewer", "<translator", "<doc", "</doc")
 _WRAPPING = re.compile("</?(?:title|description)>")
 
 
@@ -28,21 +26,18 @@ def segments(path: Path) -> Iterator[str]:
             yield _SEGMENT_END.sub("", _SEGMENT_START.sub("", line)).strip()
 
 
-def write_segments(originals: Pair, targets: Pair, *, unescape: bool = False) -> int:
+def write_segments(originals: Pair, targets: Pair) -> int:
     """Writes the segments of both sides; their number. Raises UserError if it is not the same."""
-    counts = [
-        write_lines(target, map(html.unescape if unescape else str, segments(source)))
-        for source, target in zip(originals, targets, strict=True)
-    ]
+    pairs = zip(originals, targets, strict=True)
+    counts = [write_lines(target, segments(source)) for source, target in pairs]
     return check_equal(originals, counts, "segments")
 
 
-def talk_lines(path: Path, *, all_metadata: bool = False) -> Iterator[str]:
+def talk_lines(path: Path) -> Iterator[str]:
     """The sentences of a train.tags file of IWSLT14; titles and descriptions count as sentences.
 
-    `all_metadata` leaves out speakers, reviewers and translators, too; fairseq's script does not.
+    So do names of speakers, as in fairseq's script.
     """
-    dropped = _METADATA + (_MORE_METADATA if all_metadata else ())
     for line in lines_of(path):
-        if not any(tag in line for tag in dropped):
+        if not any(tag in line for tag in _METADATA):
             yield _WRAPPING.sub("", line)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from collab_common.errors import UserError
 from data_prep.parallel_text import Languages, Pair
 
 NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
-Texts = list[Pair]  # source and target file of each text of a split
-#: fairseq's name of each split, and the stem of its text; several texts join into one training set.
-Splits = Mapping[str, str | tuple[str, ...]]
+#: fairseq's name of each split, and the stem of its text.
+Splits = Mapping[str, str]
 
 
 def split_option(text: str) -> tuple[str, str]:
@@ -28,29 +27,8 @@ def split_option(text: str) -> tuple[str, str]:
     return name, stem
 
 
-def collect_splits(options: Iterable[tuple[str, str]] | None) -> Splits | None:
-    """What repeated `split_option`s ask for. Raises UserError for a second valid or test text."""
-    splits: dict[str, str | tuple[str, ...]] = {}
-    for name, stem in options or ():
-        if name not in splits:
-            splits[name] = stem
-        elif name == "train":
-            splits[name] = (*stems_of(splits[name]), stem)
-        else:
-            raise UserError(
-                f"--split {name} is given twice: only training texts are joined",
-                todo="give a second test set a name of its own, test1",
-            )
-    return splits or None
-
-
-def stems_of(stems: str | tuple[str, ...]) -> tuple[str, ...]:
-    """One stem or several, as several."""
-    return (stems,) if isinstance(stems, str) else stems
-
-
-def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Texts]:
-    """Source and target file of each text of each split, in fairseq's order.
+def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Pair]:
+    """Source and target file of each split, in fairseq's order.
 
     `splits` maps the splits' names to the files' stems; None looks for the usual ones.
     """
@@ -68,16 +46,14 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
     if set(tests) != set(expected):
         what = f"the test sets are named {', '.join(tests)}"
         raise UserError(what, folder, f"name them {', '.join(expected)}")
+    source, target = languages
     return {
-        name: [
-            (text_file(folder, stem, languages[0]), text_file(folder, stem, languages[1]))
-            for stem in stems_of(splits[name])
-        ]
+        name: (text_file(folder, splits[name], source), text_file(folder, splits[name], target))
         for name in ("train", "valid", *expected)
     }
 
 
-def _usual_splits(folder: Path, languages: Languages) -> dict[str, str]:
+def _usual_splits(folder: Path, languages: Languages) -> Splits:
     stems = {"train": "train", "valid": "valid", "test": "test"}
     stems |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
     return {

@@ -2,16 +2,13 @@
 
 `python -m data_prep.wmt14`. Variants:
 
-    wmt14         newstest2013 to validate, all of newstest2014 to test; 32,000 joint merges
-    fairseq       what fairseq's prepare-wmt14en2de.sh --icml17, or prepare-wmt14en2fr.sh, makes
-                  of the same training text: every 100th pair (French: 1333rd) to validate,
-                  40,000 joint merges, pairs cleaned after segmenting
-    fairseq_nc12  English-German: the former script without --icml17, which takes WMT17's
-                  news-commentary v12 for v9. (It fetches WMT17's dev.tgz, too, but reads nothing
-                  of it: every 100th pair validates here, as well.)
-    google        English-German: wmt16_en_de.tar.gz as Google published it, tokenised and
-                  segmented, from WMT16's training text; newstest2013 and newstest2014; the 32,768
-                  commonest symbols. arXiv 2006.16362 uses this one.
+    wmt14    newstest2013 to validate, all of newstest2014 to test; 32,000 joint merges
+    fairseq  what fairseq's prepare-wmt14en2de.sh --icml17, or prepare-wmt14en2fr.sh, makes of the
+             same training text: every 100th pair (French: 1333rd) to validate, 40,000 joint merges,
+             pairs cleaned after segmenting
+    google   English-German: wmt16_en_de.tar.gz as Google published it, tokenised and segmented,
+             from WMT16's training text; newstest2013 and newstest2014; the 32,768 commonest
+             symbols. arXiv 2006.16362 uses this one.
 
 Training text of English-German: europarl v7, commoncrawl, news-commentary v9. English-French has
 the United Nations' documents and the 10^9 corpus beside them: 36 million pairs against 4.5 by
@@ -49,7 +46,6 @@ VARIANTS = {
     "wmt14": "newstest2013 validates",
     "fairseq": "as fairseq's script (en-de: with --icml17): every 100th (en-fr: 1333rd) training "
     "pair validates",
-    "fairseq_nc12": "en-de: as fairseq's script without --icml17, news-commentary v12 for v9",
     "google": "en-de: Google's wmt16_en_de, ready-made",
 }
 PAIRS = ("en-de", "en-fr")
@@ -58,9 +54,8 @@ TRAINING = {
     "en-de": ("europarl-v7", "commoncrawl", "news-commentary-v9"),
     "en-fr": ("europarl-v7", "commoncrawl", "undoc.2000", "news-commentary-v9", "giga-fren"),
 }
-GERMAN_ONLY = ("fairseq_nc12", "google")
 EVERY = {"en-de": (100, "100th"), "en-fr": (1333, "1333rd")}
-MERGES = {"wmt14": 32_000, "fairseq": 40_000, "fairseq_nc12": 40_000}
+MERGES = {"wmt14": 32_000, "fairseq": 40_000}
 CLEAN = Limits(ratio=1.5, shortest=1, longest=250)
 GOOGLE_VOCABULARY = 32_768
 _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
@@ -69,7 +64,7 @@ _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "h
 def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
     """A variant of a pair."""
     pair = "-".join(languages)
-    if variant in GERMAN_ONLY and pair != "en-de":
+    if variant == "google" and pair != "en-de":
         todo = "give --variant wmt14 or fairseq"
         raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
     wmt14 = partial(Corpus, name="wmt14", variant=variant, languages=languages)
@@ -81,7 +76,7 @@ def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
             published=Published(form=_FORM, segmented=True, symbols=GOOGLE_VOCABULARY),
             note="WMT16's training text",
         )
-    corpora = training_corpora(variant, pair)
+    corpora = TRAINING[pair]
     valid = (newstest2013(languages),) if variant == "wmt14" else ()
     return wmt14(
         archives=(*(training(name, languages) for name in corpora), *valid, test),
@@ -101,16 +96,10 @@ def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
     )
 
 
-def training_corpora(variant: str, pair: str) -> tuple[str, ...]:
-    """What the training text is joined from."""
-    newer = {"news-commentary-v9": "news-commentary-v12"} if variant == "fairseq_nc12" else {}
-    return tuple(newer.get(name, name) for name in TRAINING[pair])
-
-
 def _text(variant: str, work: Work) -> Json:
     steps: Json = {"tokenised": {}}
     pair = "-".join(work.languages)
-    corpora = training_corpora(variant, pair)
+    corpora = TRAINING[pair]
     for stem in corpora:
         tokens = work.scratches(stem)
         steps["tokenised"][stem] = _tokenise(work, work.originals(stem), tokens)
@@ -129,7 +118,7 @@ def _text(variant: str, work: Work) -> Json:
 
 def _tokenise(work: Work, pair: Pair, target: Pair, normalise: bool = True) -> Json:
     print(f"tokenising {pair[0].stem} ...", flush=True)
-    steps: Json = {"normalise": normalise, "aggressive_hyphens": True, "jobs": work.jobs}
+    steps = {"normalise": normalise, "aggressive_hyphens": True}
     counts = moses.tokenise_pair(pair, target, work.languages, **steps)
     check_equal(pair, [counts[lang]["lines"] for lang in work.languages])
     return counts

@@ -1,8 +1,8 @@
 """Where WMT14's text is published, what is needed of it, and the hashes that others publish.
 
-SHA-256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt and
-wmt17_translate.txt). MD5: of test-full.tgz sacreBLEU's (its entry of wmt14/full), of the others
-those of Amazon's Sockeye. Languages stand the other way round in file names: de-en, fr-en.
+SHA-256 are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt). MD5: of
+test-full.tgz sacreBLEU's (its entry of wmt14/full), of the others those of Amazon's Sockeye.
+Languages stand the other way round in file names: de-en, fr-en.
 """
 
 from __future__ import annotations
@@ -37,11 +37,6 @@ _TRAINING = {
         f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
         "training/news-commentary-v9.{pair}.{lang}",
         "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-    ),
-    "news-commentary-v12": (  # of WMT17
-        "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
-        "training/news-commentary-v12.{pair}.{lang}",
-        "sha256:2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
     ),
     "giga-fren": (  # its members are gzipped, and stay so
         f"{_STATMT}/wmt10/training-giga-fren.tar",

@@ -3,11 +3,11 @@
 #
 #   bash recipes/iwslt14.sh --dry-run                    every command, none of them run
 #   bash recipes/iwslt14.sh --pair en-de --method collab --key-dim 128
-#   bash recipes/iwslt14.sh --variant cased --out runs/iwslt14_cased
+#   bash recipes/iwslt14.sh --variant paper3 --out runs/iwslt14_paper3
 #
 #   --pair S-T        de-en (default), en-de, it-en, en-it, en-fr
-#   --variant V       fairseq (default): as fairseq's script; cased: ordinary cased text;
-#                     paper3: hyphens split, to be compared with arXiv 2305.14380 only
+#   --variant V       fairseq (default): as fairseq's script; paper3: hyphens split, to be compared
+#                     with arXiv 2305.14380 only
 #   --method M        vanilla (default), collab or concatenated; headsize, grouped, grouped_pruned or gated
 #   --key-dim N       of collab and concatenated (default: 128)
 #   --gpus N          1 (default); 0: the CPU
@@ -27,5 +27,4 @@ corpus=iwslt14
 method=vanilla
 parse_options "$@"
 choose_model fork_collab fork_concatenated vanilla   # base, unlike transformer_iwslt_de_en
-[ "$variant" != cased ] || own_overrides=(common_eval.post_process=sentencepiece)
 all_stages iwslt14 iwslt14

@@ -9,7 +9,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
 
 data_only=no jobs=$(cores) gpus=1 method=collab key_dim="" averaged=""
-dry_run=no source_options=() own=() own_overrides=() extra=() cpu=()
+dry_run=no source_options=() own=() extra=() cpu=()
 head_size="" gate_penalty="" papers_methods=(headsize grouped grouped_pruned gated)
 needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
@@ -32,7 +32,7 @@ with two of the methods also prune and fine-tune. What is done is not done again
   --own-archives    they hold other text in the same layout: published hashes do not apply
   --data-only       make the data, train nothing
   --out DIR         where everything goes (default: $out of the repository)
-  --jobs N          processes that tokenise, segment and binarise (default: all cores)
+  --jobs N          processes that binarise (default: all cores)
   --average N       checkpoints to average (default: 5)
   --dry-run         print the commands, run none
   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
@@ -116,23 +116,6 @@ call() {
 
 quoted() {
     if [[ $1 =~ ^[A-Za-z0-9_./:=,@%+{}-]+$ ]]; then echo "$1"; else echo "'$1'"; fi
-}
-
-# data MODULE: the data folder of a corpus.
-data() {
-    local command=(
-        python -m "data_prep.$1" --variant "$variant" --pair "$pair" --out "$out/data"
-        "${own[@]}" "${source_options[@]}" --jobs "$jobs"
-    )
-    call "${command[@]}"
-    [ "$dry_run" = no ] || details "${command[@]:1}"
-}
-
-# In a dry run, what the command does in turn, if there is an environment that can tell.
-details() {
-    local python=${VIRTUAL_ENV:-${VENV:-.venv}}/bin/python
-    [ -x "$python" ] || return 0
-    "$python" "$@" --dry-run | sed 's/^/#   /'
 }
 
 # choose_model CHOICES...: enters the environment (set_up); of configs/model/, those that --method may
@@ -230,7 +213,8 @@ check_machine() {
 all_stages() {
     check_machine
     printf '\n== data\n'
-    data "$2"
+    call python -m "data_prep.$2" --variant "$variant" --pair "$pair" --out "$out/data" \
+        "${own[@]}" "${source_options[@]}" --jobs "$jobs"
     [ "$data_only" = no ] || return 0
     printf '\n== train, average, translate, score\n'
     [ "$method" != gated ] || run_of "$1" "model=choice(vanilla)"
@@ -264,5 +248,5 @@ take_out_heads() {
 run_of() {
     call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
-        ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${own_overrides[@]}" "${extra[@]}"
+        ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${extra[@]}"
 }

@@ -6,8 +6,8 @@
 #   bash recipes/wmt14_en_de.sh --data-only              the data only
 #
 #   --variant V       wmt14 (default): newstest2013 validates; fairseq: what fairseq's script makes
-#                     with --icml17, fairseq_nc12: without; google: Google's ready-made wmt16_en_de,
-#                     which the paper uses (not to be had without a browser: give --from)
+#                     with --icml17; google: Google's ready-made wmt16_en_de, which the paper uses
+#                     (not to be had without a browser: give --from)
 #   --method M        collab (default), concatenated or vanilla; headsize, grouped, grouped_pruned or gated
 #   --key-dim N       of collab and concatenated (default: 128)
 #   --gpus N          1 (default), 2, 4 or 8; the paper's batch whatever the number; 0: the CPU

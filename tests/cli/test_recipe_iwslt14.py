@@ -114,8 +114,8 @@ def test_changed_data_are_refused(finished: Path, tmp_path: Path) -> None:
     error = refuse("iwslt14", tmp_path, *again)
     assert "data: no longer what its manifest says (dict.en.txt: changed)" in error
     assert not (tmp_path / "runs").exists()
-    error = refuse("iwslt14", tmp_path, *again, "--variant", "cased")
-    assert "text: made from something else (options.variant: 'fairseq' there, 'cased'" in error
+    error = refuse("iwslt14", tmp_path, *again, "--variant", "paper3")
+    assert "text: made from something else (options.variant: 'fairseq' there, 'paper3'" in error
 
 
 def test_killed_on_its_way(finished: Path, tmp_path: Path) -> None:
@@ -206,10 +206,10 @@ def test_dry_run_does_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     recipe = ["bash", "recipes/iwslt14.sh", "--dry-run", "--out", out]
     settings = {"PATH": "/usr/bin:/bin"}
-    more = ["--variant", "cased", "--", "optimization.max_update=5"]
+    more = ["--variant", "paper3", "--", "optimization.max_update=5"]
     done = subprocess.run([*recipe, *more], capture_output=True, text=True, env=settings)
     assert done.returncode == 0, done.stderr
     words = done.stdout.replace("\\\n", " ").split()
     assert {"data_prep.iwslt14", "sweep", "score", "optimization.max_update=5"} <= {*words}
-    assert "common_eval.post_process=sentencepiece" in words
+    assert "paper3" in words
     assert not out.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,14 +232,8 @@ def test_a_recipe_is_of_its_pair(recipe: str, other: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_dry_run_tells_what_is_done_to_the_data() -> None:
-    command = ["bash", "recipes/wmt14_en_de.sh", "--dry-run", "--data-only"]
-    run = partial(subprocess.run, capture_output=True, text=True, env=environment())
-    told = run([*command, "--jobs", "3"]).stdout
-    assert "#   http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz (sha256:0224c" in told
-    assert "--trainpref train --validpref valid --testpref test" in told
-    assert "--destdir . --workers 3" in told
-    assert "sweep" not in told
-    refused = run([*command, "--variant", "wmt15"])
-    assert refused.returncode != 0
-    assert "invalid choice: 'wmt15'" in refused.stderr
+def test_dry_run_of_the_data() -> None:
+    found = commands("--jobs", "3", "--variant", "google", "--from", "/archives", "--data-only")
+    assert list(found) == ["data_prep.wmt14 --variant"]
+    options = "google --pair en-de --out /o/data --from /archives --jobs 3"
+    assert " ".join(found["data_prep.wmt14 --variant"][2:]) == options

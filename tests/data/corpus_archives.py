@@ -208,9 +208,9 @@ def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
     return folder
 
 
-def text_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:
+def text_of(corpus: Corpus, out: Path, source: Path) -> Path:
     """OUT-text, in this process."""
-    return make_text(corpus, out, find_archives(corpus, out, folder=source), jobs=jobs)
+    return make_text(corpus, out, find_archives(corpus, out, folder=source))
 
 
 def data_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:

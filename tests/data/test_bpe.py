@@ -25,15 +25,14 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_as_subword_nmt(jobs: int, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_as_subword_nmt(texts: tuple[Path, Path], tmp_path: Path) -> None:
     """Codes of both texts together, as of a file in which they follow each other; then segments."""
     expected = io.StringIO()
     learn_bpe(io.StringIO("".join(path.read_text() for path in texts)), expected, 40)
     codes, out = tmp_path / "codes", (tmp_path / "a.bpe", tmp_path / "b.bpe")
     assert bpe.learn(texts, 40, codes) == 40
     assert codes.read_text() == expected.getvalue()
-    tokens = bpe.apply(codes, texts, out, jobs)
+    tokens = bpe.apply(codes, texts, out)
     theirs = BPE(io.StringIO(expected.getvalue()))
     for path, segmented in zip(texts, out, strict=True):
         lines = [theirs.process_line(line) for line in path.read_text().splitlines(keepends=True)]

@@ -23,8 +23,8 @@ from data_prep.check import (
     inspect,
     report_lines,
 )
+from data_prep.parallel_text import LINE_BYTES
 from data_prep.prepare import prepare
-from data_prep.streams import LINE_BYTES
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 GOOD = b"one\ntwo\nthree\n"
@@ -48,7 +48,7 @@ FAULTS = {
 
 def checked(pair: tuple[Path, Path], split: str = "train") -> SetReport:
     with tempfile.TemporaryDirectory() as folder:
-        return check_set(split, [pair], (Path(folder, "s"), Path(folder, "t")), HeldOut())
+        return check_set(split, pair, (Path(folder, "s"), Path(folder, "t")), HeldOut())
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -84,13 +84,13 @@ def test_published_text_keeps_what_fairseq_can_read(side: int, pair: Pair) -> No
     texts = [GOOD, b"eins\nzwei\ndrei\n"]
     texts[side] = "\u2028\n\nx\n".encode()
     texts[1 - side] = b"a\nb\nc\n"
-    report = check_set("train", [pair(*texts)], None, HeldOut())
+    report = check_set("train", pair(*texts), None, HeldOut())
     assert (report.read, report.kept) == (3, 3)
     texts = [b"a\n\nc\n", b"a\n\nd\n"]
     texts[side] = b"a\nb\rb\nc\n"
     paths = pair(*texts)
     with refusing(f"{paths[side]}:2: carriage return"):
-        check_set("train", [paths], None, HeldOut())
+        check_set("train", paths, None, HeldOut())
 
 
 @pytest.mark.parametrize("longer", [0, 1])
@@ -141,10 +141,10 @@ def test_pairs_of_the_training_text(pair: Pair, tmp_path: Path) -> None:
     """Both sides must be equal; each pair counts once; nothing is dropped."""
     out, held_out = (tmp_path / "s", tmp_path / "t"), HeldOut()
     texts = pair(b"a\nb\nc\nd\n", b"A\nB\nC\nD\n")
-    report = check_set("test", [texts], out, held_out)
+    report = check_set("test", texts, out, held_out)
     texts[0].write_bytes(b"a\na\n c \nd\n")
     texts[1].write_bytes(b"A\nA\nC\nother\n")
-    assert check_set("train", [texts], out, held_out).kept == report.kept == 4
+    assert check_set("train", texts, out, held_out).kept == report.kept == 4
     report.in_training_text = held_out.repeated["test"]
     warning = [*report_lines({"test": report})][-1]
     assert warning.startswith("warning: 2 of 4 pairs of the set test occur in the training text")
@@ -208,7 +208,7 @@ def test_drop_keeps_pairs_aligned(
     paths = [folder / name for name in ("s", "t", "s.out", "t.out")]
     for side in (0, 1):
         paths[side].write_bytes(b"".join(pair[side] + b"\n" for pair in pairs))
-    report = check_set("train", [(paths[0], paths[1])], (paths[2], paths[3]), HeldOut())
+    report = check_set("train", (paths[0], paths[1]), (paths[2], paths[3]), HeldOut())
     kept = [path.read_bytes().split(b"\n")[:-1] for path in paths[2:]]
     assert len(kept[0]) == len(kept[1]) == report.kept
     assert report.read == len(pairs) == report.kept + sum(report.dropped.values())

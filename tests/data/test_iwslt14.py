@@ -13,7 +13,6 @@ from corpus_archives import (
     TRAIN,
     data_of,
     filled,
-    iwslt14,
     lines,
     small_iwslt14,
     text_of,
@@ -54,19 +53,6 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
     }
 
 
-def test_cased_variant(shared_data: Path, tmp_path: Path, no_fairseq: None) -> None:
-    """Sentencepiece needs more text than a few numbered lines."""
-    source = filled(tmp_path / "from", iwslt14(shared_data, 3000))
-    data = data_of(corpus("cased", ("de", "en")), tmp_path / "out", source)
-    text = tmp_path / "out-text"
-    assert (data / "spm.model").exists()
-    assert any(line[1:2].isupper() for line in lines(text / "train.en")), "cased"
-    assert lines(text / "test.de") == lines(data / "raw" / "test.de"), "untokenised"
-    assert not (data / "raw" / "test.cased.de").exists()
-    assert manifest(data)["form"]["subwords"] == "sentencepiece"
-    assert manifest(data)["options"]["corpus"] == "iwslt14"
-
-
 def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
     text = made(tmp_path / "out", source, "paper3")
     assert lines(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
@@ -79,9 +65,6 @@ def test_split_hyphens_are_joined_before_scoring() -> None:
     form = corpus("paper3", ("de", "en")).published.form
     hypotheses = ["it &apos;s well ##at##-##at## known , they say ."]
     assert ordinary_text(hypotheses, form, "en") == ["it's well-known, they say."]
-    assert ordinary_text(["As it is ."], corpus("cased", ("de", "en")).published.form, "en") == [
-        "As it is ."
-    ]
 
 
 @pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])
@@ -151,7 +134,6 @@ def test_what_talks_and_segments_are(tmp_path: Path) -> None:
     )
     kept = ["<speaker>S</speaker>", "T", "D", " A  line ", ""]
     assert list(talk_lines(tags)) == kept, "speakers stay in, as in fairseq's script"
-    assert list(talk_lines(tags, all_metadata=True)) == kept[1:]
     xml = tmp_path / "xml"
     xml.write_text('<doc>\n  <seg id="1"> A &lt; b. </seg>\n<seg id="12">C</seg>\n</doc>\n')
     assert list(segments(xml)) == ["A &lt; b.", "C"]

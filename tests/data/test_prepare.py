@@ -135,7 +135,7 @@ def test_finished_is_skipped(
         ({"origin": {"seed": 2}}, "origin.seed: None there, 2 asked for"),
         (
             {"splits": {"train": "train", "valid": "test"}},
-            "options.splits.valid: ['valid.en'] there",
+            "options.splits.valid: 'valid.en' there",
         ),
     ],
 )
@@ -172,29 +172,23 @@ def test_missing_splits(splits: dict[str, str], words: str, corpus: Path, tmp_pa
         prepare(config(corpus, tmp_path / "bin", splits=splits))
 
 
-def test_training_texts_are_joined(corpus: Path, tmp_path: Path) -> None:
-    """In the order given, wherever they stand below the text folder; each is checked."""
+def test_splits_by_name(corpus: Path, tmp_path: Path) -> None:
+    """Also in folders below the text folder; pairs of other sets in the training text are told."""
     text, out = tmp_path / "text", tmp_path / "bin"
-    for name, stem in (("one", "train"), ("two", "train"), ("two", "test")):
-        (text / name).mkdir(parents=True, exist_ok=True)
-        for lang in ("en", "de"):
-            shutil.copy(corpus / f"{stem}.{lang}", text / name / f"{stem}.{lang}")
-    replace_line(text / "two/train.en", 300, b"")
-    splits = ("train=one/train", "train=two/train", "train=two/test", "valid=two/test")
+    shutil.copytree(corpus, text / "below")
+    splits = ("train=below/train", "valid=below/valid", "test=below/train")
     chosen = [word for split in splits for word in ("--split", split)]
     done = run("prepare", *options(text, out), *chosen)
     assert done.returncode == 0, done.stderr
-    assert "warning: 20 of 20 pairs of the set valid occur in the training text" in done.stdout
-    made = manifest(out)
-    assert made["options"]["splits"]["train"] == [f"{stem[6:]}.en" for stem in splits[:3]]
-    train = made["sets"]["train"]
-    assert (train["read"], train["dropped"], train["kept"]) == (620, {"empty": 1}, 619)
-    assert train["first"]["empty"] == f"{text}/two/train.en:300"
-    last, same = (
+    pairs = {*(text / "below/train.en").read_text().splitlines()}
+    warning = f"warning: {len(pairs)} of 300 pairs of the set test occur in the training text"
+    assert warning in done.stdout
+    assert manifest(out)["options"]["splits"]["test"] == "below/train.en"
+    train, test = (
         indexed_dataset.make_dataset(str(out / f"{split}.en-de.en"), "mmap")[-1].tolist()
-        for split in ("train", "valid")
+        for split in ("train", "test")
     )
-    assert last == same, "the last text comes last"
+    assert train == test
 
 
 def test_usage(corpus: Path, tmp_path: Path) -> None:
@@ -205,8 +199,8 @@ def test_usage(corpus: Path, tmp_path: Path) -> None:
     assert "is not NAME=STEM" in line("--split", "tune=valid", status=2)
     assert "STEM is looked for below --text" in line("--split", f"train={corpus}/train", status=2)
     assert "number from 0 to 1, not '5'" in line("--allow-loss", 5, status=2)
-    twice = ("--split", "train=train", "--split", "valid=valid", "--split", "valid=test")
-    assert "only training texts are joined" in line(*twice)
+    twice = ("--split", "valid=valid", "--split", "valid=test")
+    assert "--split: a NAME is given twice" in line(*twice, status=2)
     with refusing("source and target language are both 'en'"):
         prepare(config(corpus, tmp_path / "bin", languages=("en", "en")))
 
