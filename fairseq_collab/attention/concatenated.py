@@ -23,8 +23,13 @@ from fairseq_collab.attention.checks import (
     even_head_size,
 )
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.init import INITS, init_output, init_projection
-from fairseq_collab.attention.projections import linear, split_heads
+from fairseq_collab.attention.projections import (
+    INITS,
+    init_output,
+    init_projection,
+    linear,
+    split_heads,
+)
 from fairseq_collab.attention.scores import SCALES, scaling
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 

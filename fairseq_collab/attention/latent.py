@@ -29,9 +29,8 @@ from torch import Tensor
 
 from fairseq_collab.attention.checks import check_positive, even_head_size
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.init import init_output, init_projection
 from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import linear, split_heads
+from fairseq_collab.attention.projections import init_output, init_projection, linear, split_heads
 from fairseq_collab.attention.scores import SCALES, scaling
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 

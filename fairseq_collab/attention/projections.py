@@ -1,6 +1,11 @@
-"""Projections of inputs: linear maps with or without bias, and their outputs by head."""
+"""Projections of inputs: linear maps with or without bias, their start, their outputs by head.
+
+Initial weights are drawn as fairseq draws them: one seed gives both the same model.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -46,3 +51,19 @@ def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
+
+
+#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
+#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
+INITS = ("constant", "fork")
+
+
+def init_projection(projection: nn.Linear, same_dims: bool) -> None:
+    """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
+    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
+
+
+def init_output(projection: nn.Linear) -> None:
+    """Initialise an output projection as fairseq does: Xavier, bias zero."""
+    nn.init.xavier_uniform_(projection.weight)
+    nn.init.zeros_(projection.bias)

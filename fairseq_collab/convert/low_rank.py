@@ -18,6 +18,12 @@ The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^
               (m_i is 1 or 0), and solves for U, V and M in turn by least squares.
     separate  S'_i: the K/H largest singular directions of each head (Eckart and Young 1936).
 
+    latent    y C, from which all keys and values come.  With T_i = Z^1/2 V_i Wo_i^T for the values
+              (Z: covariance of their inputs), C are the r largest directions of all S_i and T_i,
+              each of the two divided by its own energy, both in the metric Z.  A latent of
+              r = K + V numbers contains every key of width K next to every value of width V, so
+              that two narrower projections are never better at the same cache.
+
 ``V`` gives the keys ``y Y^-1/2 V``, and so on.  All are exact once K reaches the rank of the maps.
 
 Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``S (H, d + 1, d_y)``, ``U (d + 1, K)``,
@@ -217,3 +223,31 @@ def _balanced(shared: Shared) -> Shared:
         return Shared(query / scale, None, key * scale)
     size = (torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5).clamp_min(tiny)
     return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())
+
+
+def latents(
+    heads: Heads, roots: Roots, value_roots: tuple[Tensor, Tensor], size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``.
+
+    With ``r = d_y`` the latent is the input itself, and the heads' weights stay as they are.
+
+    Args:
+        value_roots: ``Z^1/2`` and its inverse.
+    """
+    keys, values = heads.keys, heads.values[:, :-1]
+    if size == keys.size(1):
+        return torch.eye(size).to(keys), keys, values
+    metric, inverse = value_roots
+    left = roots.query @ heads.queries  # (H, d + 1, e)
+    k, v = metric @ keys, metric @ values
+    gram = torch.zeros_like(metric)
+    for part, read in ((k, left.mT @ left), (v, heads.out.mT @ heads.out)):
+        of_part = (part @ read @ part.mT).sum(0)
+        gram = gram + of_part / of_part.trace().clamp_min(torch.finfo(gram.dtype).tiny)
+    directions = largest(gram, size)  # (d_y, r)
+    down, key_up, value_up = inverse @ directions, directions.T @ k, directions.T @ v
+    read = torch.cat([key_up, value_up], 2).square().mean((0, 2)).sqrt()  # (r)
+    scale = (read / down.square().mean(0).sqrt()).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    return down * scale, key_up / scale[:, None], value_up / scale[:, None]

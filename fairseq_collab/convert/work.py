@@ -11,7 +11,7 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.convert import calibrate
-from fairseq_collab.convert.model import with_heads
+from fairseq_collab.convert.source import with_heads
 from fairseq_collab.convert.target import Converted, Part, Target
 from fairseq_collab.convert.targets import TARGETS
 from fairseq_collab.models.layers import SITES, Site

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from fairseq_collab.models import (
-    collaborative,
-    concatenated,
-    gated,
-    grouped_query,
-    head_groups,
-    latent,
-    mfa,
-)
+from fairseq_collab.models import collaborative, concatenated, gated, head_groups, relatives
 from fairseq_collab.models.base import Family, Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.translation import TRANSLATION
@@ -35,11 +27,11 @@ GATED = Variant(
     upgrade=gated.add_gates,
 )
 GROUPED_QUERY = Variant(
-    "grouped_query", grouped_query.attention, grouped_query.GroupedQueryOptions, _ALL
+    "grouped_query", relatives.grouped_query, relatives.GroupedQueryOptions, _ALL
 )
-LATENT = Variant("latent", latent.attention, latent.LatentOptions, _ALL)
+LATENT = Variant("latent", relatives.latent, relatives.LatentOptions, _ALL)
 
-MFA = Variant("mfa", mfa.attention, mfa.MFAOptions, _ALL)
+MFA = Variant("mfa", relatives.mfa, relatives.MFAOptions, _ALL)
 
 VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
 for variant in VARIANTS:

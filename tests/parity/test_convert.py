@@ -226,7 +226,7 @@ def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     """At the same cache: the latent of K + V numbers contains them."""
     part = attention()
     heads, metric, inverse = part.heads, *part.value_roots
-    from fairseq_collab.convert.latent import latents
+    from fairseq_collab.convert.low_rank import latents
 
     part.roots = part.roots._replace(key=metric, key_inverse=inverse)
     down, key_up, value_up = latents(heads, part.roots, part.value_roots, 9)
