@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import dataclasses
+import functools
 import importlib.util
 import os
 import queue
@@ -17,7 +19,33 @@ from typing import Any
 from .patching import wrap
 
 UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never initialises
+#: Whose dataclasses are configurations.
+ROOTS = ("fairseq", "hydra")
 _PATIENCE = 10.0  # seconds that batches in the making are waited for
+
+
+def make_hashable() -> None:
+    """Python 3.11 rejects defaults such as `common: CommonConfig = CommonConfig()`.
+
+    It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
+    `default_factory` would not do: fairseq reads `Field.default`. So dataclasses of fairseq and
+    hydra, and classes derived from them, get back the hash of `object`; equality stays.
+    """
+    plain = dataclasses.dataclass
+
+    @functools.wraps(plain)
+    def dataclass(cls: Any = None, /, **options: Any) -> Any:
+        if cls is None:
+            return functools.partial(dataclass, **options)
+        cls = plain(cls, **options)
+        roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
+        if cls.__hash__ is None and not roots.isdisjoint(ROOTS):
+            cls.__hash__ = object.__hash__
+        return cls
+
+    # torch 2.6 looks up in these what can be given.
+    dataclass.__kwdefaults__ = plain.__kwdefaults__  # type: ignore[attr-defined]
+    dataclasses.dataclass = dataclass
 
 
 def call_self_attention_in_evaluation() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import fairseq_fixes, hydra_fixes, one_line, search
+from . import fairseq_fixes, noise, one_line, search
 
 
 class Fix(NamedTuple):
@@ -19,7 +19,7 @@ class Fix(NamedTuple):
 
     name: str
     apply: Callable[[], None]
-    moment: str = "fairseq"  # after whose import; or "before" the first that is watched
+    moment: str = "fairseq"  # after its import; or "before" any that is watched
     applies: Callable[[], bool] = lambda: True  # where not every supported Python meets the fault
 
     @property
@@ -53,8 +53,8 @@ def safe_checkpoints() -> None:
 
 
 FIXES = (
-    Fix("config classes are hashable", hydra_fixes.make_hashable, "before", python_from(11)),
-    Fix("hydra warns of a user's faults only", hydra_fixes.ignore_warnings, "hydra"),
+    Fix("config classes are hashable", fairseq_fixes.make_hashable, "before", python_from(11)),
+    Fix("the first screen is short", noise.quieten, "before"),
     Fix("checkpoints load and save safely", safe_checkpoints),
     Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
     Fix("--bf16 needs no TPU", fairseq_fixes.train_in_bfloat16),
@@ -71,14 +71,9 @@ _applied: set[str] = set()
 
 
 def apply_fixes(moment: str) -> None:
-    """Apply what is due: the fixes of `moment`, each once.
-
-    With "fairseq" come those of "hydra", too: fairseq has imported it, and under pytest the
-    import of hydra itself goes unnoticed.
-    """
-    due = ("hydra", "fairseq") if moment == "fairseq" else (moment,)
+    """Apply the fixes of ``moment``, each once."""
     for fix in FIXES:
-        if fix.moment in due and fix.name not in _applied and fix.applies():
+        if fix.moment == moment and fix.name not in _applied and fix.applies():
             _apply(fix)
 
 

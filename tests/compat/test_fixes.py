@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import logging
 import sys
 from typing import Any
 
@@ -38,13 +39,13 @@ def test_all_fixes_that_apply_are_active():
 
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
-    fix = registry.Fix("a", lambda: calls.append("a"), "hydra")
+    fix = registry.Fix("a", lambda: calls.append("a"))
     monkeypatch.setattr(registry, "FIXES", (fix,))
     monkeypatch.setattr(registry, "_applied", set())
     registry.apply_fixes("before")
     assert calls == []
-    registry.apply_fixes("fairseq")  # catches up on what is due after hydra
-    registry.apply_fixes("hydra")
+    registry.apply_fixes("fairseq")
+    registry.apply_fixes("fairseq")
     assert calls == ["a"]
 
 
@@ -56,6 +57,21 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     monkeypatch.setattr(registry, "FIXES", (fix,))
     with pytest.raises(registry.FixFailed, match="'the encoder' does not fit fairseq 0"):
         registry.apply_fixes("fairseq")
+
+
+def test_configurations_and_models_go_to_log_files_alone(tmp_path):
+    from fairseq_compat import noise
+
+    file = logging.FileHandler(tmp_path / "log")
+    logging.root.addHandler(file)
+    try:
+        for message, shown in (("text", True), ({"model": 1}, False)):
+            record = logging.LogRecord("name", logging.INFO, "", 1, message, (), None)
+            assert noise.to_file(record) == shown
+    finally:
+        logging.root.removeHandler(file)
+        file.close()
+    assert (tmp_path / "log").read_text() == "{'model': 1}\n"
 
 
 # Configuration dataclasses
