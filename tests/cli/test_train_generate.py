@@ -53,8 +53,7 @@ def test_averaged_checkpoints_translate(
     copier: tuple[Path, str], data: Path, tmp_path: Path
 ) -> None:
     average = tmp_path / "average.pt"
-    told = succeed("fairseq-collab", "average", "--last", 3, copier[0], "--output", average)
-    assert f"{average}: the mean of {copier[0] / 'checkpoint16.pt'}, " in told
+    succeed("fairseq-collab", "average", copier[0], "--last", 3, "--out", average)
     output = succeed("fairseq-generate", data, *USER_DIR, "--path", average, "--cpu")
     assert float(re.search(r"BLEU4 = ([\d.]+),", output)[1]) >= 98
 
@@ -119,3 +118,13 @@ def test_ema_training_keeps_signatures(data: Path, tmp_path: Path) -> None:
         "fairseq-generate", data, *USER_DIR, "--path", tmp_path / "checkpoint_last.pt", "--cpu",
         "--max-len-b=5", "--max-len-a=0",
     )  # fmt: skip
+
+
+def test_the_first_screen_is_short(data: Path, tmp_path: Path) -> None:
+    """No warnings of libraries, no configuration, no list of modules: they go to --log-file."""
+    log = tmp_path / "log"
+    command = ["fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", tmp_path]
+    screen = succeed(*command, "--log-file", log, fresh=True).partition("begin training epoch")[0]
+    assert len(screen.splitlines()) < 30, screen
+    assert "Warning" not in screen
+    assert "CollaborativeAttention(" in log.read_text()
