@@ -90,7 +90,7 @@ class Method:
     Args:
         name: a key of :data:`MEANS`.
         trained: in eval mode, without gates.
-        narrowed: the model with so many units in each feed-forward layer; None for all.
+        narrowed: gives the model with this number of units per feed-forward layer; None keeps all.
         batches: of fairseq's, with targets: importance of heads is measured on them.
     """
 

@@ -2,7 +2,7 @@
 
 fairseq's twin is exact (:mod:`fairseq_collab.export`) because no head needs more than the ``d/H``
 dimensions of a standard head: where shared keys have width ``K > d/H``, the random mixing
-``m (H, K)`` of the benchmark is zero but for ``d/H`` entries a head.
+``m (H, K)`` of the benchmark is zero but for ``d/H`` entries per head.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Preset:
     Attributes:
         length: mean and standard deviation of source lengths, in subwords.
         batch: sentences that are translated together.
-        train_tokens: at most so many tokens in a training batch.
+        train_tokens: largest number of tokens in a training batch.
     """
 
     options: dict[str, Any]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 Record = dict[str, Any]
-#: By name: what is timed on an item of work.
+#: Functions of an item of work, by name.
 Programs = Mapping[str, Callable[[Any], Any]]
 #: Pause before each program.  OpenMP threads of the program before it spin for 0.2 s.
 PAUSE = 0.25

@@ -64,7 +64,7 @@ def trainer(model: Any, task: Any, device: torch.device, *more: str) -> Trainer:
 
 @functools.cache
 def configuration(*arguments: str) -> DictConfig:
-    """The configuration of fairseq-train; composing it takes as long as many small updates."""
+    """The configuration of fairseq-train; composing it takes longer than some small updates."""
     args = options.parse_args_and_arch(options.get_training_parser(), list(arguments))
     return convert_namespace_to_omegaconf(args)
 

@@ -68,7 +68,7 @@ class ModelDecoding:
         return log_probs[:, -1], None if attention is None else attention[:, -1]
 
     def follow(self, rows: Tensor) -> None:
-        """Make row ``i`` continue what is row ``rows[i]`` now."""
+        """Reorder the caches: row ``i`` becomes a copy of row ``rows[i]``."""
         for part in self.parts:
             part.reorder_incremental_state(self.state, rows)
 

@@ -1,4 +1,4 @@
-"""``fairseq-collab advise``: an answer, the same after an interruption, and what is refused."""
+"""``fairseq-collab advise``: an answer, the same answer after an interruption, and errors."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ def trained(arch: str, form: str, place: Place) -> str:
     for _ in range(10 if place.quick else 40):
         one.train_step([batch])
     last = train.loss(one, batch)
-    told = f"loss {first:.2f} to {last:.2f}"
-    expect(math.isfinite(last) and first - last >= LESS, f"{told}: not by {LESS}")
-    return told
+    change = f"loss {first:.2f} to {last:.2f}"
+    expect(math.isfinite(last) and first - last >= LESS, f"{change}: not by {LESS}")
+    return change
 
 
 def speed(task: str, place: Place) -> str:
