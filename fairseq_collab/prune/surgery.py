@@ -137,7 +137,7 @@ def heads_by_attention(trained: Trained, kept: Kept) -> list[tuple[Attention, Se
 def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
     """The rows of ``heads``: ``(H h, ...) -> (len(heads) h, ...)``."""
     blocks = weight.unflatten(0, (num_heads, -1))  # (H, h, ...)
-    return blocks[sorted(heads)].flatten(0, 1)
+    return blocks[list(heads)].flatten(0, 1)
 
 
 def keep_units(trained: Trained, count: int) -> dict[str, Tensor]:

@@ -120,7 +120,7 @@ def test_hugging_face_translates_alike(
         {"share_all_embeddings": True},
         {"share_decoder_input_output_embed": True},
         {},
-        {"encoder_learned_pos": True, "decoder_learned_pos": True, "no_scale_embedding": True},
+        {"encoder_learned_pos": True, "decoder_learned_pos": True, "max_target_positions": 20},
         {"no_token_positional_embeddings": True, "activation_fn": "gelu"},
     ],
     ids=str,

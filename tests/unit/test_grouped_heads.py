@@ -166,6 +166,7 @@ def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.Monkey
     assert all(attention.features is None for attention in found)
     constraint(net, sample())
     assert not starts[0].any()
+    assert left.sum(2).min() == 1
     assert torch.equal(starts[1], left)
 
 
