@@ -24,21 +24,17 @@ class Member:
 
     Args:
         name: file name after extraction; no folders
-        paths: possible paths in the archive, the best first; leading folders may be missing
+        path: path in the archive; leading folders may be missing
         optional: the archive need not have it
     """
 
     name: str
-    paths: tuple[str, ...]
+    path: str
     optional: bool = False
 
-    def rank(self, path: PurePosixPath) -> int | None:
-        """Which of the paths this is; None for none of them."""
-        for rank, wanted in enumerate(self.paths):
-            parts = PurePosixPath(wanted).parts
-            if path.parts[-len(parts) :] == parts:
-                return rank
-        return None
+    def is_at(self, path: PurePosixPath) -> bool:
+        wanted = PurePosixPath(self.path).parts
+        return path.parts[-len(wanted) :] == wanted
 
 
 def extract(archive: Path, members: Sequence[Member], folder: Path) -> None:
@@ -46,25 +42,23 @@ def extract(archive: Path, members: Sequence[Member], folder: Path) -> None:
 
     Raises UserError if a member is missing or unsafe, or the archive is damaged or no archive.
     """
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
     try:
         with tarfile.open(archive, "r|*") as opened:
             for info in opened:
                 for member in members:
-                    rank = member.rank(PurePosixPath(info.name))
-                    if rank is None or taken.get(member.name, rank + 1) <= rank:
+                    if not member.is_at(PurePosixPath(info.name)):
                         continue
                     tarfile.data_filter(info, str(folder))  # as it is named in the archive
                     if not info.isfile():
                         raise UserError(f"member {info.name} is no file", archive)
                     named = info.replace(name=member.name, deep=False)
                     opened.extract(named, folder, filter="data")
-                    taken[member.name] = rank
-                    break
+                    taken.add(member.name)
     except _BROKEN as error:
         todo = "remove it and fetch it again"
         raise UserError(f"is no intact tar archive ({error})", archive, todo) from None
     missing = [one for one in members if one.name not in taken and not one.optional]
     if missing:
         todo = "this is another archive, or another version of it"
-        raise UserError(f"has no member {missing[0].paths[0]}", archive, todo)
+        raise UserError(f"has no member {missing[0].path}", archive, todo)

@@ -122,7 +122,8 @@ def find_archives(
         path = found[archive.name] = (folder or beside(out, "archives")) / archive.name
         if folder is None:
             fetch(archive.address(mirror), path, archive.known_hash)
-        check_hash(path, archive.known_hash)
+        else:
+            check_hash(path, archive.known_hash)
     return found
 
 

@@ -63,11 +63,11 @@ def corpus(variant: str, pair: Languages) -> Corpus:
     """
     name = "de-en" if pair == ("en", "de") else "-".join(pair)
     members = tuple(
-        Member(f"train.tags.{lang}", (f"{name}/train.tags.{name}.{lang}",)) for lang in pair
+        Member(f"train.tags.{lang}", f"{name}/train.tags.{name}.{lang}") for lang in pair
     ) + tuple(
         Member(
             f"{chosen}.{lang}.xml",
-            (f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml",),
+            f"{name}/IWSLT14.{chosen}.{name}.{lang}.xml",
             # two public listings of the French archive lack it
             optional="fr" in pair and "TEDX" in chosen,
         )

@@ -107,8 +107,7 @@ def _text(variant: str, work: Work) -> Json:
     joined = train if variant == "wmt14" else work.scratches("joined")
     join([work.scratches(stem) for stem in corpora], joined)
     if variant == "wmt14":
-        plain = _plain(work, work.originals("newstest2013"))
-        steps["tokenised"]["valid"] = _tokenise(work, plain, valid)
+        steps["tokenised"]["valid"] = _tokenise(work, work.originals("newstest2013"), valid)
     else:
         steps["carved"] = carve(joined, EVERY[pair][0], train, valid)
     steps["test"] = _write_test(work)
@@ -122,16 +121,6 @@ def _tokenise(work: Work, pair: Pair, target: Pair, normalise: bool = True) -> J
     counts = moses.tokenise_pair(pair, target, work.languages, **steps)
     check_equal(pair, [counts[lang]["lines"] for lang in work.languages])
     return counts
-
-
-def _plain(work: Work, pair: Pair) -> Pair:
-    """The pair itself, or its segments if it is SGM."""
-    with pair[0].open("rb") as stream:
-        if not stream.read(20).lstrip().startswith(b"<"):
-            return pair
-    plain = work.scratches("plain")
-    write_segments(pair, plain)
-    return plain
 
 
 def _write_test(work: Work) -> int:

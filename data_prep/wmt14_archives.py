@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from data_prep.archives import Member
 from data_prep.corpus import Archive
+from data_prep.parallel_text import Languages
 
 _STATMT = "http://www.statmt.org"
 # Answers with a page that asks for a confirmation: take the file with a browser, give --from.
@@ -51,36 +52,31 @@ _GOOGLE_STEMS = {
 }
 
 
-def training(name: str, languages: tuple[str, str]) -> Archive:
+def training(name: str, languages: Languages) -> Archive:
     """A corpus' archive: NAME.LANG for both languages, English first."""
     url, path, known_hash = _TRAINING[name]
+    pair = f"{languages[1]}-en"
     members = tuple(
-        Member(f"{name}.{lang}", (path.format(pair=f"{languages[1]}-en", lang=lang),))
-        for lang in languages
+        Member(f"{name}.{lang}", path.format(pair=pair, lang=lang)) for lang in languages
     )
     return Archive(url.rpartition("/")[2], url, members, known_hash)
 
 
-def newstest2013(languages: tuple[str, str]) -> Archive:
+def newstest2013(languages: Languages) -> Archive:
     """WMT14's development sets."""
     members = tuple(
-        Member(
-            f"newstest2013.{lang}",
-            # plain in the archives that we know of; in SGM, each language is a source somewhere
-            (f"dev/newstest2013.{lang}", f"dev/newstest2013-src.{lang}.sgm"),
-        )
-        for lang in languages
+        Member(f"newstest2013.{lang}", f"dev/newstest2013.{lang}") for lang in languages
     )
     known_hash = "md5:88ba3fc60b2278d59277122e1c7dd6e7"
     return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, known_hash)
 
 
-def newstest2014(languages: tuple[str, str]) -> Archive:
+def newstest2014(languages: Languages) -> Archive:
     """WMT14's test sets, whole, from English."""
     members = tuple(
         Member(
             f"newstest2014.{lang}.sgm",
-            (f"test-full/newstest2014-{languages[1]}en-{kind}.{lang}.sgm",),
+            f"test-full/newstest2014-{languages[1]}en-{kind}.{lang}.sgm",
         )
         for lang, kind in zip(languages, ("src", "ref"), strict=True)
     )
@@ -93,7 +89,7 @@ READY_MADE = Archive(
     "wmt16_en_de.tar.gz",
     _GOOGLE,
     tuple(
-        Member(f"{split}.{lang}", (f"{stem}.{lang}",))
+        Member(f"{split}.{lang}", f"{stem}.{lang}")
         for split, stem in _GOOGLE_STEMS.items()
         for lang in ("en", "de")
     ),

@@ -29,7 +29,6 @@ from text_tools import (
 )
 
 import data_prep.prepare as prepare_module
-from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
 from data_prep import binarise, spm
@@ -55,15 +54,6 @@ def test_folder(prepared: Path, corpus: Path) -> None:
     assert (prepared / "raw/test1.de").read_bytes() == (corpus / "test.1.de").read_bytes()
     for name in files:
         assert str(prepared.parent).encode() not in (prepared / name).read_bytes(), name
-
-
-def test_the_header_alone_of_an_index_is_read(prepared: Path, tmp_path: Path) -> None:
-    """Of 36 million pairs an index has 432 MB."""
-    index = tmp_path / "train.idx"
-    shutil.copy(prepared / "train.en-de.en.idx", index)
-    with index.open("ab") as file:
-        file.truncate(1 << 40)  # of holes, more than any memory
-    assert binarise.count_sentences(index) == 300
 
 
 def test_same_as_fairseq_and_sentencepiece_by_hand(
@@ -253,19 +243,6 @@ def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert manifest(out)["outputs"] == manifest(prepared)["outputs"]
     assert names(tmp_path) == {"bin"}
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left")])
-def test_failure_leaves_nothing(
-    error: BaseException, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(prepare_module, "binarise", fail)
-    with pytest.raises((KeyboardInterrupt, UserError)):
-        prepare(config(corpus, tmp_path / "bin"))
-    assert names(tmp_path) == set()
 
 
 def test_fairseq_failure_is_reported(

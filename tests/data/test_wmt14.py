@@ -11,7 +11,6 @@ from corpus_archives import (
     full_test,
     google,
     lines,
-    sgm,
     text,
     text_of,
     tgz,
@@ -66,15 +65,6 @@ def test_variant_wmt14(tmp_path: Path) -> None:
     assert lines(out / "test.de") == ["&quot; Test &apos; s &quot; 1"]
     raw = (out / "raw" / "test.de").read_text(encoding="utf-8")
     assert raw == f"{QUOTED}\n", "the reference is as published"
-
-
-def test_newstest2013_in_sgm(tmp_path: Path) -> None:
-    archives = numbered()
-    archives["dev.tgz"] = tgz(
-        {f"dev/newstest2013-src.{g}.sgm": sgm(["One", "two"], "src", g) for g in ("en", "de")}
-    )
-    out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
-    assert lines(out / "valid.de") == ["One", "two"]
 
 
 def test_variant_fairseq(tmp_path: Path) -> None:
