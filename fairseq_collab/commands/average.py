@@ -8,7 +8,6 @@ from pathlib import Path
 
 from collab_common.command import positive
 from fairseq_collab.commands import options
-from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,6 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
+    from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
+
     paths = args.checkpoints
     if args.last is not None:
         if len(paths) != 1:

@@ -17,7 +17,6 @@ from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from collab_common.folder import whole_folder
 from fairseq_collab.commands import options
-from fairseq_collab.export import model
 
 #: The formats and the packages that they need.
 FORMATS = {
@@ -58,6 +57,8 @@ def check_packages(form: str) -> None:
 
 def export(checkpoint: Path, data: Path | None, form: str, out: Path) -> None:
     """Write the folder ``out``, atomically; a former one is replaced."""
+    from fairseq_collab.export import model
+
     trained = model.load(checkpoint)
     with whole_folder(out) as folder:
         if form == "fairseq":

@@ -8,16 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from collab_common import processor
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.score import manifest_hash
-from fairseq_collab.runs.sweep import plan
-from fairseq_collab.runs.worker import work_off
 
 
 def main(argv: list[str]) -> int:
@@ -35,6 +30,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
     parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
     args = parser.parse_intermixed_args(argv)
+    import torch
+
+    from fairseq_collab.runs.sweep import plan
+    from fairseq_collab.runs.worker import work_off
+
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
     runs = {Run(out.resolve() / job.name): job for job in jobs}
@@ -53,6 +53,8 @@ def main(argv: list[str]) -> int:
 
 def check_data(folders: Mapping[Run, Path]) -> None:
     """Reject data folders that are missing, changed, or not those that runs were scored on."""
+    from fairseq_collab.runs.score import manifest_hash
+
     for data in set(folders.values()):
         check_folder(data, "give task.data=FOLDER")
         if (data / MANIFEST).exists():

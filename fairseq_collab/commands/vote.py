@@ -6,10 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from collab_common.command import check_folder_of, positive
-from fairseq_collab.attention.head_groups import head_group_attentions
 from fairseq_collab.commands import options
-from fairseq_collab.prune import votes
-from fairseq_collab.trained.opener import epoch, load
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,6 +34,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
+    from fairseq_collab.attention.head_groups import head_group_attentions
+    from fairseq_collab.prune import votes
+    from fairseq_collab.trained.opener import epoch, load
+
     check_folder_of(args.out, "--out")
     options.import_plugin(args)
     trained = load(args.checkpoint, args.data)

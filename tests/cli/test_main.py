@@ -16,6 +16,9 @@ from collab_common import main as cli
 from collab_common.command import run
 from collab_common.errors import UserError
 
+#: Commands whose options need no torch.
+WITHOUT_TORCH_HELP = ["average", "compare", "configs", "doctor", "export", "pages", "report"]
+WITHOUT_TORCH_HELP += ["sweep", "table", "vote"]
 #: Neither fairseq nor torch can be imported.
 WITHOUT_TORCH = """
 import sys
@@ -77,7 +80,7 @@ def test_an_unknown_command_lists_the_commands() -> None:
     assert "elect one head per group" in refuse("fairseq-collab", "nothing")
 
 
-@pytest.mark.parametrize("name", ["compare", "configs", "doctor", "pages", "report", "table"])
+@pytest.mark.parametrize("name", WITHOUT_TORCH_HELP)
 def test_help_needs_no_torch(name: str) -> None:
     done = run_without_torch(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
