@@ -23,8 +23,6 @@ from toy_heads import ordinary
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.convert.target import Part
-from fairseq_collab.convert.targets import shared_keys
 from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
 from fairseq_collab.export.model import plain
 from fairseq_collab.models.layers import SITES
@@ -118,21 +116,6 @@ def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
         combinations = torch.randn(H, 4)
         ours.content_bias.copy_((combinations * ours.mixing) @ ours.k_proj.weight)
     check_same(ours)
-
-
-def test_re_parametrised_heads_and_back() -> None:
-    """At K = d nothing is lost, not even in weights that are stored in single precision."""
-    source = attention({}).float()
-    part = Part(source, None)
-    weights, _ = shared_keys(part, D, "diagonal")
-    kept = part.kept("v_proj", "out_proj")
-    ours = CollaborativeAttention(D, H, D, encoder_decoder_attention=True)
-    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
-    again = ConcatenatedAttention(D, H, encoder_decoder_attention=True)
-    again.load_state_dict({**plain_weights(ours.float(), D // H), "signature": again.signature})
-    x, y = torch.randn(3, 2, D), torch.randn(5, 2, D)
-    found, expected = (one.float().eval()(x.float(), y.float(), None)[0] for one in (again, source))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("reason", NOT_EXACT)
