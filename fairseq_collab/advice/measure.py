@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
@@ -22,11 +23,13 @@ from fairseq_collab.advice.candidates import Candidate, Method
 from fairseq_collab.advice.wishes import counts
 from fairseq_collab.analysis.importance import cross_entropy, predicted
 from fairseq_collab.convert.calibrate import batches
-from fairseq_collab.metrics.significance import drawn_gains
+from fairseq_collab.metrics.significance import scorer_of
 from fairseq_collab.metrics.translate import corpus_bleu, translations
 from fairseq_collab.trained.opener import Trained
 
 T = TypeVar("T")
+#: Bootstrap samples of the sentences.
+SAMPLES = 1000
 
 
 class Ledger:
@@ -106,7 +109,7 @@ class Judge:
         """BLEU on all sentences."""
         return corpus_bleu(*self._texts(one))
 
-    def drops(self, one: Candidate) -> np.ndarray:
+    def drops(self, one: Candidate) -> NDArray[np.float64]:
         """BLEU lost against the given model, in bootstrap samples of the sentences."""
         (system, references), (baseline, _) = self._texts(one), self._texts(None)
         chance = np.random.default_rng(1)
@@ -131,3 +134,20 @@ def loss(model: Any, samples: Sequence[dict[str, Any]]) -> float:
     """The cross-entropy in nats per token, without label smoothing."""
     nats = sum(float(cross_entropy(model, sample).double().sum()) for sample in samples)
     return nats / sum(int(predicted(model.decoder, one["target"]).sum()) for one in samples)
+
+
+def drawn_gains(
+    baseline: list[str], system: list[str], references: list[str], chance: np.random.Generator
+) -> NDArray[np.float64]:
+    """Gain in BLEU of a system over the baseline, on resampled sentences: ``(SAMPLES,)``."""
+    scorer = scorer_of("BLEU", references, references=[references])
+    # Of each sentence what sacreBLEU sums up: (N sentences, n numbers).
+    counts = [np.array(scorer._extract_corpus_statistics(x, None)) for x in (baseline, system)]
+    found = np.empty(SAMPLES)
+    for sample in range(SAMPLES):
+        drawn = chance.integers(len(references), size=len(references))
+        weights = np.bincount(drawn, minlength=len(references))
+        sums = [(weights @ one).tolist() for one in counts]
+        before, after = (scorer._compute_score_from_stats(one).score for one in sums)
+        found[sample] = after - before
+    return found

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Method, candidate, methods
@@ -19,7 +21,6 @@ from fairseq_collab.advice.measure import Judge, Ledger
 from fairseq_collab.advice.plan import Measured, Predicted, best, combinations, nearest
 from fairseq_collab.advice.wishes import Final, Wish, counts, ratios
 from fairseq_collab.convert import calibrate
-from fairseq_collab.metrics.significance import percentiles
 from fairseq_collab.trained.opener import Trained
 
 #: Sentences that the importance of heads is measured on.
@@ -106,7 +107,7 @@ class Advisor:
     def final(self, one: Candidate) -> Final:
         """A candidate on the whole validation set."""
         bleu = self.judge.bleu(one)
-        low, high = percentiles(self.judge.drops(one))
+        low, high = np.percentile(self.judge.drops(one), [2.5, 97.5]).tolist()
         commands = self.methods[one.method].commands(
             one, self.trained.path.name, "DATA", "smaller.pt"
         )

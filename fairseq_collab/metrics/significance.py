@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
@@ -28,8 +26,6 @@ SEED_VARIABLE = "SACREBLEU_SEED"
 #: Our names of the tests, sacreBLEU's, and its default numbers of samples.
 TESTS = {"bootstrap": ("bs", 1000), "randomisation": ("ar", 10000)}
 METRICS = ("BLEU", "chrF")
-#: Samples of a bootstrap of our own.
-SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -102,29 +98,6 @@ def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
 def different(baseline: list[str], system: list[str]) -> int:
     """The number of sentences that the two translate differently."""
     return sum(a != b for a, b in zip(baseline, system, strict=True))
-
-
-def drawn_gains(
-    baseline: list[str], system: list[str], references: list[str], chance: np.random.Generator
-) -> NDArray[np.float64]:
-    """Gain in BLEU of a system over the baseline, on resampled sentences: ``(SAMPLES,)``."""
-    scorer = scorer_of("BLEU", references, references=[references])
-    # Of each sentence what sacreBLEU sums up: (N sentences, n numbers).
-    counts = [np.array(scorer._extract_corpus_statistics(x, None)) for x in (baseline, system)]
-    found = np.empty(SAMPLES)
-    for sample in range(SAMPLES):
-        drawn = chance.integers(len(references), size=len(references))
-        weights = np.bincount(drawn, minlength=len(references))
-        sums = [(weights @ one).tolist() for one in counts]
-        before, after = (scorer._compute_score_from_stats(one).score for one in sums)
-        found[sample] = after - before
-    return found
-
-
-def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle 95 % of samples."""
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def least_p(baseline: list[str], system: list[str]) -> float:

@@ -145,8 +145,7 @@ class Worker:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the session that a child leads: a training on several GPUs has processes below it."""
-    # PermissionError: macOS raises it for a session that has ended and is not waited for yet.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(ProcessLookupError):  # it has ended
         os.killpg(child.pid, signal.SIGTERM)
 
 

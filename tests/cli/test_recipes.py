@@ -1,26 +1,25 @@
-"""What the recipes refuse before they install or make anything, and which runs they ask for."""
+"""Recipes of experiments: which runs they ask for, what they reject, and how they fail."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
+from toy_heads import write_configuration
+
+from fairseq_collab.models.config import plain_options
+from fairseq_collab.models.layers import SITES
 
 RECIPES = REPOSITORY / "recipes"
-#: What recipes source, and what has an option or none.
-PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh", "test_matrix.sh")
-#: What only GNU's tools and later versions of bash than macOS's 3.2 have.
-NEWER = re.compile(
-    r"\b(nproc|realpath|readlink|mapfile|readarray|(local|declare) -[An])\b|\[-\d|,,}|\|&"
-)
+#: What recipes source, and what has no option.
+PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh")
 
 
 @pytest.mark.parametrize(
@@ -33,226 +32,190 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
     assert f"recipes/{recipe}" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    sorted({*RECIPES.glob("*.sh")} - {RECIPES / "portable.sh"}),
-    ids=lambda path: path.name,
-)
-def test_recipes_are_of_what_macos_has(recipe: Path) -> None:
-    """And expand an array that may be empty only where portable.sh has seen to it."""
-    text = recipe.read_text()
-    assert not NEWER.findall(text)
-    sourced = re.search(r"^source .*/(common|stages|portable)\.sh", text, re.MULTILINE)
-    assert sourced or "=()" not in text
-
-
-def test_a_recipe_without_gnus_tools(tmp_path: Path) -> None:
-    for name in ("bash", "basename", "dirname", "getconf", "python3", "sed"):
-        (tmp_path / name).symlink_to(str(shutil.which(name)))
-    (tmp_path / "link").symlink_to(tmp_path)
-    done = subprocess.run(
-        ["bash", RECIPES / "iwslt14.sh", "--dry-run", "--method", "gated", "--out", "link/new"],
-        cwd=tmp_path,
-        env={"PATH": str(tmp_path), "VENV": "none"},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"finetune_from_model={tmp_path}/new/runs/model-vanilla/average.pt" in done.stdout
-    assert f"--jobs {os.sysconf('SC_NPROCESSORS_ONLN')}" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("recipe", "arguments", "message"),
-    [
-        ("key_dim_table.sh", [], "DATASET is ''; it must be one of: embedded, multi30k, iwslt14"),
-        ("key_dim_table.sh", ["wmt15"], "DATASET is 'wmt15'; it must be one of: embedded"),
-        ("reparametrize.sh", [], "give FROM=FILE, the model to convert"),
-        ("key_dim_table.sh", ["wmt14"], "where is Google's wmt16_en_de archive"),
-        ("grouped_heads.sh", ["wmt14"], "DATASET is 'wmt14'; it must be one of: multi30k"),
-        ("head_pruning.sh", [], "DATASET is ''; it must be one of: multi30k"),
-        ("head_size_table.sh", ["lm1b"], "DATASET is 'lm1b'; it must be one of: multi30k"),
-    ],
-)
-def test_refusals(recipe: str, arguments: list[str], message: str) -> None:
-    done = subprocess.run(
-        ["bash", REPOSITORY / "recipes" / recipe, *arguments], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not done.stdout
+UPDATES = "UPDATES is '{}', TUNE '{}'; they must be numbers"
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("equal_cache", "DATASET is ''; it must be one of: multi30k"),
+        ("key_dim_table", "DATASET is ''; it must be one of: embedded, multi30k, iwslt14"),
+        ("key_dim_table wmt14", "where is Google's wmt16_en_de archive"),
+        ("reparametrize", "give FROM=FILE, the model to convert"),
+        ("head_size_table lm1b", "DATASET is 'lm1b'; it must be one of: multi30k"),
         ("equal_cache multi30k SIZE=base", "SIZE is 'base'; it must be multi30k or small"),
         (
             "equal_cache multi30k BUDGETS='64 100'",
             "BUDGETS has '100'; it must be some of 384 320 256 128 64",
         ),
         (
-            "equal_cache multi30k SIZE=small BUDGETS=256",
-            "BUDGETS has '256'; it must be some of 192 160 128 64 32",
+            "grouped_heads multi30k COUNTS=8",
+            "COUNTS is '8'; it must be numbers from 1 to 7, joined by commas",
         ),
-        *(
-            (
-                f"grouped_heads multi30k COUNTS='{counts}'",
-                f"COUNTS is '{counts}'; it must be numbers from 1 to 7, joined by commas",
-            )
-            for counts in ("4 2", "8", "0", "two")
-        ),
-        *(
-            (
-                f"{recipe} multi30k UPDATES={updates} TUNE={tune}",
-                f"UPDATES is '{updates}', TUNE '{tune}'; they must be numbers",
-            )
-            for recipe in ("grouped_heads", "head_pruning")
-            for updates, tune in (("many", ""), ("08", ""), ("800", "0"))
-        ),
+        ("grouped_heads multi30k UPDATES=08", UPDATES.format("08", "")),
+        ("head_pruning multi30k UPDATES=800 TUNE=0", UPDATES.format("800", "0")),
     ],
 )
-def test_settings_that_are_refused(asked: str, message: str, tmp_path: Path) -> None:
+def test_settings_that_are_rejected(asked: str, message: str, tmp_path: Path) -> None:
     """In one line, before any command is asked for."""
     recipe, *words = shlex.split(asked)
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    settings = {"DATA": "", **dict(word.split("=", 1) for word in words if "=" in word)}
     arguments = [word for word in words if "=" not in word]
-    refused = Recorded(tmp_path, f"{recipe}.sh", *arguments, **settings)
-    assert (refused.status, refused.commands) == (2, [])
-    (line,) = refused.errors.splitlines()
+    rejected = Recorded(tmp_path, f"{recipe}.sh", *arguments, **settings)
+    assert (rejected.status, rejected.commands) == (2, [])
+    (line,) = rejected.errors.splitlines()
     assert line.startswith(f"{recipe}: {message}")
 
 
-# ---- the runs of grouped_heads.sh ----------------------------------------------------------------
+GROUPED = ("grouped_heads.sh", "multi30k")
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> list[Command]:
-    return record(tmp_path_factory.mktemp("recorder"), "grouped_heads.sh", "multi30k")
+@pytest.mark.parametrize("failing", ["sweep", "prune"])
+def test_failures_and_interruptions(failing: str, tmp_path: Path) -> None:
+    """A recipe runs the rest after a failure and reports it; an interruption ends it.
 
-
-@pytest.fixture(scope="module")
-def trained_runs(commands: list[Command]) -> dict[str, DictConfig]:
-    return dict(jobs(commands, "trained"))
-
-
-@pytest.fixture(scope="module")
-def tuned_runs(commands: list[Command]) -> dict[str, DictConfig]:
-    return dict(jobs(commands, "tuned"))
-
-
-def test_grouped_heads_trains(trained_runs: dict[str, DictConfig]) -> None:
-    """The names of folders, by which an experiment that was begun goes on."""
-    assert list(trained_runs) == [
-        "model-concatenated_seed-7",
-        *(f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2)),
-    ]
-
-
-def test_grouped_heads_fine_tunes(
-    trained_runs: dict[str, DictConfig], tuned_runs: dict[str, DictConfig]
-) -> None:
-    """What was pruned, and the ordinary models, whole, each from its own checkpoint."""
-    kinds = [(k, n) for k in ("elected", "random", "important") for n in (4, 2)]
-    pruned = [f"method-{kind}_heads_in_encoder-{count}_seed-7" for kind, count in kinds]
-    assert list(tuned_runs) == [*pruned, "method-standard_seed-7"]
-    whole, config = "model-concatenated_seed-7", tuned_runs["method-standard_seed-7"]
-    assert config.checkpoint.finetune_from_model == f"/out/trained/{whole}/average.pt"
-    assert config.model == trained_runs[whole].model
-
-
-def test_grouped_heads_keeps_as_many_as_are_asked_for(tmp_path: Path) -> None:
-    """One count; fine-tuning takes half of the updates, unless ``TUNE`` says otherwise."""
-    found = record(tmp_path, "grouped_heads.sh", "multi30k", COUNTS="3", UPDATES="800")
-    assert [name for name, _ in jobs(found, "trained")] == [
-        "model-concatenated_seed-7",
-        "model-grouped_head_groups-3_seed-7",
-    ]
-    for kind, updates in (("trained", 800), ("tuned", 400)):
-        assert {config.optimization.max_update for _, config in jobs(found, kind)} == {updates}
-
-
-def test_pruned_checkpoints_have_the_sizes_of_their_runs(
-    commands: list[Command], trained_runs: dict[str, DictConfig], tuned_runs: dict[str, DictConfig]
-) -> None:
-    tuned = {run.checkpoint.finetune_from_model: run.model for run in tuned_runs.values()}
-    prunings = [command for command in commands if command[0] == "prune"]
-    assert len(prunings) == 6
-    for command in prunings:
-        path = options(command)["--out"]
-        source = trained_runs[Path(command[1]).parent.name].model
-        count = int(options(command).get("--keep", source.get("head_groups", "")))
-        if "--importance" in command:
-            (heads,) = (c for c in commands if c[0] == "heads")
-            assert (heads[1], options(heads)["--out"]) == (command[1], "/out/pruned/heads-7")
-            assert options(command)["--importance"] == "/out/pruned/heads-7/heads.json"
-        for site in ("encoder", "decoder", "cross"):
-            assert int(tuned[path][f"heads_in_{site}"]) == count
-        size = source.encoder_embed_dim // source.encoder_attention_heads
-        assert tuned[path].head_size == size
-
-
-def test_grouped_heads_votes_before_it_prunes(commands: list[Command]) -> None:
-    votes: set[str] = set()
-    for command in commands:
-        if command[0] == "vote":
-            votes.add(options(command)["--out"])
-        elif "--votes" in command:
-            assert options(command)["--votes"] in votes
-
-
-def test_grouped_heads_ends_with_tables(commands: list[Command]) -> None:
-    assert commands[-2:] == [
-        f"table /out/{folder} --x none --against {baseline} --out /out/{folder}/table".split()
-        for folder, baseline in (("trained", "concatenated"), ("tuned", "standard"))
-    ]
-
-
-# ---- failures ------------------------------------------------------------------------------------
-
-GROUPED = [("grouped_heads.sh", "multi30k")]
-
-
-@pytest.mark.parametrize("recipe", GROUPED)
-@pytest.mark.parametrize("failing", ["sweep", "vote", "prune"])
-def test_a_failure_does_not_end_a_recipe(
-    recipe: tuple[str, ...], failing: str, tmp_path: Path
-) -> None:
-    """It asks for all the rest, and its status tells of the failure."""
-    failed = Recorded(tmp_path, *recipe, FAILS=failing, STATUS="1", OUT=f"{tmp_path}/other")
-    assert failed.status == 1
-    whole = record(tmp_path, *recipe)
-    there = [[word.replace("/other/", "/out/") for word in command] for command in failed.commands]
-    assert there == whole
-
-
-@pytest.mark.parametrize("recipe", GROUPED)
-@pytest.mark.parametrize("failing", ["sweep", "vote", "prune"])
-def test_an_interruption_ends_a_recipe(
-    recipe: tuple[str, ...], failing: str, tmp_path: Path
-) -> None:
-    ended = Recorded(tmp_path, *recipe, FAILS=failing, STATUS="130")
+    What was pruned is not pruned again.
+    """
+    ended = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="130")
     assert ended.status == 130
     assert [command[0] for command in ended.commands].count(failing) == 1
     assert ended.commands[-1][0] == failing
-
-
-@pytest.mark.parametrize("recipe", GROUPED)
-def test_what_was_pruned_is_not_pruned_again(recipe: tuple[str, ...], tmp_path: Path) -> None:
-    first, second = (record(tmp_path, *recipe) for _ in range(2))
-    assert {"vote", "prune"} <= {command[0] for command in first}
+    failed = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="1", OUT=f"{tmp_path}/other")
+    assert failed.status == 1
+    first, second = (record(tmp_path, *GROUPED, OUT=f"{tmp_path}/whole") for _ in range(2))
+    there = [[word.replace("/other/", "/whole/") for word in one] for one in failed.commands]
+    assert there == first
     assert second == [command for command in first if command[0] not in ("vote", "prune")]
 
 
-@pytest.mark.parametrize("recipe", ["iwslt14", "wmt14_en_de", "wmt14_en_fr"])
-def test_help_names_every_option(recipe: str) -> None:
-    words = ["bash", f"recipes/{recipe}.sh", "--help"]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
-    stages = (REPOSITORY / "recipes" / "stages.sh").read_text()
-    cases = re.findall(r"^ +((?:-[a-z-]+ \| )*--[a-z-]+(?: \| --[a-z-]+)*)\) ", stages, re.M)
-    wanted = {option for case in cases for option in case.split(" | ")} - {"-h"}
-    assert wanted > {"--head-size", "--gate-penalty", "--method", "--help"}
-    if recipe != "iwslt14":
-        wanted -= {"--pair"}  # there is one
-    assert wanted <= {*re.findall(r"--[a-z0-9-]+", told)}
+def asked(commands: list[Command], name: str) -> list[Command]:
+    return [command for command in commands if command[0] == name]
+
+
+# ---- the runs of each recipe ---------------------------------------------------------------------
+
+
+def test_grouped_heads(tmp_path: Path) -> None:
+    """Pruned checkpoints have the sizes of the runs that start from them."""
+    commands = record(tmp_path, *GROUPED)
+    trained, tuned = (dict(jobs(commands, folder)) for folder in ("trained", "tuned"))
+    standard = "model-concatenated_seed-7"
+    grouped = [f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2)]
+    assert list(trained) == [standard, *grouped]
+    whole = tuned["method-standard_seed-7"]
+    assert whole.checkpoint.finetune_from_model == f"/out/trained/{standard}/average.pt"
+    assert whole.model == trained[standard].model
+    models = {run.checkpoint.finetune_from_model: run.model for run in tuned.values()}
+    assert len(models) == len(tuned) == 7
+    for command in asked(commands, "prune"):
+        made = models[options(command)["--out"]]
+        source = trained[Path(command[1]).parent.name].model
+        count = int(options(command).get("--keep", source.get("head_groups", "")))
+        assert [int(made[f"heads_in_{site}"]) for site in SITES] == [count] * 3
+        assert made.head_size == source.encoder_embed_dim // source.encoder_attention_heads
+
+
+def test_head_size_table(tmp_path: Path) -> None:
+    commands = record(tmp_path, "head_size_table.sh", "multi30k")
+    heads = {"size-d-H": (1, 2, 4, 8, 16, 32)}
+    heads |= dict.fromkeys(("size-32", "size-d-H-wide"), (8, 16, 32))
+    assert [name for name, _ in jobs(commands, ".")] == [
+        f"method-{method}_encoder_attention_heads-{number}_seed-7"
+        for method, numbers in heads.items()
+        for number in numbers
+    ]
+
+
+METHODS = ("diagonal", "full", "own", "separate")
+
+
+def test_reparametrize(tmp_path: Path) -> None:
+    """Every converted model is a run, and is fine-tuned, as is the given one."""
+    (tmp_path / "fit").write_text('{"attentions": []}')
+    settings = {"FROM": "/trained.pt", "DIMS": "128 64", "LOG": str(tmp_path / "fit")}
+    commands = record(tmp_path, "reparametrize.sh", UPDATES="9", **settings)
+    names = [f"{method}-{dim}-1" for dim in (128, 64) for method in METHODS]
+    models = [f"/out/{name}/model.pt" for name in names]
+    fits = asked(commands, "reparametrize")
+    assert [options(fit)["--out"] for fit in fits] == models
+    assert [options(fit).get("--query-mixing") for fit in fits] == [*METHODS[:3], None] * 2
+    scores = [(score[1], options(score)["--run"]) for score in asked(commands, "score")]
+    runs = [f"/out/runs/{name}" for name in ("trained-1", *names)]
+    assert scores == list(zip(("/trained.pt", *models), runs, strict=True))
+    tuned = [config for _, config in jobs(commands, "tuned")]
+    starts = [config.checkpoint.finetune_from_model for config in tuned]
+    assert starts == [*models, "/trained.pt"]
+    assert [run.model.get("query_mixing") for run in tuned] == [*METHODS[:3], None] * 2 + [None]
+    assert {config.optimization.max_update for config in tuned} == {9}
+
+
+def cached(config: DictConfig) -> int:
+    """Numbers per token in the KV cache of a layer of decoder self-attention."""
+    cfg = ARCH_MODEL_REGISTRY[config.model._name].nested(plain_options(config.model))
+    width, heads = cfg.decoder.embed_dim, cfg.decoder.attention_heads
+    return sum(cfg.attention_factory(cfg, "decoder", 0, width, heads).cached_floats_per_token())
+
+
+@pytest.mark.slow
+def test_equal_cache(tmp_path: Path) -> None:
+    """All methods of a budget cache as much, trained from scratch or converted and fine-tuned."""
+    (tmp_path / "fit").write_text('{"attentions": []}')
+    settings = {"BUDGETS": "384 64", "UPDATES": "9", "LOG": str(tmp_path / "fit")}
+    commands = record(tmp_path, "equal_cache.sh", "multi30k", **settings)
+    trained = [config for _, config in jobs(commands, "scratch")]
+    assert [(config.method, cached(config)) for config in trained] == [
+        ("plain", 512),
+        *((method, 384)
+          for method in ("smaller-keys", "collab", "collab-values", "latent", "fewer-heads")),
+        *((method, 64) for method in ("multi-query", "collab-values", "latent", "fewer-heads")),
+    ]  # fmt: skip
+    fits = asked(commands, "reparametrize")
+    plain = "/out/scratch/method-plain_seed-7/average.pt"
+    assert {fit[1] for fit in fits} == {plain}
+    tuned = [config for _, config in jobs(commands, "tuned")]
+    starts = [config.checkpoint.finetune_from_model for config in tuned]
+    assert starts == [plain, *(options(fit)["--out"] for fit in fits)]
+    for fit, run in zip(fits, tuned[1:], strict=True):
+        for option in ("key_dim", "value_heads", "key_value_heads", "latent_dim"):
+            value = options(fit).get(f"--{option.replace('_', '-')}")
+            assert value is None or str(run.model[option]) == value
+    assert {cached(config) for config in tuned} == {512, 384, 64}
+    assert {config.optimization.max_update for config in tuned} == {9}
+
+
+def test_head_pruning(tmp_path: Path) -> None:
+    """Gates start from standard heads; every finished run is pruned and trained for as long."""
+    out, standard = tmp_path / "out", "model-concatenated_seed-7"
+    finished = [f"gated/gate_penalty-{penalty}_seed-7" for penalty in ("0", "0.01")]
+    for run in (f"trained/{standard}", *finished, "tuned/a-run", "important/a-run"):
+        (out / run).mkdir(parents=True)
+        (out / run / "score.json").touch()
+    pruned = {"qk_head_size": 16, "v_head_size": 16}
+    made = write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8", **pruned)
+    settings = {"MADE": str(made), "PENALTIES": "0,0.01,0.1"}
+    recorded = Recorded(tmp_path, "head_pruning.sh", "multi30k", told_as=str(tmp_path), **settings)
+    assert recorded.status == 1, "one run is not finished"
+    assert "gate_penalty-0.1_seed-7 is not finished" in recorded.errors
+    trained, gated, tuned, important = (
+        dict(jobs(recorded.commands, folder, out))
+        for folder in ("trained", "gated", "tuned", "important")
+    )
+    whole = f"{out}/trained/{standard}/average.pt"
+    assert [run.criterion.gate_penalty for run in gated.values()] == [0, 0.01, 0.1]
+    assert {run.checkpoint.finetune_from_model for run in gated.values()} == {whole}
+    gates = [f"{out}/pruned/7/gates/model/gates-{penalty}.pt" for penalty in ("0", "0.01")]
+    assert [(one[1], one[2:]) for one in asked(recorded.commands, "prune")] == [
+        *((f"{out}/{run}/average.pt", ["--gates", "--out", gate])
+          for run, gate in zip(finished, gates, strict=True)),
+        (whole, ["--importance", f"{out}/pruned/heads-7/heads.json", "--as-many-as", gates[1],
+                 "--out", f"{out}/pruned/7/important/model/important-0.01.pt"]),
+    ]  # fmt: skip
+    names = ["model-gates-0.01_seed-7", "model-gates-0_seed-7", "model-important-0.01_seed-7"]
+    assert [*tuned, *important] == names
+    for config in (*tuned.values(), *important.values()):
+        # a copy of one configuration, which names the model that it was written for
+        assert config.checkpoint.finetune_from_model == str(made)
+        assert [config.model[f"heads_in_{site}"] for site in SITES] == ["4,1", "8,2", "7,8"]
+    updates = [runs.optimization.max_update for runs in (
+        gated["gate_penalty-0.01_seed-7"], tuned[names[0]], important[names[2]], trained[standard],
+    )]  # fmt: skip
+    assert updates[0] + updates[1] == updates[2] == updates[3]

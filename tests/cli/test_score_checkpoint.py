@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from commands import succeed
 from refusals import refusing
-from unit.test_table import split
 
-from fairseq_collab.commands import compare, table
 from fairseq_collab.commands.score import main
 from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
@@ -106,13 +104,6 @@ def test_another_checkpoint_or_choice_is_refused(
     with refusing("there is no raw/test0.de"):
         score(trained, corpus, tmp_path / "new", "--set", "dataset.gen_subset=test0")
     assert not (tmp_path / "new").exists()
-
-
-def test_a_table_of_checkpoints(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table.main([str(made)])
-    assert ["pruned", "8", "1"] in [line[:3] for line in split(capsys.readouterr().out.split("\n"))]
-    compare.main([str(made), str(made), "--samples", "10"])
-    assert "0 of 50 sentences translated differently" in capsys.readouterr().out
 
 
 def test_perplexities_of_a_language_model(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from commands import refuse, run_command, succeed
+from commands import refuse, succeed
 from hydra import compose, initialize_config_dir
 from hydra_runs import CONFIGS, TWO_UPDATES, command, logged, tiny
 from omegaconf import DictConfig
@@ -41,15 +40,6 @@ def composed() -> Compose:
     return run
 
 
-SIDES = [f"{side}_{name}" for side in ("encoder", "decoder") for name in ("embed_dim", "layers")]
-
-
-def test_decoder_follows_encoder_unless_told(composed: Compose) -> None:
-    changed = "model.encoder_embed_dim=32", "model.encoder_layers=2", "model.decoder_layers=1"
-    model = composed("multi30k", *changed).model
-    assert [model[name] for name in SIDES] == [32, 2, 32, 1]
-
-
 @pytest.mark.parametrize("size", ["tiny", "small", "base"])
 @pytest.mark.parametrize("model", ["collab", "fork_concatenated"])
 def test_method_and_size_are_chosen_apart(size: str, model: str, composed: Compose) -> None:
@@ -67,15 +57,6 @@ def test_all_options_of_a_method_can_be_overridden(name: str, composed: Compose)
     options = CollabOptions if "collab" in name else ConcatenatedOptions
     added = {f.name for f in fields(options)} - {f.name for f in fields(TransformerOptions)}
     assert listed.keys() == added | {"_name"}
-
-
-def test_experiment_says_what_translating_and_averaging_need(composed: Compose) -> None:
-    cfg = composed("experiment/head_size_multi30k", "checkpoint.save_dir=here")
-    assert (cfg.task.data, cfg.common.seed) == ("data/multi30k", 1)
-    assert (cfg.dataset.gen_subset, cfg.common_eval.post_process) == ("test", "sentencepiece")
-    assert (cfg.generation.beam, cfg.generation.lenpen) == (5, 1)
-    assert cfg.checkpoint.keep_last_epochs > 1
-    assert cfg.checkpoint.save_dir == "here"
 
 
 def test_both_methods_start_as_the_same_model(data: Path, tmp_path: Path) -> None:
@@ -126,8 +107,3 @@ def test_an_unknown_configuration_is_one_line(tmp_path: Path) -> None:
     """fairseq stores its options under any name that it is given, known or not."""
     line = refuse(*command("multi31k"), cwd=tmp_path)
     assert line.endswith(f"error: {CONFIGS / 'multi31k.yaml'}: there is no such configuration")
-
-
-def test_no_warning_that_the_user_cannot_mend(tmp_path: Path) -> None:
-    done: Any = run_command(*command("multi30k"), "--cfg", "job", cwd=tmp_path, fresh=True)
-    assert "UserWarning" not in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -32,18 +31,6 @@ def test_no_file_is_left_out() -> None:
     primary = {f"{name}.yaml" for name in PRIMARY}
     assert set(FILES) == groups | primary | {"base.yaml", SLURM}
     assert {*ALL_GROUPS, "experiment"} <= {path.name for path in CONFIGS.iterdir()}
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_opens_with_its_usage(file: str) -> None:
-    text = (CONFIGS / file).read_text()
-    comment = re.match(r"(# @package \S+\n)?# [A-Z][^\n]*\n((#|# [^\n]*)\n)*", text)
-    assert comment is not None
-    assert "# Usage: " in comment[0]
-    named = re.search(r"--config-name (\S+)", comment[0])
-    if file != "base.yaml" and named:
-        assert named[1] in PRIMARY
-        assert file in (SLURM, f"{named[1]}.yaml")
 
 
 def sweep_of(config: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import refuse, succeed
+from commands import succeed
 from hydra_runs import TWO_UPDATES, tiny, trained_jobs
 
 pytestmark = pytest.mark.slow
@@ -35,31 +35,6 @@ def test_each_run_is_a_job_that_trains(submitted: Path) -> None:
     assert trained_jobs((submitted / "log").read_text()) == 2
     for job, key_dim in enumerate((4, 8)):
         assert f"key_dim: {key_dim}" in (submitted / str(job) / ".hydra/config.yaml").read_text()
-
-
-def test_sbatch_is_asked_for_what_the_file_says(submitted: Path) -> None:
-    """Also that the job is told of its time limit, which is when it is submitted again."""
-    lines = (submitted / "script").read_text().splitlines()
-    asked = dict(line[10:].partition("=")[::2] for line in lines if line.startswith("#SBATCH --"))
-    expected = {
-        "array": "0-1%2",
-        "partition": "long",
-        "time": "90",
-        "nodes": "1",
-        "ntasks-per-node": "1",
-        "gpus-per-node": "1",
-        "cpus-per-task": "4",
-        "mem": "32GB",
-        "signal": "USR2@120",
-        "job-name": "multi30k",
-    }
-    assert {key: asked[key] for key in expected} == expected
-
-
-def test_an_unknown_option_of_the_launcher_is_one_line(data: Path, tmp_path: Path) -> None:
-    wrong = ["hydra/launcher=slurm", "hydra.launcher.partitoin=long"]
-    line = refuse(*tiny("multi30k", data, *wrong, sweep=True), cwd=tmp_path)
-    assert "Could not override 'hydra.launcher.partitoin'" in line
 
 
 def test_a_job_that_is_stopped_goes_on(data: Path, tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from sacrebleu.metrics import BLEU
 from toy_heads import sample
 
 from fairseq_collab.advice.candidates import FFN, candidate, methods
-from fairseq_collab.advice.measure import Ledger
+from fairseq_collab.advice.measure import Ledger, drawn_gains
 from fairseq_collab.advice.plan import Measured, Predicted, best, combinations, nearest
 from fairseq_collab.advice.wishes import NAMES, Wish, counts, met, parse, ratios
-from fairseq_collab.metrics.significance import drawn_gains
 
 WHOLE = {"cache": 100, "parameters": 1000, "multiply_adds": 10}
 
@@ -63,20 +62,6 @@ def test_costs_of_places_add_up() -> None:
         assert one.loss == 0.5 * len(one.candidate.sizes)
         made = counts(way.make(one.candidate).model)
         assert one.ratios == pytest.approx(ratios(made, whole))
-
-
-def test_heads_are_removed_from_a_model_with_an_empty_layer() -> None:
-    source = trained("transformer_headsize_n", heads_in_encoder="0,4", head_size=4)
-    way = methods(source, [sample()])[0]["heads"]
-    left = way.make(candidate("heads", {"encoder": 2, "cross": 4})).heads
-    assert left["encoder"] == [0, 2]
-    assert sum(left["cross"]) == 4
-
-
-def test_methods_share_the_models_with_narrower_layers() -> None:
-    found, _ = methods(trained("transformer"), [])
-    assert len(found) > 2
-    assert len({id(way.narrowed(12)) for way in found.values()}) == 1
 
 
 def test_predictions_start_from_the_base_of_a_method() -> None:

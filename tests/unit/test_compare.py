@@ -1,4 +1,4 @@
-"""Paired tests of two translations: what they find, and which pairs they refuse."""
+"""Paired tests of two translations: what they find, and which pairs they reject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from refusals import refusing
 from run_folders import start_run, write_generation, write_run, write_translations
 
-from collab_common.errors import UserError
 from fairseq_collab.commands.compare import main
 from fairseq_collab.metrics import significance
 from fairseq_collab.runs.translations import read_system
@@ -50,31 +49,16 @@ def test_a_clearly_better_system(
     a, b = files(tmp_path, spoilt(sentences(), 3), spoilt(sentences(), 1))
     found = run_json(capsys, a, b, "--reference", reference, "--test", "both", "--samples", 200)
     assert found["different"] == found["sentences"] == 60
-    kinds = [(result["test"], result["metric"]) for result in found["results"]]
-    assert kinds == [
-        ("bootstrap", "BLEU"),
-        ("bootstrap", "chrF"),
-        ("randomisation", "BLEU"),
-        ("randomisation", "chrF"),
-    ]
+    kinds = {(result["test"], result["metric"]) for result in found["results"]}
+    assert kinds == {(t, m) for t in ("bootstrap", "randomisation") for m in ("BLEU", "chrF")}
     for result in found["results"]:
         assert result["p"] < 0.01
         assert result["difference"] == pytest.approx(result["system"] - result["baseline"])
         assert result["difference"] > 5
-        assert result["baseline_ci"] > 0
-        assert result["system_ci"] > 0
+        assert min(result["baseline_ci"], result["system_ci"]) > 0
         assert "seed:12345" in result["signature"]
         count = "bs:200" if result["test"] == "bootstrap" else "ar:200"
         assert count in result["signature"]
-
-
-def test_line_ends_of_windows_make_no_difference(tmp_path: Path, reference: Path) -> None:
-    given = write_generation(tmp_path / "a.out", spoilt(sentences(), 1)), reference
-    windows = tmp_path / "b.out", tmp_path / "windows.txt"
-    for path, copy in zip(given, windows, strict=True):
-        copy.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    one, other = read_system(*given), read_system(*windows)
-    assert (one.hypotheses, one.references) == (other.hypotheses, other.references)
 
 
 @pytest.mark.parametrize(("number", "least"), [(0, 1), (1, 1), (2, 0.5), (5, 0.0625)])
@@ -87,17 +71,6 @@ def test_few_different_sentences_are_no_evidence(
     assert significance.least_p(*systems) == least
     for result in significance.paired(*systems, sentences(), "randomisation", 100):
         assert result.p >= least
-
-
-def test_the_text(tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = files(tmp_path, spoilt(sentences(), 2), spoilt(sentences(30), 1) + sentences()[30:])
-    texts = []
-    for _ in range(2):
-        assert main([str(a), str(b), "--reference", str(reference), "--samples=50"]) == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1], "seeded"
-    assert "60 of 60 sentences translated differently" in texts[0]
-    assert "BLEU: nrefs:1|bs:50|seed:12345|" in texts[0]
 
 
 def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,51 +100,32 @@ def two_runs(parent: Path, **facts: object) -> list[str]:
         ({"data_sha256": "ffff"}, "different data (data_sha256): 0123abcd in "),
     ],
 )
-def test_other_data_is_refused(tmp_path: Path, facts: dict[str, str], message: str) -> None:
+def test_other_data_is_rejected(tmp_path: Path, facts: dict[str, str], message: str) -> None:
     with refusing(message):
         main(two_runs(tmp_path, **facts))
 
 
-def test_other_references_are_refused(tmp_path: Path) -> None:
+def test_other_references_are_rejected(tmp_path: Path) -> None:
     runs = two_runs(tmp_path)
-    others = spoilt(sentences(), 1)
-    write_translations(Path(runs[1]), sentences(), others)
-    with pytest.raises(UserError, match="were scored against different references"):
+    write_translations(Path(runs[1]), sentences(), spoilt(sentences(), 1))
+    with refusing("were scored against different references"):
         main(runs)
     write_translations(Path(runs[1]), sentences(59), sentences(59))
-    with pytest.raises(UserError, match=r"60 sentences in .*a_64_1, 59 in .*b_64_1"):
+    with refusing("60 sentences in ", "a_64_1, 59 in "):
         main(runs)
 
 
-def test_other_numbers_of_sentences_are_refused(tmp_path: Path, reference: Path) -> None:
-    a, b = files(tmp_path, sentences(), sentences(59))
-    with pytest.raises(UserError, match=r"b\.out: 59 hypotheses, but 60 sentences in "):
-        main([str(a), str(b), "--reference", str(reference)])
-
-
-def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
-    good = two_runs(tmp_path)[0]
-    waiting = start_run(tmp_path, "waiting")
-    with pytest.raises(UserError, match="waiting: not a finished run: incomplete"):
-        main([good, str(waiting)])
-    lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
-    with pytest.raises(
-        UserError, match=r"not a finished run: diverged \(loss is nan\); give a run that has"
-    ):
-        main([good, str(lost)])
-
-
-def test_a_file_needs_a_reference(tmp_path: Path) -> None:
-    a, b = files(tmp_path, sentences(), sentences())
-    with pytest.raises(UserError, match=r"a\.out: is not a run; give its reference text"):
-        main([str(a), str(b)])
-
-
-@pytest.mark.parametrize("value", ["0", "-3", "many", ""])
-def test_a_seed_that_is_none(
-    tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch, value: str
+def test_what_is_no_pair_is_rejected(
+    tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SACREBLEU_SEED", value)
-    a, b = files(tmp_path, sentences(), sentences())
-    with pytest.raises(UserError, match=f"SACREBLEU_SEED: {value!r} is no seed"):
+    a, b = files(tmp_path, sentences(), sentences(59))
+    with refusing("b.out: 59 hypotheses, but 60 sentences in "):
         main([str(a), str(b), "--reference", str(reference)])
+    with refusing("a.out: is not a run; give its reference text"):
+        main([str(a), str(b)])
+    lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
+    with refusing("lost: not a finished run: diverged (loss is nan); give a run that has"):
+        main([str(lost), str(lost)])
+    monkeypatch.setenv("SACREBLEU_SEED", "0")
+    with refusing("SACREBLEU_SEED: '0' is no seed"):
+        main([str(a), str(a), "--reference", str(reference)])

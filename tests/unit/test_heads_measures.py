@@ -24,7 +24,7 @@ from fairseq_collab.analysis.measures import (
     positions,
 )
 from fairseq_collab.analysis.scores import inputs_of, projections
-from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
+from fairseq_collab.analysis.weights import AttentionBatch, attend, shown_weights
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained.attentions import attentions
@@ -85,15 +85,6 @@ def test_confidence_is_the_mean_largest_weight_of_words() -> None:
     assert mean(confidence, encoder=weights)["encoder"][0] == pytest.approx([3.0 / 5, 0])
 
 
-def test_means_are_over_batches_and_none_of_nothing() -> None:
-    means = Means(["encoder"])
-    means.add("encoder", 0, torch.tensor([[0, 3], [0, 6]]), torch.tensor([0, 2]))
-    means.add("encoder", 0, torch.tensor([[0, 1], [0, 2]]), torch.tensor([0, 2]))
-    means.add("encoder", 1, torch.tensor([1.0]), 4)
-    expected = [[[None, 1.0], [None, 2.0]], [0.25]]
-    assert means.result() == {"encoder": expected, "decoder": None, "cross": None}
-
-
 # ---- positions -----------------------------------------------------------------------------------
 
 
@@ -108,13 +99,6 @@ def test_positional_heads_are_found() -> None:
     assert [head[1] for head in shares] == [0, 1, 0]
     assert {head[3] for head in shares} == {None}  # no sentence is that long
     assert best_shares(found) == {"encoder": [[1, 1, 1]], "decoder": [], "cross": None}
-
-
-def test_positions_in_the_decoder_are_of_the_tokens_that_it_reads() -> None:
-    weights = pointing([[0, 0, 1]] * 2, [[0, 1, 2]] * 2, keys=3)
-    first, second = mean(positions, SELF_SITES, decoder=weights)["decoder"][0]
-    assert first[OFFSETS.index(-1)] == 1  # of the second word alone: the first follows the start
-    assert second[OFFSETS.index(0)] == 1
 
 
 # ---- rare tokens ---------------------------------------------------------------------------------

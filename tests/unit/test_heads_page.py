@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.results.heads import figures, page
-from fairseq_collab.results.heads.figures import confident, labels
+from fairseq_collab.results.heads import page
 
 SOURCE = ["▁a", "<b>", "$x$", "</s>"]
 TARGET = ["▁ein", "</s>"]
@@ -72,30 +71,3 @@ def test_parts_that_are_missing_leave_no_heading(tmp_path: Path) -> None:
     text = (tmp_path / page.NAME).read_text()
     assert re.findall("^## (.*)", text, re.M) == ["Roles", "How it was made"]
     assert page.summary(EMPTY).count("\n") == 5  # a table of four layers
-
-
-def test_the_summary_has_layers_and_relations() -> None:
-    *_, best = page.summary(FULL).splitlines()
-    assert best == (
-        "nsubj dependent->head: 50.0% by head 1 of layer 0, 40.0% at offset +1, 1,234 pairs"
-    )
-    assert "0: positional -1; 1: syntactic nsubj" in page.summary(FULL)
-
-
-def test_figures_show_every_number() -> None:
-    drawn = figures.measure_figure("confidence", {"encoder": [[0.123, None], [0.5]]})
-    assert [text.get_text() for text in drawn.axes[0].texts] == ["0.12", "0.50"]
-    assert drawn.axes[0].images[0].get_clim() == (0, 1)
-
-
-def test_a_head_that_looks_at_the_end_of_sentence_is_not_confident() -> None:
-    at_the_end, at_a_word = [[0.0, 1.0], [0.0, 1.0]], [[0.6, 0.4], [0.0, 1.0]]
-    assert confident([[at_the_end, at_a_word]], ["a", "</s>"], ["a", "</s>"]) == (0, 1)
-
-
-def test_the_decoder_reads_its_predictions() -> None:
-    example = {"source": ["a"], "target": ["x", "y", "</s>"], "weights": {"encoder": []}}
-    assert labels(example, "decoder") == (["</s>", "x", "y"], ["</s>", "x", "y"])
-    assert labels(example, "cross") == (["x", "y", "</s>"], ["a"])
-    of_language_model = {"source": ["v", "x"], "target": ["x", "y"], "weights": {"decoder": []}}
-    assert labels(of_language_model, "decoder") == (["v", "x"], ["v", "x"])

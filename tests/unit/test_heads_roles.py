@@ -51,7 +51,3 @@ def found(**changed: Any) -> list[str]:
 )
 def test_each_threshold(changed: dict[str, Any], lost: str | None) -> None:
     assert found(**changed) == [n for n in ("positional 0", NSUBJ, "rare tokens") if n != lost]
-
-
-def test_the_offset_is_named() -> None:
-    assert found(shares=[0.95, 0.0])[0] == "positional -1"

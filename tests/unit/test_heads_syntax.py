@@ -25,9 +25,7 @@ from fairseq_collab.analysis.syntax import (
     DIRECTIONS,
     SyntaxScores,
     as_sample,
-    membership,
     tree_batches,
-    word_attention,
 )
 from fairseq_collab.analysis.trees import GoldSentence, GoldWord
 from fairseq_collab.analysis.weights import AttentionBatch
@@ -286,19 +284,6 @@ def test_the_end_of_sentence_and_padding_are_no_words() -> None:
     found = scored(batch_of(weights))
     assert found["amod"][DIRECTIONS[0]]["encoder"][1] == [1]
     assert found["obj"][DIRECTIONS[0]]["encoder"][1] == [0.5]
-
-
-def test_attention_between_words_adds_up() -> None:
-    torch.manual_seed(1)
-    weights = torch.rand(2, 3, 6, 6, dtype=torch.float64)
-    members = membership(TREES, TOKENS_OF_TREES)
-    assert members.shape == (2, 6, 4)
-    found = word_attention(weights, members)
-    second = weights[0, :, 1:3].mean(1)  # from the word of two subwords
-    torch.testing.assert_close(found[0, :, 1, 1], second[:, 1:3].sum(-1))
-    torch.testing.assert_close(found[0, :, 1, 3], second[:, 4])
-    torch.testing.assert_close(found[1, :, 0, 2], weights[1, :, 0, 2])
-    assert (found[1, :, :, 3] < 0).all()  # the second sentence has no fourth word
 
 
 # ---- batches -------------------------------------------------------------------------------------

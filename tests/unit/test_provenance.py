@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -28,28 +27,6 @@ def test_circumstances() -> None:
     assert datetime.fromisoformat(found["date"]).hour == 0
     assert found["hardware"] == hardware(cpu=True)
     assert re.search(r"\S, \d+ cores, \d+ threads? a training$", found["hardware"])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the others do not bind processes to cores")
-def test_cores_are_those_that_are_ours() -> None:
-    """Of sweeps, and of benchmarks by default: all of a shared machine's are somebody else's."""
-    said = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "from collab_common import processor; from fairseq_collab.commands import bench; "
-        "print(processor.cores(), bench.build_parser().get_default('threads'))"
-    )
-    told = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
-    assert told.stdout.split() == ["1", "1"]
-
-
-def test_no_commit_without_git_or_a_repository(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with monkeypatch.context() as without_git:
-        without_git.setenv("PATH", str(tmp_path))
-        assert provenance.commit() is None
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
-    assert provenance.commit() is None
 
 
 def test_no_commit_of_a_repository_that_we_are_installed_in(

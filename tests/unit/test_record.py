@@ -39,14 +39,6 @@ def test_missing_fields_are_named() -> None:
         Record.of(facts_of("collab", 64, bleu=None), Path("run/score.json"))
 
 
-@pytest.mark.parametrize("content", ["[]", "1", "null"])
-def test_what_is_no_record(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "score.json"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"score\.json: is not a JSON object"):
-        Record.read(path)
-
-
 def test_each_task_has_its_scores() -> None:
     whole = json.loads(json.dumps(some_record().__dict__))
     with pytest.raises(UserError, match=r"score.json: lacks perplexity; remove the file and"):

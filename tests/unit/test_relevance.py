@@ -183,16 +183,3 @@ def test_models_that_the_rules_do_not_cover_are_rejected() -> None:
         Relevance(model).add(sample())
     with pytest.raises(UserError, match=r"starts from logits, .*; give --relevance-sentences 0"):
         Relevance(build("sizes", adaptive_softmax_cutoff=[10]))
-
-
-def test_heads_without_effect_have_no_relevance() -> None:
-    found = Relevance(build("stock", no_cross_attention=True))
-    found.add(sample())
-    assert found.result()["encoder"] == [[0.0] * 4] * 2
-    assert found.result()["cross"] == []
-    model = build("sizes", heads_in_encoder="1,1")
-    with torch.no_grad():
-        model.encoder.layers[0].self_attn.out_proj.weight.zero_()
-    found = Relevance(model)
-    found.add(sample())
-    assert found.result()["encoder"][0] == [0.0]

@@ -10,7 +10,7 @@ import lxml.html
 import pytest
 from run_folders import start_run, write_run
 
-from fairseq_collab.results.report import answer_of, page, sentences, unbeaten
+from fairseq_collab.results.report import answer_of, page, sentences
 from fairseq_collab.results.table import NO_TEST, NO_X, read_table
 
 EVIL = "</script><b>&\"'"
@@ -57,12 +57,6 @@ def test_no_cheaper_model(tmp_path: Path, methods: tuple[str, ...], seeds: int, 
     found = answer_of(read_table([runs(tmp_path, *methods, seeds=seeds)], NO_X, NO_TEST))
     assert found.pick is None
     assert sentences(found)[-1] == said
-
-
-def test_the_front() -> None:
-    """Equal in both is not beaten."""
-    points = [(1, 3, "a"), (2, 2, "b"), (2, 2, "c"), (3, 2, "d"), (3, 1, "e"), (4, 5, "f")]
-    assert [name for *_, name in unbeaten(points)] == ["a", "b", "c", "e"]
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:

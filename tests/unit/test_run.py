@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from fairseq_collab.runs import devices, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.score import manifest_hash, method_of, task_of, translation_scores
-from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
+from fairseq_collab.runs.sweep import Job, combinations, complete, run_name
 from fairseq_collab.runs.train_log import is_over, tokens_per_second
 from fairseq_collab.runs.training import choose_checkpoints, training_figures
 from fairseq_collab.runs.worker import Worker, absent_start, scored, train_command, why
@@ -66,15 +64,6 @@ def test_a_second_process_is_kept_off(run: Run) -> None:
         run.locked().__enter__()
     with run.locked():
         pass
-
-
-def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    with refusing("lock: the file system has no locks (Operation not supported)"):
-        run.locked().__enter__()
 
 
 def test_a_child_that_outlives_its_parent_keeps_the_lock(run: Run) -> None:
@@ -148,22 +137,6 @@ def test_a_trained_run_is_not_trained_again(run: Run, monkeypatch: pytest.Monkey
         run.locked().__enter__()
 
 
-@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
-def test_what_has_ended_by_itself_is_not_stopped(
-    error: type[OSError], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before we have waited for it; macOS has the second error for that."""
-    ours = Worker([], print)
-    ours.children.add(subprocess.Popen(["true"]))
-
-    def killpg(*_: int) -> None:
-        raise error
-
-    monkeypatch.setattr("os.killpg", killpg)
-    ours.stop()
-    assert ours.children.pop().wait() == 0
-
-
 def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA leaves out names of what is not there, and what follows."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -193,25 +166,6 @@ def test_runs_side_by_side_have_gpus_of_their_own(
     assert run.log.read_text() == "6,7\n"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_of_a_sweep_have_gpus_of_their_own(
-    run: Run, monkeypatch: pytest.MonkeyPatch, jobs: int
-) -> None:
-    given, all_at_work = [], threading.Barrier(jobs)
-
-    def train(self: Worker, run: Run, lock: int, gpus: list[str]) -> Failure:
-        all_at_work.wait(10)
-        given.extend(gpus)
-        return Failure("failed", "not trained")
-
-    monkeypatch.setattr(Worker, "_child", train)
-    ours = Worker([], print, ["0", "1"])
-    job = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda name: ours.train(Run(run.folder / name), job), ("one", "two")))
-    assert sorted(given) == (["0", "1"] if jobs == 2 else ["0", "0"])
-
-
 def test_more_gpus_than_there_are() -> None:
     config = OmegaConf.create({"distributed_training": {"distributed_world_size": 4}})
     devices.check_enough(config, ["0", "1", "2", "3"])
@@ -232,17 +186,6 @@ def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
     run.check_same(config(1))
     with refusing("was started with distributed_training.distributed_world_size=1, now 2 is asked"):
         run.check_same(config(8, 2))
-
-
-def test_waiting_for_another_process_can_be_stopped(run: Run) -> None:
-    ours = Worker([], print)
-    job = Job("run", {}, OmegaConf.create({}))
-    with run.locked(), ThreadPoolExecutor() as pool:
-        with pytest.raises(Busy):
-            ours.train(run, job)
-        waiting = pool.submit(ours.train, run, job, wait=True)
-        ours.stop()
-        assert waiting.result(10) is None
 
 
 @pytest.mark.parametrize(
@@ -308,20 +251,6 @@ def test_combinations_of_a_sweep() -> None:
         ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]"]),
     ]
     assert list(combinations(["b=x"])) == [({}, ["b=x"])]
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("nowhere.yaml", "configs/nowhere.yaml: there is no such file"),
-        ("../outside.yaml", "outside.yaml: not under the configuration folder"),
-    ],
-)
-def test_a_sweep_needs_its_configuration(tmp_path: Path, config: str, message: str) -> None:
-    (tmp_path / "outside.yaml").touch()
-    (tmp_path / "configs").mkdir()
-    with pytest.raises(UserError, match=message):
-        plan(tmp_path / "configs" / config, tmp_path / "configs", [])
 
 
 def test_names_of_runs() -> None:

@@ -15,7 +15,6 @@ from run_folders import MODEL_DIM, facts_of, start_run, write_run
 from collab_common.errors import UserError
 from fairseq_collab.commands.table import main
 from fairseq_collab.results.collect import facts, frame_of
-from fairseq_collab.results.names import named
 from fairseq_collab.results.table import (
     NO_TEST,
     NO_X,
@@ -25,7 +24,6 @@ from fairseq_collab.results.table import (
     table_of,
 )
 from fairseq_collab.results.table_text import as_csv, main_table, markdown, shown
-from fairseq_collab.results.tables import num
 
 KEY_DIMS = (128, 64, 32, 16)
 
@@ -200,11 +198,6 @@ def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "collab", 64, 1)
-    assert len(read_table([tmp_path, run]).frame) == 1
-
-
 def test_warnings(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "collab", 64, train_updates=4240)
     write_run(tmp_path / "a", "concatenated", 64, train_updates=4210)
@@ -285,15 +278,3 @@ def test_runs_as_json_make_the_table_again(tmp_path: Path) -> None:
     kept = json.loads(json.dumps(facts(table.frame)))
     assert all(run["folder"] == tmp_path.name for run in kept)
     assert main_table(table_of(frame_of(kept))) == main_table(table)
-
-
-def test_names_and_numbers() -> None:
-    assert named("collab, key_dim=32") == "shared keys, key dim 32"
-    assert (num(None), num(1234), num(-0.0001, ".2f")) == ("-", "1,234", "0.00")
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", "collab", 64)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/out: no such folder can be made: Not a directory"):
-        main([str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "out")])

@@ -11,7 +11,7 @@ from fairseq_collab.metrics.bleu import score
 from fairseq_collab.metrics.significance import paired
 from fairseq_collab.metrics.text import check_ordinary, subword_marks, tokenizer
 from fairseq_collab.metrics.translate import corpus_bleu
-from fairseq_collab.runs.translations import read_hypotheses, read_lines
+from fairseq_collab.runs.translations import read_hypotheses
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
 CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,旁边有一只狗。"]
@@ -69,17 +69,6 @@ def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) ->
 )
 def test_ordinary_text(hypotheses: list[str], references: list[str]) -> None:
     check_ordinary(hypotheses, references)
-
-
-def test_a_mark_of_windows_is_no_part_of_the_first_word(tmp_path: Path) -> None:
-    (tmp_path / "text").write_bytes("\ufeffone\r\n\ufefftwo\r\n".encode())
-    assert read_lines(tmp_path / "text") == ["one", "\ufefftwo"]
-
-
-def test_outputs_of_fairseq_0_9(tmp_path: Path) -> None:
-    """They have no lines D."""
-    (tmp_path / "out").write_text("S-0\tx\nH-0\t-0.5\ta dog\nP-0\t-0.5\n")
-    assert read_hypotheses(tmp_path / "out") == ["a dog"]
 
 
 @pytest.mark.parametrize(
