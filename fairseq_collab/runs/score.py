@@ -154,7 +154,10 @@ def model_figures(trained: Trained) -> Facts:
     every = [one.module for one in attentions(trained.model)]
     return {
         # Queries and keys, all heads together, stock or ours.
-        "key_dim": common_value(attention.q_proj.out_features for attention in every),
+        # Own queries of a shared key are H times as wide as the key.
+        "key_dim": common_value(
+            getattr(attention, "key_dim", attention.q_proj.out_features) for attention in every
+        ),
         "model_dim": common_value(attention.embed_dim for attention in every),
         "heads": common_value(attention.num_heads for attention in every),
         "heads_by_site": {site: counts for site, counts in trained.heads.items() if counts},
