@@ -45,7 +45,7 @@ def collaborative_core(
         name: of the attention, for messages.
         projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked.
         key_dim: ``K``; exact at ``H h``.
-        query: the query mixing: diagonal, full or own.
+        query: the query mixing: diagonal, full or own; or separate, each head's own K/H dimensions.
         scaling: the factor of the trained heads' scores.
         seen: moments of the attention's inputs, which weigh the errors.
 
@@ -69,7 +69,13 @@ def collaborative_core(
     part = Part(source, seen)
     weights, _ = shared_keys(part, key_dim, query)
     core = CollaborativeAttention(
-        dim, num_heads, key_dim, query_mixing=query, kdim=kdim, vdim=vdim, dropout=dropout
+        dim,
+        num_heads,
+        key_dim,
+        query_mixing="diagonal" if query == "separate" else query,
+        kdim=kdim,
+        vdim=vdim,
+        dropout=dropout,
     ).to(like)
     core.load_state_dict(
         {"signature": core.signature, **weights, **part.kept("v_proj", "out_proj")}

@@ -47,7 +47,8 @@ def swap_attention(
         model: any ``torch.nn.Module`` that holds such attentions.
         key_dim: ``K``, from 1 to the model's dimension.
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
-            (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.
+            (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
+            ``separate``, the baseline: each head has K/H dimensions of its own.
         inputs: batches, as keyword arguments of ``model``: errors are weighted by what the
             attentions read of them.  Without, all directions of their inputs count alike.
         select: true for the names in ``model`` of attentions to replace; all unless given.
@@ -60,7 +61,7 @@ def swap_attention(
             then unchanged.
         ValueError: an unknown ``query``.
     """
-    check_choice("query", query, QUERY_MIXINGS)
+    check_choice("query", query, (*QUERY_MIXINGS, "separate"))
     found = {
         name: known
         for name, module in model.named_modules()

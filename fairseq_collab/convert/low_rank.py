@@ -134,6 +134,8 @@ def full(heads: Heads, roots: Roots, size: int) -> Shared:
 def diagonal(heads: Heads, roots: Roots, size: int) -> Shared:
     """A shared key and query of width ``size``, scaled by each head."""
     values, left, right = singular(heads, roots)  # (H, n), (H, d + 1, n), (H, d_y, n)
+    if size == values.numel():
+        return blocks(heads, roots, size)  # exact
     best = values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
     owner, place = best // values.size(1), best % values.size(1)
     u, v = left[owner, :, place].T, right[owner, :, place].T  # (d + 1, K), (d_y, K)
@@ -169,6 +171,7 @@ def _inverse(gram: Tensor) -> Tensor:
     return torch.linalg.pinv(gram, hermitian=True)
 
 
+#: By the value of ``--query-mixing``.
 SHARED = {"diagonal": diagonal, "full": full, "own": own}
 
 
@@ -180,6 +183,14 @@ def separate(heads: Heads, roots: Roots, size: int) -> tuple[Tensor, Tensor]:
     queries = roots.query_inverse @ (u[..., :size] * length)
     keys = roots.key_inverse @ (v[..., :size] * length)
     return torch.nn.functional.pad(queries, missing), torch.nn.functional.pad(keys, missing)
+
+
+def blocks(heads: Heads, roots: Roots, size: int) -> Shared:
+    """Separate keys in the form of shared ones: a head mixes its own dimensions alone."""
+    queries, keys = separate(heads, roots, size // len(heads.queries))  # (H, ., k)
+    mixing = torch.eye(len(queries)).to(keys).repeat_interleave(keys.size(2), 1)  # (H, K)
+    query, key = (part.transpose(0, 1).flatten(1) for part in (queries, keys))
+    return Shared(query, mixing, key)
 
 
 def singular(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor, Tensor]:

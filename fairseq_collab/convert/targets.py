@@ -16,7 +16,7 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.scores import scaling
 from fairseq_collab.convert.heads import stacked
-from fairseq_collab.convert.low_rank import SHARED, latents, separate
+from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
 from fairseq_collab.convert.target import Converted, Part, Target
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
@@ -184,8 +184,12 @@ class Latent(Target):
 
 
 def shared_keys(part: Part, size: int, mixing: str) -> Converted:
-    """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``."""
-    shared = SHARED[mixing](part.heads, part.roots, size)
+    """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
+
+    ``mixing`` is a query mixing, or ``separate``: see :func:`.blocks`.
+    """
+    make = blocks if mixing == "separate" else SHARED[mixing]
+    shared = make(part.heads, part.roots, size)
     queries, scale = shared.queries(), embed_scale(part)
     if shared.mixing is None:
         weight, bias = stacked(shared.query / scale)

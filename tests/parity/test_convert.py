@@ -192,6 +192,7 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
     model, _ = converted(found, dict.fromkeys(attentions(found.model), D))
     x = torch.randn(5, 2, D, generator=torch.Generator().manual_seed(2))
     for place in attentions(found.model):
+        place.module._set_skip_embed_dim_check()  # fairseq's path with weights per head
         _, expected = place.module(x, x, x, need_head_weights=True)
         _, weights = model.get_submodule(place.name)(x, x, x, need_head_weights=True)
         assert (weights - expected).abs().max() < 1e-8
