@@ -29,7 +29,7 @@ def combine(heads: list[Tensor], out_weight: Tensor, out_bias: Tensor | None) ->
     return output if out_bias is None else output + out_bias
 
 
-def concatenated(
+def heads(
     x: Tensor,
     y: Tensor,
     weights: dict[str, Tensor],
@@ -37,62 +37,23 @@ def concatenated(
     scale: float,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Concatenated heads of any size (Bhojanapalli et al. 2020, arXiv 2002.07028, section 4).
+    """Heads of any size (Bhojanapalli et al. 2020, arXiv 2002.07028, section 4), also grouped.
 
-    ``head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i)``, with
-    ``Wq_i, Wk_i (h_qk, d)`` and ``Wv_i (h_v, d)`` the i-th row blocks of the stacked weights.
-    With ``h_qk = h_v = d/H`` and ``scale = h_qk^-0.5`` this is the ordinary transformer's.
+    ``head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_g^T + bk_g)^T)(y Wv_g^T + bv_g)``, with
+    ``Wq_i, Wk_g (h_qk, d)`` and ``Wv_g (h_v, d)`` the row blocks of the stacked weights.  ``g`` is
+    ``i``, or with ``G < H`` heads of keys and values ``i G // H`` (Ainslie et al. 2023, arXiv
+    2305.13245).  With ``h_qk = h_v = d/H`` and ``scale = h_qk^-0.5`` these are standard heads.
 
     Args:
         weights: ``q_proj.weight``, ``q_proj.bias``, ... of k_proj, v_proj, out_proj, as in the
             modules' state dict; a bias may be missing.
     """
     q = _linear(x, weights, "q_proj").chunk(num_heads, dim=-1)  # H x (T, h_qk)
-    k = _linear(y, weights, "k_proj").chunk(num_heads, dim=-1)  # H x (S, h_qk)
-    v = _linear(y, weights, "v_proj").chunk(num_heads, dim=-1)  # H x (S, h_v)
-    heads = [attend(scale * q[i] @ k[i].T, v[i], mask) for i in range(num_heads)]
-    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
-
-
-def collaborative_fork(
-    x: Tensor, y: Tensor, weights: dict[str, Tensor], embed_dim: int, mask: Tensor | None = None
-) -> Tensor:
-    """Collaborative heads as the authors' translation code computes them.
-
-    Cordonnier et al. 2020, arXiv 2006.16362, equation of the collaborative head, with the biases
-    and the scale of the released fork of fairseq:
-    ``head_i = softmax((d/H)^-0.5 (x Wq^T + bq) ((y Wk^T + bk) diag(m_i))^T)(y Wv_i^T + bv_i)``.
-    The scale is ``(d/H)^-0.5`` whatever K is, and the mixing ``m_i`` multiplies the keys.
-    """
-    mixing = weights["mixing"]  # (H, K)
-    num_heads = len(mixing)
-    scale = (embed_dim / num_heads) ** -0.5
-    q = scale * _linear(x, weights, "q_proj")  # (T, K)
-    k = _linear(y, weights, "k_proj")  # (S, K)
-    v = _linear(y, weights, "v_proj").chunk(num_heads, dim=-1)
-    heads = [attend(q @ (k * mixing[i]).T, v[i], mask) for i in range(num_heads)]
-    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
-
-
-def collaborative_library(
-    x: Tensor, y: Tensor, weights: dict[str, Tensor], mask: Tensor | None = None
-) -> Tensor:
-    """Collaborative heads as the authors' library for trained models computes them.
-
-    ``head_i = softmax((K/H)^-0.5 (x Wq^T diag(m_i) Wk y^T + (y c_i)^T))(y Wv_i^T + bv_i)``: no bias
-    in the query and key projections, but one content vector ``c_i`` a head, which scores the keys
-    alone (what is left of a query bias once the softmax has cancelled the rest).
-    """
-    mixing, content = weights["mixing"], weights["content_bias"]  # (H, K), (H, d_y)
-    num_heads, key_dim = mixing.shape
-    scale = (key_dim / num_heads) ** -0.5
-    q, k = x @ weights["q_proj.weight"].T, y @ weights["k_proj.weight"].T  # (T, K), (S, K)
-    v = _linear(y, weights, "v_proj").chunk(num_heads, dim=-1)
-    heads = []
-    for i in range(num_heads):
-        scores = scale * ((q * mixing[i]) @ k.T + (y @ content[i])[None, :])  # (T, S)
-        heads.append(attend(scores, v[i], mask))
-    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
+    k = _linear(y, weights, "k_proj").split(q[0].size(1), dim=-1)  # G x (S, h_qk)
+    v = _linear(y, weights, "v_proj").chunk(len(k), dim=-1)  # G x (S, h_v)
+    groups = [i * len(k) // num_heads for i in range(num_heads)]
+    outputs = [attend(scale * q[i] @ k[g].T, v[g], mask) for i, g in enumerate(groups)]
+    return combine(outputs, weights["out_proj.weight"], weights.get("out_proj.bias"))
 
 
 def shared_key(
@@ -103,29 +64,33 @@ def shared_key(
     scale: float,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """One key for all heads, whatever the query: ``head_i = softmax(s q_i k^T) v_g(i)``.
+    """One key for all heads: ``head_i = softmax(s (q_i k^T + (y c_i)^T)) v_g(i)``.
 
-    ``q_i = (x Wq^T + bq) M_i`` with ``mixing`` (H, K, K), else ``q_i = x W_i^T + b_i``, the rows of
-    ``q_proj``.  The number of value heads follows from the sizes of ``v_proj`` and ``out_proj``.
+    Diagonal mixing (``mixing`` (H, K); Cordonnier et al. 2020, arXiv 2006.16362) has
+    ``q_i = (x Wq^T + bq) diag(m_i)``; full mixing (H, K, K) has ``q_i = (x Wq^T + bq) M_i``;
+    without mixing ``q_i = x W_i^T + b_i``, the rows of ``q_proj``.  The authors' fork has
+    ``s = (d/H)^-0.5`` at every K, and biases; their library ``s = (K/H)^-0.5``, and a content
+    vector ``c_i`` per head.  The number of value heads follows from the sizes of ``v_proj`` and
+    ``out_proj``.
     """
     shared = _linear(x, weights, "q_proj")
     if "q_norm.weight" in weights:  # RMSNorm
         root = shared.square().mean(-1, keepdim=True).add(torch.finfo(shared.dtype).eps).sqrt()
         shared = shared / root * weights["q_norm.weight"]
     if "mixing" in weights:
-        queries = [shared @ matrix for matrix in weights["mixing"]]
+        queries = [shared * m if m.dim() == 1 else shared @ m for m in weights["mixing"]]
     else:
         queries = list(shared.chunk(num_heads, dim=-1))
     k, v = _linear(y, weights, "k_proj"), _linear(y, weights, "v_proj")
     size = weights["out_proj.weight"].size(1) // num_heads
     values = v.split(size, dim=-1)  # G x (S, h_v)
-    heads = []
+    outputs = []
     for i, q in enumerate(queries):
         scores = scale * q @ k.T
         if "content_bias" in weights:
             scores = scores + scale * (y @ weights["content_bias"][i])
-        heads.append(attend(scores, values[i * len(values) // num_heads], mask))
-    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
+        outputs.append(attend(scores, values[i * len(values) // num_heads], mask))
+    return combine(outputs, weights["out_proj.weight"], weights.get("out_proj.bias"))
 
 
 def latent(
@@ -140,12 +105,7 @@ def latent(
 
     ``c = y C^T + bc``, ``head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T)(c Uv_i^T)``.
     """
-    c = _linear(y, weights, "latent_proj")  # (S, r)
-    q = _linear(x, weights, "q_proj").chunk(num_heads, dim=-1)  # H x (T, h_qk)
-    k = _linear(c, weights, "k_proj").chunk(num_heads, dim=-1)  # H x (S, h_qk)
-    v = _linear(c, weights, "v_proj").chunk(num_heads, dim=-1)  # H x (S, h_v)
-    heads = [attend(scale * q[i] @ k[i].T, v[i], mask) for i in range(num_heads)]
-    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
+    return heads(x, _linear(y, weights, "latent_proj"), weights, num_heads, scale, mask)
 
 
 def _linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:

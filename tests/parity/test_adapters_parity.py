@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+from refusals import refusing
 from torch import Tensor, nn
 from toy import close
 from transformers import (
@@ -27,9 +28,7 @@ from transformers import (
     ViTModel,
 )
 
-from collab_common.errors import UserError
 from fairseq_collab.adapters import swap_attention
-from fairseq_collab.attention import CollaborativeAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -92,31 +91,8 @@ def test_full_dimension_is_exact(name: str) -> None:
     assert len(found.attentions) == 2
     for weights, wanted in zip(found.attentions, expected.attentions or (), strict=False):
         torch.testing.assert_close(weights, wanted, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_reach_all_weights(name: str) -> None:
-    model = randomised(MODELS[name]())
-    swap_attention(model, key_dim=7)
-    model(**inputs(name)).last_hidden_state.square().sum().backward()
-    for module in model.modules():
-        if isinstance(module, CollaborativeAttention):
-            for parameter, weight in module.named_parameters():
-                assert weight.grad is not None, parameter
-
-
-def test_errors_fall_with_the_dimension() -> None:
-    outputs = {}
-    for key_dim in (0, 3, 6, 9, 12):
-        torch.manual_seed(3)
-        model = randomised(MODELS["bert"]())
-        if key_dim:
-            swap_attention(model, key_dim)
-        outputs[key_dim] = model(torch.arange(5, 10)[None]).last_hidden_state
-    errors = [(outputs[k] - outputs[0]).norm().item() for k in (3, 6, 9, 12)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] > 1e-4
-    assert errors[-1] < TOLERANCE
+    found.last_hidden_state.square().sum().backward()
+    assert all(w.grad is not None for m in swapped for w in model.get_submodule(m).parameters())
 
 
 def test_weights_are_recorded_as_before_when_they_were_asked_for_earlier() -> None:
@@ -186,16 +162,6 @@ def test_some_attentions_can_be_chosen() -> None:
     assert swapped == [f"model.decoder.layers.{i}.encoder_attn" for i in range(2)]
 
 
-def test_a_saved_model_is_loaded_into_a_swapped_one() -> None:
-    saved, given = randomised(MODELS["bert"]()), randomised(MODELS["bert"]())
-    swap_attention(saved, 5)
-    swap_attention(given, 5)
-    given.load_state_dict(saved.state_dict())
-    batch = inputs("bert")
-    outputs = [model(**batch).last_hidden_state for model in (saved, given)]
-    torch.testing.assert_close(*outputs, rtol=0, atol=0)
-
-
 def test_precision_and_training_mode_are_kept() -> None:
     model = MODELS["bert"]().float().train()
     swap_attention(model, 5)
@@ -205,55 +171,42 @@ def test_precision_and_training_mode_are_kept() -> None:
     assert dropouts == [0.1, 0.1]
 
 
-def refused(model: nn.Module, key_dim: int = 5) -> str:
-    before = {name: type(module) for name, module in model.named_modules()}
-    with pytest.raises(UserError) as refusal:
-        swap_attention(model, key_dim)
-    assert {name: type(module) for name, module in model.named_modules()} == before
-    return str(refusal.value)
-
-
-def test_a_model_without_known_attention() -> None:
-    message = refused(nn.TransformerEncoderLayer(D, H))
-    assert message.startswith(
-        "no attention of a known kind in a TransformerEncoderLayer; known are"
-    )
-
-
-@pytest.mark.parametrize("key_dim", [0, 13])
-def test_key_dimensions_out_of_range(key_dim: int) -> None:
-    message = refused(MODELS["bert"](), key_dim)
-    assert message == (
-        f"encoder.layer.0.attention.self: key width {key_dim} is not within 1 and 12"
-    )
-
-
-def test_weights_that_are_no_numbers() -> None:
+def not_a_number() -> nn.Module:
     model = MODELS["bert"]()
     model.encoder.layer[1].attention.self.key.bias.data[0] = float("nan")
-    message = refused(model)
-    assert message == (
-        "encoder.layer.1.attention.self: its weights hold NaN or infinity; load an intact model"
-    )
+    return model
 
 
-def test_pruned_heads() -> None:
+def pruned() -> nn.Module:
     model = MODELS["bert"]()
     heads = model.encoder.layer[0].attention.self
     heads.query, heads.key, heads.value = (nn.Linear(D, 8) for _ in range(3))
     heads.num_attention_heads = 2
-    message = refused(model)
-    assert message.startswith(
-        "encoder.layer.0.attention.self: 2 heads have queries, keys and values of sizes 8, 8, 8 in "
-        "all, not of the model's size 12; heads that were pruned or resized"
-    )
+    return model
 
 
-def test_an_attention_itself_is_refused() -> None:
-    """There is nothing to put other heads into."""
-    assert refused(MODELS["bert"]().encoder.layer[0].attention.self) == (
-        "the BertSelfAttention is an attention itself; give a model that holds it"
-    )
+@pytest.mark.parametrize(
+    ("make", "key_dim", "message"),
+    [
+        (lambda: nn.TransformerEncoderLayer(D, H), 5, "no attention of a known kind in a Transfor"),
+        (MODELS["bert"], 0, "layer.0.attention.self: key width 0 is not within 1 and 12"),
+        (MODELS["bert"], 13, "layer.0.attention.self: key width 13 is not within 1 and 12"),
+        (not_a_number, 5, "layer.1.attention.self: its weights hold NaN or infinity"),
+        (pruned, 5, "2 heads have queries, keys and values of sizes 8, 8, 8 in all"),
+        # There is nothing to put other heads into.
+        (
+            lambda: MODELS["bert"]().encoder.layer[0].attention.self,
+            5,
+            "the BertSelfAttention is an attention itself; give a model that holds it",
+        ),
+    ],
+)
+def test_models_that_are_rejected_stay_as_they_are(make: Any, key_dim: int, message: str) -> None:
+    model = make()
+    before = {name: type(module) for name, module in model.named_modules()}
+    with refusing(message):
+        swap_attention(model, key_dim)
+    assert {name: type(module) for name, module in model.named_modules()} == before
 
 
 def test_head_masks_and_other_implementations_are_refused() -> None:

@@ -5,6 +5,10 @@ The layers differ in one thing only, so outputs and all gradients must agree to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import reference
 import torch
@@ -18,10 +22,17 @@ from fairseq_collab.attention import (
     ConcatenatedAttention,
     HeadAttention,
 )
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.attention.gates import GatedAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 D, H, T, S, B = 24, 4, 5, 6, 3
+#: ``(attention, x (T, d), y (S, d), mask (T, S))`` to ``(T, d)``, one sentence.
+Oracle = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 
 
 def limit_case(kind: str, **options: object) -> HeadAttention:
@@ -88,16 +99,7 @@ def test_shown_weights_are_those_before_dropout(kind: str) -> None:
     assert not torch.allclose(output, whole), "no weight was dropped"
 
 
-@pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
-def test_limit_has_fairseqs_initial_weights(kind: str) -> None:
-    torch.manual_seed(3)
-    ours = limit_case(kind, self_attention=True).state_dict()
-    torch.manual_seed(3)
-    for name, weight in MultiheadAttention(D, H, self_attention=True).state_dict().items():
-        assert torch.equal(ours[name], weight), name
-
-
-def per_sentence(oracle, query: Tensor, key: Tensor, padding: Tensor, causal: Tensor | None):
+def per_sentence(oracle: Any, query: Tensor, key: Tensor, padding: Tensor, causal: Tensor | None):
     """Run a one-sentence oracle over a batch: ``(T, B, d)``."""
     outputs = []
     for b in range(query.size(1)):
@@ -108,95 +110,147 @@ def per_sentence(oracle, query: Tensor, key: Tensor, padding: Tensor, causal: Te
     return torch.stack(outputs, dim=1)
 
 
-def check_oracle(ours: HeadAttention, oracle, cross: bool) -> None:
-    """Output and gradients equal those of ``oracle(weights, x, y, mask)``."""
-    toy.randomised(ours)
+def check_oracle(ours: HeadAttention, oracle: Oracle, cross: bool) -> None:
+    """Output and gradients equal the oracle's; scores and values give weights and output."""
+    toy.randomised(ours).eval()
     query, key, padding, causal = inputs(cross)
-    weights = dict(ours.named_parameters())
-    output, _ = ours(query, key, key, key_padding_mask=padding, attn_mask=causal)
-    expected = per_sentence(
-        lambda x, y, mask: oracle(weights, x, y, mask), query, key, padding, causal
-    )
+    masks = {"key_padding_mask": padding, "attn_mask": causal}
+    output, weights = ours(query, key, key, **masks, need_head_weights=True)
+    expected = per_sentence(partial(oracle, ours), query, key, padding, causal)
     close(output, expected)
     leaves = (query, key) if cross else (query,)
     grads, wanted = (gradients(o, ours, *leaves) for o in (output, expected))
     for name, gradient in wanted.items():
         close(grads[name], gradient, msg=name)
+    scores, values = ours(query, key, key, **masks, before_softmax=True)
+    close(scores.softmax(-1).unflatten(0, (B, -1)).transpose(0, 1), weights)
+    heads = (scores.softmax(-1) @ values).unflatten(0, (B, -1))  # (B, H, T, h_v)
+    close(ours.out_proj(heads.permute(2, 0, 1, 3).flatten(2)), output)
 
 
-SITES = [
-    pytest.param({"self_attention": True}, id="self"),
-    pytest.param({"encoder_decoder_attention": True}, id="cross"),
-]
-
-
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("key_dim", [1, 7, D, 40])
-def test_collaborative_equals_authors_fork(key_dim: int, site: dict) -> None:
-    ours = CollaborativeAttention(D, H, key_dim, mixing_init="xavier", scale="embed", **site)
-    check_oracle(
-        ours,
-        lambda weights, x, y, mask: reference.collaborative_fork(x, y, weights, D, mask),
-        "encoder_decoder_attention" in site,
+def by(equation: Any, heads: int, scale: float) -> Oracle:
+    """An equation of :mod:`reference` with the weights of the attention."""
+    return lambda ours, x, y, mask: equation(
+        x, y, dict(ours.named_parameters()), heads, scale, mask
     )
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("key_dim", [1, 7, D, 40])
-def test_collaborative_equals_authors_library(key_dim: int, site: dict) -> None:
-    options = {"mixing_init": "xavier", "bias": "content", "scale": "key"}
-    ours = CollaborativeAttention(D, H, key_dim, **options, **site)
-    check_oracle(
-        ours,
-        lambda weights, x, y, mask: reference.collaborative_library(x, y, weights, mask),
-        "encoder_decoder_attention" in site,
-    )
+def gated(ours: GatedAttention, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """Each gate multiplies the output of its head, which ``out_proj`` reads."""
+    weights = dict(ours.named_parameters())
+    columns = ours.gates().repeat_interleave(ours.v_head_size)
+    weights["out_proj.weight"] = weights["out_proj.weight"] * columns
+    return reference.heads(x, y, weights, H, (D / H) ** -0.5, mask)
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("scale", ["key", "embed"])
-@pytest.mark.parametrize(("heads", "qk", "v"), [(5, 3, 7), (1, 24, 2), (4, 6, 6)])
-def test_concatenated_equals_equation(heads: int, qk: int, v: int, scale: str, site: dict) -> None:
-    ours = ConcatenatedAttention(D, heads, qk_head_size=qk, v_head_size=v, scale=scale, **site)
-    factor = qk**-0.5 if scale == "key" else (D / heads) ** -0.5
-    check_oracle(
-        ours,
-        lambda weights, x, y, mask: reference.concatenated(x, y, weights, heads, factor, mask),
-        "encoder_decoder_attention" in site,
-    )
+def absorbed(**options: Any) -> LatentAttention:
+    """One that attends to the latent itself, as in decoding."""
+    ours = LatentAttention(D, H, 9, qk_head_size=5, v_head_size=7, scale="embed", **options)
+    maps = ours.maps
+    ours.maps = lambda decoding: maps(decoding=True)
+    return ours
 
 
-def test_collaborative_block_of_ones_is_concatenation() -> None:
-    """Paper 1: with K = H h and a block of ones, heads of size h side by side."""
-    concatenated = ConcatenatedAttention(D, H, qk_head_size=2, scale="embed", self_attention=True)
-    collaborative = CollaborativeAttention(D, H, 2 * H, mixing_init="block", self_attention=True)
-    collaborative.load_state_dict(dict(concatenated.named_parameters()), strict=False)
-    x = torch.randn(T, B, D)
-    close(collaborative(x, x, x)[0], concatenated(x, x, x)[0])
+FORK, XAVIER = (D / H) ** -0.5, {"mixing_init": "xavier"}
+LIBRARY = {"bias": "content", "scale": "key"}
+#: How an attention is made, and its equation.
+CASES: dict[str, tuple[Any, Oracle]] = {
+    **{
+        f"fork, K = {k}": (
+            partial(CollaborativeAttention, D, H, k, **XAVIER),
+            by(reference.shared_key, H, FORK),
+        )
+        for k in (1, 7, D, 40)
+    },
+    **{
+        f"library, K = {k}": (
+            partial(CollaborativeAttention, D, H, k, **XAVIER, **LIBRARY),
+            by(reference.shared_key, H, (k / H) ** -0.5),
+        )
+        for k in (1, 7, D, 40)
+    },
+    **{
+        f"{g} value heads": (
+            partial(CollaborativeAttention, D, H, 7, value_heads=g, **XAVIER),
+            by(reference.shared_key, H, FORK),
+        )
+        for g in (1, 2)
+    },
+    **{
+        f"{mixing} mixing, K = {k}": (
+            partial(CollaborativeAttention, D, H, k, query_mixing=mixing, **options),
+            by(reference.shared_key, H, (k / H) ** -0.5 if "scale" in options else FORK),
+        )
+        for mixing in ("full", "own")
+        for k, options in (
+            (1, {}),
+            (6, {"value_heads": 2}),
+            (7, LIBRARY),
+            (40, {"bias": "none", "value_heads": 1, "v_head_size": 9}),
+        )
+    },
+    **{
+        f"MFA of {h} heads": (
+            partial(MFAAttention, D, h, c),
+            by(reference.shared_key, h, c**-0.5),
+        )
+        for h, c in ((4, 7), (5, 40), (1, 1))
+    },
+    **{
+        f"{h} heads of {qk}, {v}, {scale}": (
+            partial(ConcatenatedAttention, D, h, qk_head_size=qk, v_head_size=v, scale=scale),
+            by(reference.heads, h, qk**-0.5 if scale == "key" else (D / h) ** -0.5),
+        )
+        for h, qk, v in ((5, 3, 7), (1, 24, 2), (4, 6, 6))
+        for scale in ("key", "embed")
+    },
+    **{
+        f"grouped query, G = {g}": (
+            partial(GroupedQueryAttention, D, H, g),
+            by(reference.heads, H, FORK),
+        )
+        for g in (1, 2, 4)
+    },
+    "latent": (
+        partial(LatentAttention, D, H, 9, qk_head_size=5, v_head_size=7),
+        by(reference.latent, H, 5**-0.5),
+    ),
+    "latent of less than a head": (
+        partial(LatentAttention, D, H, 5),
+        by(reference.latent, H, FORK),
+    ),
+    "latent, absorbed": (absorbed, by(reference.latent, H, FORK)),
+    "gated": (partial(GatedAttention, D, H, gate_evaluation="mean"), gated),
+}
+
+
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_equation(case: str, cross: bool) -> None:
+    make, oracle = CASES[case]
+    check_oracle(make(self_attention=not cross, encoder_decoder_attention=cross), oracle, cross)
 
 
 @pytest.mark.parametrize("bias", ["projection", "content", "none"])
-def test_gradients_are_those_of_finite_differences(bias: str) -> None:
-    ours = CollaborativeAttention(4, 2, 3, mixing_init="xavier", bias=bias, self_attention=True)
-    x = torch.randn(3, 2, 4, requires_grad=True)
-    names, parameters = zip(*ours.named_parameters(), strict=True)
+@pytest.mark.parametrize("key_dim", [3, 7, D])
+def test_all_mixings_start_as_one_function(key_dim: int, bias: str) -> None:
+    """With block mixing: same function, same seed, and the same draws for what comes after."""
+    outputs, after = [], []
+    x = torch.randn(T, B, D)
+    for mixing in QUERY_MIXINGS:
+        torch.manual_seed(5)
+        ours = CollaborativeAttention(
+            D, H, key_dim, query_mixing=mixing, bias=bias, self_attention=True
+        )
+        after.append(float(torch.rand(1)))
+        outputs.append(ours(x, x, x)[0])
+    close(outputs[1], outputs[0])
+    close(outputs[2], outputs[0])
+    assert len(set(after)) == 1
 
-    def run(x: Tensor, *weights: Tensor) -> Tensor:
-        state = dict(zip(names, weights, strict=True))
-        return torch.func.functional_call(ours, state, (x, x, x))[0]
 
-    assert torch.autograd.gradcheck(run, (x, *parameters))
-
-
-@pytest.mark.parametrize("key_dim", [D, D // 2])
-@pytest.mark.parametrize("init", ["constant", "fork"])
-def test_initial_gain_of_the_authors_fork(init: str, key_dim: int) -> None:
-    """Gain 1/sqrt(2) at K = d; below, the fork has gain 1 in queries, keys *and* values."""
-    attention = ConcatenatedAttention(
-        D, H, qk_head_size=key_dim // H, key_init=init, value_init=init, self_attention=True
-    )
-    gain = 1 if init == "fork" and key_dim < D else 2**-0.5
-    for projection, outputs in (("k_proj", key_dim), ("q_proj", key_dim), ("v_proj", D)):
-        bound = gain * (6 / (D + outputs)) ** 0.5  # of Xavier's uniform distribution
-        largest = getattr(attention, projection).weight.abs().max().item()
-        assert 0.97 * bound < largest <= bound, projection
+def test_a_latent_of_less_than_a_head_is_attended_to_itself() -> None:
+    """By multiply-adds of the two forms: heads of (5 + 7) / 2."""
+    for latent_dim, wanted in ((5, True), (6, False), (9, False)):
+        ours = LatentAttention(D, H, latent_dim, qk_head_size=5, v_head_size=7)
+        assert (ours.maps(decoding=False) is not None) == wanted, latent_dim

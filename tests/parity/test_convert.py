@@ -9,18 +9,15 @@ import torch
 import toy
 from toy_reparametrize import converted, inputs, target_of, trained
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.convert.calibrate import Sums, moments
-from fairseq_collab.convert.heads import Heads
 from fairseq_collab.convert.low_rank import (
     SHARED,
     Roots,
     Shared,
-    full,
+    latents,
     own,
-    relative_error,
     separate,
-    whitened,
 )
 from fairseq_collab.convert.target import Part
 from fairseq_collab.trained.attentions import attentions
@@ -149,18 +146,6 @@ def test_no_other_narrow_head_beats_its_singular_directions() -> None:
         assert part.score_error(fitted, other) > least
 
 
-def test_sweeps_of_full_mixing_only_help() -> None:
-    part = attention()
-    found = error(part, full(part.heads, part.roots, 4))
-    key = own(part.heads, part.roots, 4).key
-    left, right = whitened(part.heads, part.roots)
-    v = torch.linalg.qr(part.roots.key @ key)[0]
-    s = left @ right.mT @ v  # (H, d + 1, K)
-    u = torch.linalg.svd(s.transpose(0, 1).flatten(1))[0][:, :4]
-    without = Shared(part.roots.query_inverse @ u, u.T @ s, part.roots.key_inverse @ v)
-    assert found <= error(part, without) + 1e-12
-
-
 def test_the_error_is_that_of_the_centred_scores() -> None:
     """Root mean square over random queries and keys, the keys' mean taken out."""
     part = attention()
@@ -198,17 +183,6 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
         assert (weights - expected).abs().max() < 1e-8
 
 
-def test_layers_that_are_left_alone_stay_as_they_are() -> None:
-    found = trained("transformer")
-    dims = {p: D for p in attentions(found.model) if p.site == "cross" or p.layer == 1}
-    model, _ = converted(found, dims)
-    for place in attentions(found.model):
-        kind = CollaborativeAttention if place in dims else ConcatenatedAttention
-        assert isinstance(model.get_submodule(place.name), kind)
-    expected, _ = found.model(**toy.batch())
-    assert (model(**toy.batch())[0] - expected).abs().max() < 1e-8
-
-
 def test_means_over_groups_are_those_of_the_projections() -> None:
     """Ainslie et al. 2023, section 2.1; values lose no bias."""
     found = trained("transformer", target_of("--to=grouped-query"))
@@ -227,8 +201,6 @@ def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     """At the same cache: the latent of K + V numbers contains them."""
     part = attention()
     heads, metric, inverse = part.heads, *part.value_roots
-    from fairseq_collab.convert.low_rank import latents
-
     part.roots = part.roots._replace(key=metric, key_inverse=inverse)
     down, key_up, value_up = latents(heads, part.roots, part.value_roots, 9)
     lost = part.score_error(heads.queries, down @ key_up) ** 2
@@ -283,13 +255,3 @@ def test_keys_are_centred_in_their_sentence() -> None:
     found_moments = moments(found.with_model(Only()), [batch], [place])[place]
     assert found_moments.key.abs().max() < 1e-12
     assert found_moments.value.abs().max() > 1
-
-
-def test_relative_error_of_nothing_is_nothing() -> None:
-    heads = Heads.of(ConcatenatedAttention(D, H))
-    zeros = heads._replace(queries=torch.zeros_like(heads.queries))
-    roots = Roots.ones(zeros)
-    for make in SHARED.values():
-        shared = make(zeros, roots, 3)
-        assert all(part.isfinite().all() for part in shared if part is not None)
-        assert relative_error(zeros, roots, shared.queries(), shared.key[None]) == 0

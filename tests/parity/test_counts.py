@@ -10,6 +10,8 @@ import pytest
 import toy
 from toy_language_models import language_model
 
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.models.config import PRESET_SIZES
 
@@ -29,10 +31,6 @@ def published(suffix: str, arch: str = "transformer_collab", **options: object) 
     defaults = MODEL_DATACLASS_REGISTRY[name]()
     sizes |= {key: getattr(defaults, key) for key in toy.SIZES}
     return toy.num_parameters(toy.model(name, toy.task(WORDS), **sizes))
-
-
-def test_concatenated_base_is_60_9_million() -> None:
-    assert published("_wmt_en_de", key_dim=0) == BODY + SHARED == 60_915_712
 
 
 @pytest.mark.parametrize(
@@ -66,16 +64,6 @@ def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
     sizes = {key: getattr(args, key) for key in toy.SIZES}
     ours = toy.model(name, key_dim=0, **sizes)
     assert toy.num_parameters(ours) == cost(stock).parameters
-
-
-def test_key_cache_of_collaborative_heads_is_a_quarter() -> None:
-    """The default key dimension d/4: a quarter of the keys' bytes, all of the values'."""
-    ours, stock = cost(toy.model("transformer_collab")), cost(toy.model("transformer"))
-    layers, size = toy.SIZES["decoder_layers"], 4 * toy.SIZES["decoder_embed_dim"]
-    assert stock.key_bytes_per_target_token == stock.key_bytes_per_source_token == layers * size
-    assert ours.key_bytes_per_target_token == ours.key_bytes_per_source_token == layers * size // 4
-    assert ours.value_bytes_per_target_token == stock.value_bytes_per_target_token == layers * size
-    assert ours.value_bytes_per_source_token == stock.value_bytes_per_source_token == layers * size
 
 
 @pytest.mark.parametrize(("kept", "body"), [(2, "29.96"), (4, "34.69"), (3, "32.32")])
@@ -151,3 +139,38 @@ def test_multiply_adds_of_collaborative_heads_equal_the_formula(key_dim: int) ->
     decoder = attention(target, target) + attention(target, source) + target * feed_forward
     output = target * d * (20 + 4)
     assert multiply_adds(model, source, target) == 2 * (encoder + decoder) + output
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "target", "source"),
+    [
+        ("transformer", {}, (32, 32), (32, 32)),
+        ("transformer_collab", {}, (8, 32), (8, 32)),  # K = d / 4 unless given
+        ("transformer_collab", {"value_heads": 2, "value_heads_in_cross": "1,4"}, (8, 16), (8, 20)),
+        ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (8, 8), (20, 20)),
+        ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (16, 0), (8, 0)),
+        ("transformer_mfa", {"key_dim": 6}, (12, 12), (12, 12)),
+    ],
+)
+def test_cached_numbers_of_two_layers(
+    arch: str, options: dict, target: tuple[int, int], source: tuple[int, int]
+) -> None:
+    """Keys and values of a token, 4 bytes each: d = 16, 4 heads."""
+    found = cost(toy.model(arch, **options))
+    assert found.key_bytes_per_target_token == 4 * target[0]
+    assert found.value_bytes_per_target_token == 4 * target[1]
+    assert found.key_bytes_per_source_token == 4 * source[0]
+    assert found.value_bytes_per_source_token == 4 * source[1]
+
+
+@pytest.mark.parametrize("mixing", QUERY_MIXINGS)
+def test_parameters_of_query_mixings(mixing: str) -> None:
+    """The table at the top of the module; keys take K numbers per token in all three."""
+    d, heads, k = 24, 4, 7
+    ours = CollaborativeAttention(
+        d, heads, k, query_mixing=mixing, bias="none", value_heads=1, v_head_size=5
+    )
+    of_keys = {"diagonal": heads * k, "full": heads * k * k, "own": (heads - 1) * d * k}
+    values, output = d * 5 + 5, d * heads * 5 + d
+    assert toy.num_parameters(ours) == 2 * d * k + of_keys[mixing] + values + output
+    assert ours.cached_floats_per_token() == (k, 5)

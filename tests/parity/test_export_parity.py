@@ -145,33 +145,24 @@ def test_the_smallest_size_that_does(options: dict[str, Any], size: int) -> None
     close(attend(ordinary(ours), x, y), attend(ours, x, y))
 
 
-def test_an_unknown_attention() -> None:
-    with pytest.raises(NotExactError, match="export does not support HeadAttention"):
-        plain_weights(HeadAttention(D), 4)
-
-
 # ---- whole models -------------------------------------------------------------------------------
 
-SIZED, SHARED = "transformer_headsize_n", {"share_all_embeddings": True}
+SIZED, LM = "transformer_headsize_n", "transformer_lm_collab"
+SHARED = {"share_all_embeddings": True}
 
 
-def trained(arch: str, values: dict[str, Any], symbols: Any) -> Trained:
+def trained(arch: str, **options: Any) -> Trained:
     """A model with random weights, as :func:`export_model.load` returns one."""
+    if "_lm_" in arch:
+        values = toy_language_models.language_model_options(arch, **options)
+        symbols = toy_language_models.task()
+    else:
+        values, symbols = {**toy.SIZES, **options}, toy.task()
     cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), values)
     cfg._name = arch
     module = randomised(toy.build(arch, symbols, values))
     state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
     return Trained(Path("model.pt"), state, module, None)
-
-
-def translation(arch: str, **options: Any) -> Trained:
-    return trained(arch, {**toy.SIZES, **options}, toy.task())
-
-
-def language_model(**options: Any) -> Trained:
-    arch = "transformer_lm_collab"
-    values = toy_language_models.language_model_options(arch, **options)
-    return trained(arch, values, toy_language_models.task())
 
 
 @pytest.mark.parametrize(
@@ -188,7 +179,7 @@ def language_model(**options: Any) -> Trained:
     ids=str,
 )
 def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -> None:
-    ours = translation(arch, **options)
+    ours = trained(arch, **options)
     stock = plain(ours).model
     assert type(stock) is TransformerModel
     batch = toy.batch()
@@ -205,7 +196,7 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     ids=str,
 )
 def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
-    ours = language_model(**options)
+    ours = trained(LM, **options)
     stock = plain(ours).model
     assert type(stock) is TransformerLanguageModel
     tokens = toy.batch()["prev_output_tokens"]
@@ -229,14 +220,14 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
             "decoder.layers.0.encoder_attn has 2 heads, decoder.lay",
         ),
         (SIZED, {"heads_in_encoder": "3"}, "3 heads in the encoder do not divide the model's size"),
+        (
+            LM,
+            {"key_dim": 4, "scale_attn": True},
+            "own language model ignores --scale-attn",
+        ),
     ],
 )
 def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:
     sizes = {"head_size": 2} if arch == SIZED else {}
     with refusing(message):
-        plain(translation(arch, **sizes, **options))
-
-
-def test_what_fairseqs_language_model_ignores() -> None:
-    with refusing("fairseq's own language model ignores --scale-attn"):
-        plain(language_model(key_dim=4, scale_attn=True))
+        plain(trained(arch, **sizes, **options))

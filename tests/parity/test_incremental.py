@@ -13,8 +13,10 @@ from toy import close
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.beams import fold_beams, start_beam_history, unfold_beams
+from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -35,6 +37,10 @@ VARIANTS = {
     "content": lambda **o: collaborative(bias="content", **o),
     "grouped query": lambda **o: GroupedQueryAttention(D, H, 2, **o),
     "multi-query": lambda **o: GroupedQueryAttention(D, H, 1, **o),
+    "full mixing": lambda **o: collaborative(query_mixing="full", **o),
+    "own queries": lambda **o: collaborative(query_mixing="own", **o),
+    "MFA": lambda **o: MFAAttention(D, H, 5, **o),
+    "gated": lambda **o: GatedAttention(D, H, gate_evaluation="mean", **o).eval(),
     "one's own": lambda **o: tied_heads(D, H, **o),
 }
 

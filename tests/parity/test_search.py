@@ -222,11 +222,6 @@ def test_left_to_fairseq(model: nn.Module, symbols: Any, name: str) -> None:
         model.encoder.dropout_module.apply_during_inference = False
 
 
-def test_speech_is_left_to_fairseq(model: nn.Module, symbols: Any) -> None:
-    generator = generator_of(model, symbols)
-    assert why_not(generator, {"net_input": {"source": torch.zeros(1, 9)}}) == "no source words"
-
-
 def test_plain_search_of_a_task_is_ours(
     model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,12 +239,6 @@ def test_plain_search_of_a_task_is_ours(
     monkeypatch.setenv(VARIABLE, "quick")
     with pytest.raises(UserError, match=r"FAIRSEQ_COLLAB_SEARCH: is 'quick'; set .* exact or fair"):
         FairseqTask.inference_step(task, generator, [model], sample(symbols))
-
-
-def test_other_models_are_left_alone(symbols: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own.BeamSearch, "run", None)
-    stock = toy.model("transformer", symbols).eval()
-    assert generator_of(stock, symbols, beam_size=2).generate([stock], sample(symbols))
 
 
 @pytest.mark.parametrize("value", [float("nan"), INFINITY])
@@ -304,18 +293,6 @@ def test_candidates_are_those_of_topk(table: tuple[Tensor, Tensor | None, int], 
     words = log_probs.size(2)
     assert torch.equal((found.beams * words + found.words)[possible], where[possible])
     assert int(found.words.max()) < words
-
-
-def test_candidates_where_all_scores_differ() -> None:
-    """Beams far apart, so that most blocks of the best come before all of the worst."""
-    chance = torch.Generator().manual_seed(1)
-    log_probs = torch.randn(5, 4, 1000, generator=chance).log_softmax(-1)
-    log_probs[0, :, -1] = torch.tensor([-0.1, -0.2, -0.3, -0.4])  # the last block is not full
-    scores = torch.randn(5, 4, generator=chance) * 3
-    best, where = (log_probs + scores.unsqueeze(-1)).flatten(1).topk(8)
-    found = blocks._best_by_blocks(log_probs, scores, 8)  # without torch.topk
-    assert torch.equal(found.scores, best)
-    assert torch.equal(found.beams * 1000 + found.words, where)
 
 
 def test_ties_are_searched_as_fairseq_does(

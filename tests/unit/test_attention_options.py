@@ -1,27 +1,30 @@
-"""Options of the attention modules: what they set, what they refuse and how they say it."""
+"""Options of the attention modules: initial weights, sizes that are rejected, masks, precision."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.collaborative import init_mixing
+from fairseq_collab.attention.latent import LatentAttention
 
 
-def test_block_mixing_deals_out_every_dimension() -> None:
-    mixing = torch.empty(3, 7)
+@pytest.mark.parametrize(
+    ("heads", "key_dim", "rows"),
+    [
+        (3, 7, ["1110000", "0001100", "0000011"]),  # as evenly as 7 / 3 allows
+        (5, 2, ["10", "10", "10", "01", "01"]),  # heads share a dimension
+    ],
+)
+def test_block_mixing_deals_out_the_dimensions(heads: int, key_dim: int, rows: list[str]) -> None:
+    mixing = torch.empty(heads, key_dim)
     init_mixing(mixing, "block")
-    assert mixing.sum(0).tolist() == [1] * 7
-    assert sorted(mixing.sum(1).tolist()) == [2, 2, 3]
-
-
-def test_block_mixing_of_few_dimensions_gives_every_head_one() -> None:
-    mixing = torch.empty(5, 2)
-    init_mixing(mixing, "block")
-    assert mixing.tolist() == [[1, 0]] * 3 + [[0, 1]] * 2
+    assert mixing.tolist() == [[float(x) for x in row] for row in rows]
 
 
 def test_other_mixing_inits() -> None:
@@ -33,75 +36,46 @@ def test_other_mixing_inits() -> None:
     assert mixing.std().item() == pytest.approx(0.2, rel=0.05)
 
 
-def test_scale_rules() -> None:
-    options = {"self_attention": True}
-    assert CollaborativeAttention(32, 4, 16, **options).scaling == 8**-0.5
-    assert CollaborativeAttention(32, 4, 16, scale="key", **options).scaling == 4**-0.5
-    assert ConcatenatedAttention(32, 4, qk_head_size=2, **options).scaling == 2**-0.5
-    fixed = ConcatenatedAttention(32, 4, qk_head_size=2, scale="embed", **options)
-    assert fixed.scaling == 8**-0.5
-
-
-@pytest.mark.parametrize(
-    ("key_dim", "value_init", "gain"),
-    [
-        (64, "constant", 0.5**0.5),
-        (16, "constant", 0.5**0.5),
-        (64, "fork", 0.5**0.5),
-        (16, "fork", 1),
-    ],
-)
-def test_value_init_jumps_only_as_in_the_fork(key_dim: int, value_init: str, gain: float) -> None:
-    attention = CollaborativeAttention(64, 4, key_dim, value_init=value_init)
-    bound = gain * math.sqrt(6 / 128)
-    assert 0.95 * bound < attention.v_proj.weight.abs().max() <= bound
-
-
-def test_bias_forms_have_the_parameters_they_need() -> None:
-    def names(bias: str) -> set[str]:
-        return {name for name, _ in CollaborativeAttention(8, 2, 4, bias=bias).named_parameters()}
-
-    common = {
-        "mixing", "q_proj.weight", "k_proj.weight", "v_proj.weight", "v_proj.bias",
-        "out_proj.weight", "out_proj.bias",
-    }  # fmt: skip
-    assert names("none") == common
-    assert names("content") == common | {"content_bias"}
-    assert names("projection") == common | {"q_proj.bias", "k_proj.bias"}
+@pytest.mark.parametrize("key_dim", [64, 16])
+@pytest.mark.parametrize("init", ["constant", "fork"])
+def test_initial_gains(init: str, key_dim: int) -> None:
+    """1/sqrt(2) at K = d; below, the fork has 1 in separate queries and keys, and in values."""
+    concatenated = ConcatenatedAttention(
+        64, 4, qk_head_size=key_dim // 4, key_init=init, value_init=init
+    )
+    collaborative = CollaborativeAttention(64, 4, key_dim, value_init=init)
+    for ours, of_keys in ((concatenated, init), (collaborative, "fork")):
+        for name, outputs, how in (
+            ("q", key_dim, of_keys),
+            ("k", key_dim, of_keys),
+            ("v", 64, init),
+        ):
+            gain = 1 if how == "fork" and key_dim < 64 else 2**-0.5
+            bound = gain * math.sqrt(6 / (64 + outputs))  # of Xavier's uniform distribution
+            largest = getattr(ours, f"{name}_proj").weight.abs().max()
+            assert 0.95 * bound < largest <= bound, name
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: CollaborativeAttention(8, 2, 0), "key_dim is 0; it must be at least 1"),
-        (lambda: CollaborativeAttention(8, 0, 4), "num_heads is 0; it must be at least 1"),
-        (lambda: CollaborativeAttention(8, 3, 4), "model size 8 does not divide by 3 heads"),
-        (lambda: ConcatenatedAttention(8, 3), "model size 8 does not divide by 3 heads"),
-        (
-            lambda: ConcatenatedAttention(8, 3, qk_head_size=-1, v_head_size=2),
-            "qk_head_size is -1; it must be at least 1",
-        ),
-        (
-            lambda: CollaborativeAttention(8, 2, 4, mixing_init="zeros"),
-            "mixing init is 'zeros'; it must be one of block, xavier, normal",
-        ),
-        (
-            lambda: CollaborativeAttention(8, 2, 4, scale="none"),
-            "attention scale is 'none'; it must be one of key, embed",
-        ),
-        (
-            lambda: CollaborativeAttention(8, 2, 4, bias="both"),
-            "attention bias is 'both'; it must be one of projection, content, none",
-        ),
-        (
-            lambda: CollaborativeAttention(8, 2, 4, value_init="xavier"),
-            "value init is 'xavier'; it must be one of constant, fork",
-        ),
+        (partial(CollaborativeAttention, 8, 2, 0), "key_dim is 0; it must be at least 1"),
+        (partial(CollaborativeAttention, 8, 0, 4), "num_heads is 0; it must be at least 1"),
+        (partial(CollaborativeAttention, 8, 3, 4), "model size 8 does not divide by 3 heads"),
+        (partial(ConcatenatedAttention, 8, 3), "model size 8 does not divide by 3 heads"),
+        (partial(ConcatenatedAttention, 8, 2, qk_head_size=-1), "qk_head_size is -1; it must be"),
+        (partial(LatentAttention, 8, 2, 3, kdim=8, vdim=4), "inputs cannot have sizes 8 and 4"),
     ],
 )
-def test_refusals_name_the_value_and_the_choices(build, message: str) -> None:
+def test_sizes_that_are_refused(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_latent_of_two_inputs_is_refused() -> None:
+    x = torch.randn(3, 1, 8)
+    with pytest.raises(ValueError, match="come from one latent: give the same input for both"):
+        LatentAttention(8, 2, 3)(x, x, x.clone())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -114,14 +88,6 @@ def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
     torch.testing.assert_close(weights.float().sum(-1), torch.ones(1, 600), rtol=0, atol=5e-3)
 
 
-def test_dropout_acts_in_training_only() -> None:
-    attention = ConcatenatedAttention(8, 2, dropout=0.5, self_attention=True)
-    x = torch.randn(4, 2, 8)
-    assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
-    attention.eval()
-    assert torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
-
-
 def test_boolean_causal_mask_equals_additive() -> None:
     attention = ConcatenatedAttention(8, 2, self_attention=True)
     x = torch.randn(4, 2, 8)
@@ -130,11 +96,3 @@ def test_boolean_causal_mask_equals_additive() -> None:
     assert torch.equal(
         attention(x, x, x, attn_mask=boolean)[0], attention(x, x, x, attn_mask=additive)[0]
     )
-
-
-def test_scores_before_softmax() -> None:
-    attention = CollaborativeAttention(8, 2, 4, self_attention=True)
-    x = torch.randn(4, 3, 8)
-    scores, values = attention(x, x, x, before_softmax=True)
-    assert scores.shape == (3 * 2, 4, 4)
-    assert values.shape == (3 * 2, 4, 4)

@@ -2,53 +2,133 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
 from torch import nn
 from toy_language_models import language_model
 
-from collab_common.errors import UserError
-from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.models.collaborative import CollabOptions
-from fairseq_collab.models.config import preset
-from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.base import register
+from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.site_options import named_sites
+from fairseq_collab.models.variants import COLLABORATIVE
+from fairseq_collab.trained.attentions import by_site
+
+COLLAB, SIZED, LM = "transformer_collab", "transformer_headsize_n", "transformer_lm_collab"
+QUERY, LATENT = "transformer_grouped_query", "transformer_latent"
+
+
+def build(arch: str, **options: Any) -> Any:
+    return (language_model if "_lm_" in arch else toy.model)(arch, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("arch", "options", "message"),
     [
-        ({"key_dim": -1}, "key_dim is -1; it must be at least 1"),
-        ({"encoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
-        ({"key_dim_in_encoder": "4,2,1"}, "--key-dim-in-encoder is '4,2,1'; it must be a number"),
-        ({"key_dim_in_decoder": "-1"}, "--key-dim-in-decoder is '-1'; it must be a number from 0"),
-        ({"key_dim_in_cross": "four"}, "or 2 of them (one for each layer) joined by commas"),
-        ({"query_mixing": "none"}, "query mixing is 'none'; it must be one of diagonal, full, own"),
-        ({"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
-        ({"attention_scale": "sum"}, "attention scale is 'sum'; it must be one of key, embed"),
-        ({"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention modules"),
-        ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own attention"),
-        ({"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attention"),
+        (COLLAB, {"key_dim": -1}, "key_dim is -1; it must be at least 1"),
+        (COLLAB, {"encoder_attention_heads": 3}, "model size 16 does not divide by 3 heads"),
+        (COLLAB, {"key_dim_in_encoder": "4,2,1"}, "--key-dim-in-encoder is '4,2,1'; it must be a"),
+        (COLLAB, {"key_dim_in_decoder": "-1"}, "is '-1'; it must be a number from 0"),
+        (COLLAB, {"key_dim_in_cross": "four"}, "or 2 of them (one for each layer) joined by comm"),
+        (COLLAB, {"query_mixing": "none"}, "query mixing is 'none'; it must be one of diagonal, f"),
+        (COLLAB, {"query_mixing_in_cross": "full,own,full"}, "--query-mixing-in-cross"),
+        (COLLAB, {"query_mixing_in_cross": "whole"}, "--query-mixing-in-cross"),
+        (COLLAB, {"attention_scale": "sum"}, "attention scale is 'sum'; it must be one of key, em"),
+        (COLLAB, {"attention_bias": "both"}, "attention bias is 'both'; it must be one of projec"),
+        (COLLAB, {"mixing_init": "zeros"}, "mixing init is 'zeros'; it must be one of block"),
+        (COLLAB, {"value_init": "big"}, "value init is 'big'; it must be one of constant, fork"),
+        (COLLAB, {"value_heads": 3}, "4 heads do not share 3 value heads evenly"),
+        (COLLAB, {"value_heads": 0}, "value_heads is 0; it must be at least 1"),
+        (COLLAB, {"value_heads_in_encoder": "0"}, "--value-heads-in-encoder is '0'; it must be a"),
+        (COLLAB, {"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
+        (COLLAB, {"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention mo"),
+        (COLLAB, {"quant_noise_scalar": 0.1}, "--quant-noise-scalar quantises fairseq's own"),
+        (COLLAB, {"encoder_xformers_att_config": "{}"}, "xFormers replaces fairseq's own attent"),
         (
+            COLLAB,
             {"cross_self_attention": True, "no_cross_attention": True},
-            "--cross-self-attention caches the encoder's states once a beam; here the beams of a "
-            "sentence share their cache: leave the option out",
+            "--cross-self-attention caches the encoder's states once a beam",
         ),
         (
+            COLLAB,
             {"share_all_embeddings": True, "encoder_embed_dim": 8},
             "--share-all-embeddings requires --encoder-embed-dim to match",
         ),
+        (SIZED, {"head_size": 0}, "qk_head_size is 0; it must be at least 1"),
+        (SIZED, {"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
+        (SIZED, {"key_dim": 6}, "--key-dim 6 does not deal out evenly to 4 heads"),
+        (SIZED, {"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
+        (SIZED, {"heads_in_encoder": "4,2,1"}, "'4,2,1'; it must be a number from 0 up, or 2"),
+        (SIZED, {"heads_in_cross": "4,-1"}, "'4,-1'; it must be a number from 0 up, or 2"),
+        (SIZED, {"heads_in_encoder": "3"}, "model size 16 does not divide by 3 heads"),
+        (SIZED, {"key_init": "xavier"}, "key init is 'xavier'; it must be one of constant, fork"),
+        (SIZED, {"encoder_layers_to_keep": "0,4"}, "keep are '0,4'; there are layers 0 to 1"),
+        (QUERY, {"key_value_heads": 3}, "4 heads do not share 3 key/value heads evenly"),
+        (LATENT, {"latent_dim": 0}, "latent_dim is 0; it must be at least 1"),
+        (LATENT, {"latent_dim_in_cross": "3,0"}, "--latent-dim-in-cross is '3,0'; it must be"),
+        (LM, {"key_dim": -1}, "cannot build the model: key_dim is -1; it must be at least 1"),
+        (LM, {"quant_noise_pq": 0.1}, "--quant-noise-pq quantises fairseq's own attention"),
+        (LM, {"scale_heads": True}, "--scale-heads wants heads of size (model dimension/heads)"),
+        (LM, {"tie_adaptive_weights": True}, "--tie-adaptive-weights needs --adaptive-input"),
+        (
+            LM,
+            {
+                "tie_adaptive_weights": True,
+                "adaptive_input": True,
+                "adaptive_input_cutoff": "8",
+                "adaptive_softmax_cutoff": "9",
+            },
+            "cutoff must be equal; they are '8' and '9'",
+        ),
     ],
 )
-def test_refusals(options: dict[str, Any], message: str) -> None:
+def test_refusals(arch: str, options: dict[str, Any], message: str) -> None:
     with refusing(message):
-        toy.model("transformer_collab", **options)
+        build(arch, **options)
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "name", "expected"),
+    [
+        (COLLAB, {}, "key_dim", "44 44 44"),  # d / 4
+        (COLLAB, {"key_dim": 5, "key_dim_in_encoder": "7,0"}, "key_dim", "7- 55 55"),
+        (COLLAB, {"key_dim_in_encoder": "0", "key_dim_in_cross": "3"}, "key_dim", "-- 44 33"),
+        (COLLAB, {"value_heads": 2, "value_heads_in_cross": "1,4"}, "value_heads", "22 22 14"),
+        (SIZED, {"heads_in_encoder": "5,3", "heads_in_cross": "7"}, "num_heads", "53 44 77"),
+        (SIZED, {"v_head_size": 3, "heads_in_encoder": "5"}, "v_head_size", "33 33 33"),
+        # Dealt out in every layer.
+        (SIZED, {"key_dim": 12, "heads_in_encoder": "6,2"}, "qk_head_size", "26 33 33"),
+        (QUERY, {"key_value_heads_in_cross": "2,4"}, "key_value_heads", "11 11 24"),
+        (LATENT, {"latent_dim_in_cross": "3,5"}, "latent_dim", "88 88 35"),  # d / 2
+        (LATENT, {"heads_in_encoder": "2,0"}, "num_heads", "20 44 44"),
+        (LM, {}, "key_dim", "44"),
+        ("transformer_lm_headsize_n", {"heads_in_decoder": "5,3"}, "num_heads", "53"),
+    ],
+)
+def test_sizes_per_site_and_layer(
+    arch: str, options: dict[str, Any], name: str, expected: str
+) -> None:
+    """By encoder, decoder, cross-attention; "-" for standard heads.  A head size may be any."""
+    sizes = {"head_size": 6} if "headsize" in arch else {}
+    found = by_site(build(arch, **sizes, **options))
+    sites = [layers for layers in found.values() if layers]
+    assert expected == " ".join(
+        "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in sites
+    )
+
+
+def test_named_sites() -> None:
+    assert named_sites("--sites", "none", or_none=True) == ()
+    assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
+    with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
+        named_sites("--sites", "none")
 
 
 def test_torchscript_is_refused() -> None:
@@ -66,97 +146,6 @@ def test_alignments_of_a_layer_that_attends_to_no_source(options: dict[str, Any]
     with refusing("--print-alignment: the last layer of the decoder has no heads that attend to"):
         model.make_generation_fast_(need_attn="hard")
     model.make_generation_fast_()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"head_size": 0}, "qk_head_size is 0; it must be at least 1"),
-        ({"v_head_size": 0}, "v_head_size is 0; it must be at least 1"),
-        ({"key_dim": 6}, "--key-dim 6 does not deal out evenly to 4 heads"),
-        ({"key_dim": 0}, "--key-dim 0 does not deal out evenly to 4 heads"),
-        ({"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
-        (
-            {"heads_in_encoder": "4,2,1"},
-            "--heads-in-encoder is '4,2,1'; it must be a number from 0 up, or 2",
-        ),
-        (
-            {"heads_in_cross": "4,-1"},
-            "--heads-in-cross is '4,-1'; it must be a number from 0 up, or 2",
-        ),
-        ({"heads_in_decoder": "four"}, "--heads-in-decoder is 'four'"),
-        ({"heads_in_encoder": "3"}, "model size 16 does not divide by 3 heads"),
-        ({"attention_scale": "head"}, "attention scale is 'head'; it must be one of key, embed"),
-        ({"key_init": "xavier"}, "key init is 'xavier'; it must be one of constant, fork"),
-        ({"value_init": "big"}, "value init is 'big'; it must be one of constant, fork"),
-    ],
-)
-def test_refusals_of_head_sizes(options: dict[str, Any], message: str) -> None:
-    with refusing(message):
-        toy.model("transformer_headsize_n", **options)
-
-
-def test_head_counts_per_site_and_layer() -> None:
-    """Sixteen does not divide by three, five or seven: with a head size it need not."""
-    model = toy.model(
-        "transformer_headsize_n",
-        head_size=6,
-        v_head_size=3,
-        heads_in_encoder="5,3",
-        heads_in_cross="7",
-    )
-    found = {
-        name: (module.num_heads, module.qk_head_size, module.v_head_size)
-        for name, module in model.named_modules()
-        if name.endswith("_attn")
-    }
-    assert found == {
-        "encoder.layers.0.self_attn": (5, 6, 3),
-        "encoder.layers.1.self_attn": (3, 6, 3),
-        "decoder.layers.0.self_attn": (4, 6, 3),
-        "decoder.layers.0.encoder_attn": (7, 6, 3),
-        "decoder.layers.1.self_attn": (4, 6, 3),
-        "decoder.layers.1.encoder_attn": (7, 6, 3),
-    }
-
-
-def test_key_dim_is_dealt_out_in_every_layer() -> None:
-    model = toy.model("transformer_headsize_n", key_dim=12, head_size=5, heads_in_encoder="6,2")
-    sizes = [layer.self_attn.qk_head_size for layer in model.encoder.layers]
-    assert sizes == [2, 6]
-    assert model.encoder.layers[0].self_attn.v_head_size == 5
-
-
-def test_sites() -> None:
-    assert named_sites("--sites", "none", or_none=True) == ()
-    assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
-    with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
-        named_sites("--sites", "none")
-    model = toy.model("transformer_collab", key_dim_in_encoder="0", key_dim_in_cross="0")
-    kinds = {
-        name: hasattr(module, "mixing")
-        for name, module in model.named_modules()
-        if name.endswith("_attn")
-    }
-    assert all(kinds[name] == ("decoder" in name and "self_attn" in name) for name in kinds)
-
-
-def test_key_dims_per_site_and_layer() -> None:
-    """Ordinary heads where it is 0."""
-    model = toy.model(
-        "transformer_collab", key_dim=5, key_dim_in_encoder="7,0", key_dim_in_cross="3"
-    )
-    first, second = (layer.self_attn for layer in model.encoder.layers)
-    assert first.key_dim == 7
-    assert isinstance(second, ConcatenatedAttention)
-    for layer in model.decoder.layers:
-        assert (layer.self_attn.key_dim, layer.encoder_attn.key_dim) == (5, 3)
-    assert model(**toy.batch())[0].isfinite().all()
-
-
-def test_a_preset_with_an_unknown_option_is_an_error() -> None:
-    with pytest.raises(ValueError, match="preset typo: no such options: key_dims"):
-        preset(CollabOptions, "typo", key_dims=3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -179,29 +168,6 @@ def test_layer_drop_drops_layers_in_training() -> None:
     assert len(list(model.encoder.layers)) == 2
 
 
-def test_layers_that_are_kept_have_the_sizes_that_they_had() -> None:
-    """Options of single layers speak of those of the whole model; fairseq sorts what it keeps."""
-    counts = {"heads_in_encoder": "4,3,2,1", "head_size": 3, "encoder_layers": 4}
-    full = toy.model("transformer_headsize_n", **counts)
-    choice = {"encoder_layers_to_keep": "3,0", "decoder_layers_to_keep": "0,1"}
-    short = toy.model("transformer_headsize_n", **counts, **choice)
-    assert [layer.self_attn.num_heads for layer in short.encoder.layers] == [4, 1]
-    kept = Namespace(arch="transformer_headsize_n", **choice)
-    short.load_state_dict(full.state_dict(), strict=True, model_cfg=kept)
-    weight = full.encoder.layers[3].self_attn.k_proj.weight
-    assert torch.equal(short.encoder.layers[1].self_attn.k_proj.weight, weight)
-    with pytest.raises(UserError, match="layers to keep are '0,4'; there are layers 0 to 3"):
-        toy.model("transformer_headsize_n", **counts, encoder_layers_to_keep="0,4")
-
-
-def test_retain_dropout_keeps_the_attentions_dropout_on() -> None:
-    """fairseq's --retain-dropout finds its own dropout module in our attention."""
-    model = toy.model("transformer_collab", attention_dropout=0.5).eval()
-    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["MultiheadAttention"])
-    attention = model.encoder.layers[0].self_attn
-    assert attention.dropout_module.apply_during_inference
-
-
 @pytest.mark.parametrize("build", [toy.model, language_model])
 def test_dropout_has_fairseqs_names(build: Any) -> None:
     """--retain-dropout-modules takes them."""
@@ -213,16 +179,53 @@ def test_dropout_has_fairseqs_names(build: Any) -> None:
     assert ours == stock
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("encoder.layers.0.in_proj_weight", True),
-        ("encoder.layers.11.fc1_bias", True),
-        ("layers.0.fc2_weight", True),
-        ("encoder.layers.0.self_attn.in_proj_weight", False),
-        ("encoder.layers.0.fc1.weight", False),
-        ("in_proj_weight", False),
-    ],
-)
-def test_copies_of_weights_are_told_by_their_names(name: str, expected: bool) -> None:
-    assert is_copy(name) == expected
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layers_that_are_kept_have_the_sizes_that_they_had(side: str) -> None:
+    """Options of single layers speak of those of the whole model; fairseq sorts what it keeps."""
+    arch = SIZED if side == "encoder" else "transformer_lm_headsize_n"
+    counts = {f"heads_in_{side}": "4,3,2,1", "head_size": 3, f"{side}_layers": 4}
+    choice = {f"{side}_layers_to_keep": "3,0"}
+    if side == "encoder":  # fairseq shortens both sides or none
+        choice["decoder_layers_to_keep"] = "0,1"
+    full, short = build(arch, **counts), build(arch, **counts, **choice)
+    assert [one.module.num_heads for one in by_site(short)[side]] == [4, 1]
+    short.load_state_dict(full.state_dict(), strict=True, model_cfg=Namespace(arch=arch, **choice))
+    kept, all_of_them = (by_site(model)[side] for model in (short, full))
+    assert torch.equal(kept[1].module.k_proj.weight, all_of_them[3].module.k_proj.weight)
+
+
+# ---- language models -----------------------------------------------------------------------------
+
+
+def test_a_flag_that_a_preset_sets_does_not_switch_it_off() -> None:
+    parser = ArgumentParser()
+    arch = "transformer_lm_collab_gpt"
+    ARCH_MODEL_REGISTRY[arch].add_args(parser.add_argument_group("model"))
+    assert MODEL_DATACLASS_REGISTRY[arch]().decoder_normalize_before is True
+    assert parser.parse_args(["--decoder-normalize-before"]).decoder_normalize_before is True
+
+
+def test_options_of_absent_sites_are_left_out() -> None:
+    for arch in (LM, "transformer_lm_headsize_n"):
+        names = [option.name for option in fields(MODEL_DATACLASS_REGISTRY[arch])]
+        assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]
+
+
+def test_alignments_do_not_concern_a_language_model_beside_a_translation_model() -> None:
+    """--lm-path with --print-alignment: fairseq tells both models what will be printed."""
+    language_model(LM).make_generation_fast_(need_attn="hard")
+
+
+def test_what_is_offloaded_is_checkpointed() -> None:
+    """As in fairseq's translation models: on its own the option would do nothing."""
+    model = language_model(LM, offload_activations=True)
+    wrapped = [m for m in model.modules() if hasattr(m, "precheckpoint_forward")]
+    assert len(wrapped) == 2
+    model(torch.tensor([[5, 6, 7]]))[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in wrapped[0].parameters())
+
+
+def test_another_variant_takes_one_row() -> None:
+    register(replace(COLLABORATIVE, name="another", families=(LANGUAGE_MODEL,)))
+    model = language_model("transformer_lm_another", key_dim=3)
+    assert model.decoder.layers[0].self_attn.key_dim == 3

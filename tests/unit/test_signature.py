@@ -9,6 +9,7 @@ import torch
 import toy
 from refusals import refusing
 from torch import nn
+from toy_language_models import language_model, task
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
@@ -17,54 +18,99 @@ from fairseq_collab.attention.concatenated import ConcatenatedSignature
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.head_groups import HeadGroupAttention
 
-OPTIONS: dict[str, Any] = {"key_dim": 8}
+COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
+LM = "transformer_lm_collab"
+
+
+def build(arch: str, options: dict[str, Any], symbols: Any = None) -> nn.Module:
+    """A model whose sizes make the same shapes as other numbers of heads would."""
+    sizes = {COLLAB: {"key_dim": 8}, SIZED: {"head_size": 4}}.get(arch, {})
+    make = language_model if arch.startswith("transformer_lm") else toy.model
+    return make(arch, symbols, **{**sizes, **options})
 
 
 def load(saved: nn.Module, given: nn.Module) -> None:
     given.load_state_dict(saved.state_dict(), strict=True)
 
 
-def ours(symbols: Any = None, **options: Any) -> nn.Module:
-    return toy.model("transformer_collab", symbols, **{**OPTIONS, **options})
+def ours(**options: Any) -> nn.Module:
+    return build(COLLAB, options)
 
 
-def test_the_same_options_load() -> None:
-    load(ours(), ours())
-    load(ours(mixing_init="block"), ours(mixing_init="normal"))  # initial values do not matter
+def reordered(symbols: Any) -> Any:
+    """A task whose dictionary has two of its symbols in each other's place."""
+    words = symbols.target_dictionary
+    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
+    return symbols
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("arch", "saved", "given", "message"),
     [
+        (COLLAB, {}, {"encoder_attention_heads": 2}, "heads is 4 in it, 2 here (and 7 more"),
+        (COLLAB, {}, {"key_dim": 4}, "encoder.layers.0.self_attn: key width is 8 in it, 4 here"),
+        (COLLAB, {}, {"attention_scale": "key"}, "scale (0 key, 1 embed) is 1 in it, 0 here"),
+        (COLLAB, {}, {"attention_bias": "content"}, "2 none) is 0 in it, 1 here"),
+        (COLLAB, {}, {"key_dim_in_cross": "0"}, "7 MFA) is 2 in it, 1 here"),
+        (COLLAB, {"query_mixing": "full"}, {}, "2 own) is 1 in it, 0 here"),
+        (COLLAB, {}, {"query_mixing": "own"}, "2 own) is 0 in it, 2 here"),
+        (COLLAB, {"value_heads": 2}, {}, "value heads is 2 in it, 4 here"),
+        (COLLAB, {"value_heads": 2}, {"value_heads": 1}, "value heads is 2 in it, 1 here"),
+        (COLLAB, {}, {"encoder_ffn_embed_dim": 32}, "has shape (24, 16) in it, (32, 16) here"),
+        (COLLAB, {}, {"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from"),
+        (COLLAB, {}, {"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this"),
+        (SIZED, {}, {"heads_in_cross": "4,2"}, "layers.1.encoder_attn: heads is 4 in it, 2 here"),
+        (SIZED, {}, {"qk_head_size": 2, "heads_in_encoder": "8"}, "heads is 4 in it, 8 here"),
+        (SIZED, {}, {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
+        (SIZED, {}, {"v_head_size": 3}, "value head size is 4 in it, 3 here"),
+        (LATENT, {}, {"decoder_attention_heads": 2}, "heads is 4 in it, 2 here"),
+        (LATENT, {}, {"latent_dim": 6}, "latent dimension is 8 in it, 6 here"),
+        (LATENT, {}, {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
         (
-            {"encoder_attention_heads": 2},
-            "encoder.layers.0.self_attn: heads is 4 in it, 2 here (and 7 more differences)",
+            "transformer_grouped_query",
+            {"key_value_heads": 2},
+            {"key_value_heads": 1, "encoder_attention_heads": 2},
+            "heads is 4 in it, 2 here",
         ),
-        ({"key_dim": 4}, "encoder.layers.0.self_attn: key width is 8 in it, 4 here"),
-        (
-            {"attention_scale": "key"},
-            "encoder.layers.0.self_attn: scale (0 key, 1 embed) is 1 in it, 0 here",
-        ),
-        (
-            {"attention_bias": "content"},
-            "encoder.layers.0.self_attn: bias (0 projection, 1 content, 2 none) is 0 in it, 1 here",
-        ),
-        (
-            {"key_dim_in_cross": "0"},
-            "decoder.layers.0.encoder_attn: kind (1 concatenated, 2 collaborative, 3 grouped, "
-            "4 gated, 5 grouped query, 6 latent, 7 MFA) is 2 in it, 1 here",
-        ),
-        (
-            {"encoder_ffn_embed_dim": 32},
-            "encoder.layers.0.fc1.weight has shape (24, 16) in it, (32, 16) here",
-        ),
-        ({"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from it"),
-        ({"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this model"),
+        ("transformer_mfa", {"heads_in_cross": "3"}, {}, "heads is 3 in it, 4 here"),
+        (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads is 4 in it"),
     ],
 )
-def test_a_difference_is_named_with_both_values(options: dict, message: str) -> None:
+def test_a_difference_is_named_with_both_values(
+    arch: str, saved: dict[str, Any], given: dict[str, Any], message: str
+) -> None:
     with refusing(message):
-        load(ours(), ours(**options))
+        load(build(arch, saved), build(arch, given))
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "message"),
+    [
+        (lambda: toy.model("transformer"), ours, "carries no signatures"),
+        (lambda: language_model("transformer_lm"), lambda: build(LM, {}), "carries no signatures"),
+        (ours, lambda: build(LATENT, {}), "7 MFA) is 2 in it, 6 here"),
+        (ours, lambda: build(COLLAB, {}, toy.task(30)), "dictionary has 24 symbols in it, 34 here"),
+        (
+            ours,
+            lambda: build(COLLAB, {}, reordered(toy.task())),
+            "the encoder's dictionary has the same size (24) but other symbols",
+        ),
+        (
+            lambda: build(LM, {}),
+            lambda: build(LM, {}, reordered(task())),
+            "the decoder's dictionary has the same size (24) but other symbols",
+        ),
+    ],
+)
+def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> None:
+    with refusing(message):
+        load(saved(), given())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_same_model_loads(dtype: torch.dtype) -> None:
+    """Also in half precision; initial values do not matter."""
+    load(ours(mixing_init="block").to(dtype), ours(mixing_init="normal"))
 
 
 def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
@@ -77,47 +123,6 @@ def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
         ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
     with pytest.raises(UserError, match="is missing from it"):
         deep.load_state_dict(shallow.state_dict())  # as if nothing had been
-
-
-def test_a_stock_transformer_is_recognised() -> None:
-    with pytest.raises(UserError, match=r"carries no signatures.*plain fairseq transformer"):
-        load(toy.model("transformer"), ours())
-
-
-def test_a_dictionary_of_the_same_size_with_another_order() -> None:
-    symbols = toy.task()
-    swapped = toy.task()
-    words = swapped.target_dictionary
-    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
-    with refusing("the encoder's dictionary has the same size (24) but other symbols"):
-        load(ours(symbols), ours(swapped))
-
-
-def test_a_dictionary_of_another_size() -> None:
-    with pytest.raises(UserError, match="the encoder's dictionary has 24 symbols in it, 34 here"):
-        load(ours(), ours(toy.task(30)))
-
-
-def test_signatures_survive_half_precision() -> None:
-    symbols = toy.task()
-    load(ours(symbols).half(), ours(symbols))
-    load(ours(symbols).bfloat16(), ours(symbols))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"heads_in_cross": "4,2"}, "decoder.layers.1.encoder_attn: heads is 4 in it, 2 here"),
-        ({"qk_head_size": 2, "heads_in_encoder": "8"}, "heads is 4 in it, 8 here"),
-        ({"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
-        ({"v_head_size": 3}, "value head size is 4 in it, 3 here"),
-    ],
-)
-def test_other_head_sizes_are_refused(options: dict[str, Any], message: str) -> None:
-    saved = toy.model("transformer_headsize_n", head_size=4)
-    given = toy.model("transformer_headsize_n", **{"head_size": 4, **options})
-    with refusing(message):
-        load(saved, given)
 
 
 @pytest.mark.parametrize(
