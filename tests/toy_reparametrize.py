@@ -15,8 +15,8 @@ from torch import nn
 
 from fairseq_collab.commands.reparametrize import build_parser
 from fairseq_collab.convert import calibrate, source
-from fairseq_collab.convert.target import Part, Target
-from fairseq_collab.convert.targets import TARGETS, Collaborative
+from fairseq_collab.convert.base import Part, Target
+from fairseq_collab.convert.kinds import TARGETS, Collaborative
 from fairseq_collab.convert.work import Reparametrizer
 from fairseq_collab.trained.attentions import Attention
 from fairseq_collab.trained.opener import Trained

@@ -20,9 +20,9 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
+from fairseq_collab.convert.base import Part
 from fairseq_collab.convert.calibrate import Moments
-from fairseq_collab.convert.target import Part
-from fairseq_collab.convert.targets import shared_keys
+from fairseq_collab.convert.kinds import shared_keys
 
 #: Weight and bias of a linear map, if it has one.
 Projection = tuple[Tensor, Tensor | None]

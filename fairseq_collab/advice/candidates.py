@@ -26,7 +26,7 @@ from typing import Any
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.convert import source
-from fairseq_collab.convert.targets import TARGETS
+from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.convert.work import Reparametrizer
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune import surgery

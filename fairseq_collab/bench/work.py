@@ -14,8 +14,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_collab.bench.models import PRESETS
+from fairseq_collab.trained.from_options import placeholder
 from fairseq_collab.trained.opener import to_device
-from fairseq_collab.trained.untrained import placeholder
 
 SHORTEST, LONGEST = 4, 100  # source lengths, in subwords
 _FIRST_WORD = 4  # after fairseq's special symbols

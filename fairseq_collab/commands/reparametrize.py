@@ -20,8 +20,8 @@ from collab_common.command import check_folder_of, not_negative
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.commands import options
 from fairseq_collab.convert import source
-from fairseq_collab.convert.target import Target
-from fairseq_collab.convert.targets import TARGETS
+from fairseq_collab.convert.base import Target
+from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.convert.work import Reparametrizer, chosen_sizes
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained import opener

@@ -22,7 +22,7 @@ from fairseq_collab.analysis.scores import matrix_of, projections
 from fairseq_collab.attention.scores import for_each_head
 
 
-class Heads(NamedTuple):
+class HeadMaps(NamedTuple):
     """Maps of all heads; a head is an index of the first dimension."""
 
     queries: Tensor
@@ -33,7 +33,7 @@ class Heads(NamedTuple):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, module: Any) -> Heads:
+    def of(cls, module: Any) -> HeadMaps:
         """Those of fairseq's attention or of any of ours."""
         exact = copy.deepcopy(module).double().eval()
         heads, kdim = exact.num_heads, exact.k_proj.in_features

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.heads import HeadMaps
 
 #: Share of the mean eigenvalue that is added to all of a metric: in directions that calibration
 #: sentences hardly show, maps must not come out arbitrarily large.
@@ -61,7 +61,7 @@ class Roots(NamedTuple):
         return cls(x, y, x_inverse, y_inverse)
 
     @classmethod
-    def ones(cls, heads: Heads) -> Roots:
+    def ones(cls, heads: HeadMaps) -> Roots:
         """Those with which weights are approximated, whatever the inputs are."""
         x, y = (torch.eye(part.size(1)).to(part) for part in (heads.queries, heads.keys))
         return cls(x, y, x, y)
@@ -95,7 +95,7 @@ def root(metric: Tensor, power: float = 0.5) -> tuple[Tensor, Tensor]:
     return (vectors * values**power) @ vectors.T, (vectors * values**-power) @ vectors.T
 
 
-def whitened(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor]:
+def whitened(heads: HeadMaps, roots: Roots) -> tuple[Tensor, Tensor]:
     """``X^1/2 A (H, d + 1, e)`` and ``Y^1/2 B (H, d_y, e)``, whose products are ``S_i``."""
     return roots.query @ heads.queries, roots.key @ heads.keys
 
@@ -109,14 +109,14 @@ def largest(gram: Tensor, size: int) -> Tensor:
     return torch.nn.functional.pad(vectors, (0, size - vectors.size(1)))
 
 
-def own(heads: Heads, roots: Roots, size: int) -> Shared:
+def own(heads: HeadMaps, roots: Roots, size: int) -> Shared:
     """The best shared key of width ``size``, queries free."""
     left, right = whitened(heads, roots)
     v = largest((right @ (left.mT @ left) @ right.mT).sum(0), size)  # (d_y, K)
     return _balanced(Shared(heads.queries @ (right.mT @ v), None, roots.key_inverse @ v))
 
 
-def full(heads: Heads, roots: Roots, size: int) -> Shared:
+def full(heads: HeadMaps, roots: Roots, size: int) -> Shared:
     """The best shared key and shared query of width ``size``, mixed by a matrix per head."""
     left, right = whitened(heads, roots)
     read = left.mT @ left  # (H, e, e): of the directions that queries keep, all at first
@@ -131,7 +131,7 @@ def full(heads: Heads, roots: Roots, size: int) -> Shared:
     )
 
 
-def diagonal(heads: Heads, roots: Roots, size: int) -> Shared:
+def diagonal(heads: HeadMaps, roots: Roots, size: int) -> Shared:
     """A shared key and query of width ``size``, scaled by each head."""
     values, left, right = singular(heads, roots)  # (H, n), (H, d + 1, n), (H, d_y, n)
     if size == values.numel():
@@ -175,7 +175,7 @@ def _inverse(gram: Tensor) -> Tensor:
 SHARED = {"diagonal": diagonal, "full": full, "own": own}
 
 
-def separate(heads: Heads, roots: Roots, size: int) -> tuple[Tensor, Tensor]:
+def separate(heads: HeadMaps, roots: Roots, size: int) -> tuple[Tensor, Tensor]:
     """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
     values, u, v = singular(heads, roots)
     length = values[:, None, :size].sqrt()  # (H, 1, k)
@@ -185,7 +185,7 @@ def separate(heads: Heads, roots: Roots, size: int) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.pad(queries, missing), torch.nn.functional.pad(keys, missing)
 
 
-def blocks(heads: Heads, roots: Roots, size: int) -> Shared:
+def blocks(heads: HeadMaps, roots: Roots, size: int) -> Shared:
     """Separate keys in the form of shared ones: a head mixes its own dimensions alone."""
     queries, keys = separate(heads, roots, size // len(heads.queries))  # (H, ., k)
     mixing = torch.eye(len(queries)).to(keys).repeat_interleave(keys.size(2), 1)  # (H, K)
@@ -193,7 +193,7 @@ def blocks(heads: Heads, roots: Roots, size: int) -> Shared:
     return Shared(query, mixing, key)
 
 
-def singular(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor, Tensor]:
+def singular(heads: HeadMaps, roots: Roots) -> tuple[Tensor, Tensor, Tensor]:
     """Of each ``S_i``: values ``(H, n)``, left ``(H, d + 1, n)`` and right ``(H, d_y, n)`` vectors.
 
     By QR of both factors, so that only small matrices are decomposed.
@@ -203,7 +203,7 @@ def singular(heads: Heads, roots: Roots) -> tuple[Tensor, Tensor, Tensor]:
     return values, left @ u, right @ vt.mT
 
 
-def relative_error(heads: Heads, roots: Roots, queries: Tensor, keys: Tensor) -> float:
+def relative_error(heads: HeadMaps, roots: Roots, queries: Tensor, keys: Tensor) -> float:
     """Root of the cost of other maps ``(H, d + 1, k)``, ``(G, d_y, k)``, over that of zeros.
 
     With the square roots of second moments: the root mean square error of the centred scores.
@@ -237,7 +237,7 @@ def _balanced(shared: Shared) -> Shared:
 
 
 def latents(
-    heads: Heads, roots: Roots, value_roots: tuple[Tensor, Tensor], size: int
+    heads: HeadMaps, roots: Roots, value_roots: tuple[Tensor, Tensor], size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``.
 

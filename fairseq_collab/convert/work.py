@@ -11,9 +11,9 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.convert import calibrate
+from fairseq_collab.convert.base import Converted, Part, Target
+from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.convert.source import with_heads
-from fairseq_collab.convert.target import Converted, Part, Target
-from fairseq_collab.convert.targets import TARGETS
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.models.site_options import named_sites, one_a_layer
 from fairseq_collab.trained.attentions import Attention, attentions

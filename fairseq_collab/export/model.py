@@ -24,8 +24,8 @@ from fairseq_collab.models.base import Family
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
 from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import Trained, check_finite, save
-from fairseq_collab.trained.untrained import untrained
 
 _ELSE = "--format ct2 takes heads of every size"
 

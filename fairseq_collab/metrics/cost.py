@@ -30,8 +30,8 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.trained.attentions import by_site
+from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import check_transformer
-from fairseq_collab.trained.untrained import untrained
 
 BYTES_PER_FLOAT = 4
 #: Tokens on each side at which multiply-adds are stated, as in the paper above.

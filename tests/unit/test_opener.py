@@ -17,7 +17,7 @@ from refusals import refusing
 
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.trained import opener
-from fairseq_collab.trained.untrained import dictionary_sizes, untrained
+from fairseq_collab.trained.from_options import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.

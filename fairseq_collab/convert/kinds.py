@@ -15,9 +15,9 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.scores import scaling
+from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.heads import stacked
 from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
-from fairseq_collab.convert.target import Converted, Part, Target
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
 from fairseq_collab.trained.attentions import Attention

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.convert.calibrate import Moments
-from fairseq_collab.convert.heads import Heads
+from fairseq_collab.convert.heads import HeadMaps
 from fairseq_collab.convert.low_rank import Roots, relative_error, root
 from fairseq_collab.models.base import Variant
 from fairseq_collab.trained.attentions import Attention
@@ -29,7 +29,7 @@ class Part:
     """
 
     def __init__(self, module: Any, seen: Moments | None):
-        self.module, self.heads = module, Heads.of(module)
+        self.module, self.heads = module, HeadMaps.of(module)
         self.value_mean = None if seen is None else seen.value_mean
         if seen is None:
             self.roots = Roots.ones(self.heads)
