@@ -12,7 +12,6 @@ from toy_reparametrize import converted, inputs, target_of, trained
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.convert.base import Part
 from fairseq_collab.convert.calibrate import Sums, moments
-from fairseq_collab.convert.heads import HeadMaps
 from fairseq_collab.convert.low_rank import (
     SHARED,
     Roots,
@@ -256,13 +255,3 @@ def test_keys_are_centred_in_their_sentence() -> None:
     found_moments = moments(found.with_model(Only()), [batch], [place])[place]
     assert found_moments.key.abs().max() < 1e-12
     assert found_moments.value.abs().max() > 1
-
-
-def test_relative_error_of_nothing_is_nothing() -> None:
-    heads = HeadMaps.of(ConcatenatedAttention(D, H))
-    zeros = heads._replace(queries=torch.zeros_like(heads.queries))
-    roots = Roots.ones(zeros)
-    for make in SHARED.values():
-        shared = make(zeros, roots, 3)
-        assert all(part.isfinite().all() for part in shared if part is not None)
-        assert relative_error(zeros, roots, shared.queries(), shared.key[None]) == 0
