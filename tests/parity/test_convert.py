@@ -18,6 +18,7 @@ from fairseq_collab.convert.low_rank import (
     Shared,
     latents,
     own,
+    relative_error,
     separate,
 )
 from fairseq_collab.trained.attentions import attentions
@@ -255,3 +256,12 @@ def test_keys_are_centred_in_their_sentence() -> None:
     found_moments = moments(found.with_model(Only()), [batch], [place])[place]
     assert found_moments.key.abs().max() < 1e-12
     assert found_moments.value.abs().max() > 1
+
+
+def test_heads_of_zeros_have_no_error() -> None:
+    part = attention()
+    heads = part.heads._replace(queries=torch.zeros_like(part.heads.queries))
+    roots = Roots.ones(heads)
+    for make in SHARED.values():
+        shared = make(heads, roots, 3)
+        assert relative_error(heads, roots, shared.queries(), shared.key[None]) == 0
