@@ -17,7 +17,7 @@ from documents import Command
 
 Words = list[str]
 #: Programs of others, whose options are not looked at.
-OTHERS = ("cat", "comet-score", "pip", "sacrebleu", "source", "torchrun")
+OTHERS = ("pip", "source", "torchrun")
 
 
 class Wrong(Exception):
@@ -35,8 +35,6 @@ def check(command: Command) -> None:
         check_recipe(words, command.variables)
     elif name == "fairseq-collab":
         check_ours(words)
-    elif name == "python":
-        check_python(words)
     elif name in ("fairseq-train", "fairseq-generate"):
         check_fairseq(name, words)
     elif name == "fairseq-hydra-train":
@@ -100,14 +98,6 @@ def options_of(name: str) -> set[str]:
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         main_of(name)(["--help"])
     return set(re.findall(r"--[a-z][\w-]*", said.getvalue())) | {"-h"}
-
-
-def check_python(words: Words) -> None:
-    """``python -m MODULE ...`` of ours."""
-    try:
-        parse_only(importlib.import_module(words[1]).main, words[2:])
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise Wrong(str(error)) from None
 
 
 def check_fairseq(name: str, words: Words) -> None:

@@ -1,38 +1,17 @@
-"""recipes/wmt14_en_{de,fr}.sh, from archives on a web server to scores; and what they would run."""
+"""recipes/wmt14_en_{de,fr}.sh, the training that they ask for is the paper's."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from data.corpus_archives import served, wmt14
-from data.loopback import serving
-from data.recipe_runs import environment, scores, succeed
+from data.recipe_runs import environment
 
 from fairseq_collab.runs.run import flat
 from fairseq_collab.runs.sweep import plan
-
-pytestmark = pytest.mark.slow
-
-
-def test_from_download_to_scores(shared_data: Path, tmp_path: Path) -> None:
-    """Five archives, a collaborative model."""
-    out = tmp_path / "out"
-    small = ("--method", "collab", "--key-dim", 16)
-    with serving() as server:
-        server.files = served(wmt14(shared_data))
-        succeed("wmt14_en_de", out, "--mirror", server.url, *small)
-        assert len(server.asked) == 5
-    score = scores(out)
-    assert (score.sentences, score.method, score.key_dim) == (20, "fork_collab", 16)
-    assert score.tokenised_bleu is not None
-    told = json.loads((out / "data" / "manifest.json").read_text())["options"]
-    assert "own archives" in told["note"], "nobody takes this for WMT14"
 
 
 def run_of(recipe: str, *options: str) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import succeed
+from commands import USER_DIR, succeed
 from refusals import refusing
 
 from fairseq_collab.commands.score import main
@@ -58,16 +58,9 @@ def test_translations_are_those_of_fairseq_generate(
     made: Path, corpus: Path, tmp_path: Path
 ) -> None:
     printed = succeed(
-        *(
-            "fairseq-generate",
-            corpus,
-            "--user-dir",
-            "fairseq_collab",
-            "--path",
-            made / "average.pt",
-        ),
-        *("--beam", 2, "--max-len-b", 10, "--max-tokens", 800, "--cpu"),
-    )
+        "fairseq-generate", corpus, *USER_DIR, "--path", made / "average.pt", "--beam", 2,
+        "--max-len-b", 10, "--max-tokens", 800, "--cpu",
+    )  # fmt: skip
     (tmp_path / "printed").write_text(printed)
     assert read_hypotheses(tmp_path / "printed") == read_lines(made / "translations.txt")
 

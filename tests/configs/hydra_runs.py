@@ -17,7 +17,8 @@ PRIMARY = sorted(
 )
 #: Of these, that of language models, which have no encoder and need text of one language.
 LANGUAGE_MODEL = "experiment/language_model"
-GROUPS = ("data", "model", "schedule", "size", "train")
+#: Groups of choices for any configuration; the experiments train with every schedule.
+GROUPS = ("data", "model", "size", "train")
 #: Everything that costs time, made small; the decoder's sizes follow the encoder's.
 TINY = (
     "task.source_lang=en",

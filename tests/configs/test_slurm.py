@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import succeed
-from hydra_runs import TWO_UPDATES, tiny, trained_jobs
+from hydra_runs import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -21,23 +21,7 @@ PATH = f"{STAND_IN}{os.pathsep}{os.environ['PATH']}"
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.partition=long", "hydra.launcher.timeout_min=90")
 
 
-@pytest.fixture(scope="module")
-def submitted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep of two jobs that Slurm has run."""
-    folder = tmp_path_factory.mktemp("slurm")
-    overrides = [*TWO_UPDATES, *SLURM, "model.key_dim=4,8"]
-    command = tiny("multi30k", data, *overrides, sweep=True)
-    succeed(*command, cwd=folder, PATH=PATH, SLURM_STAND_IN=str(folder))
-    return folder
-
-
-def test_each_run_is_a_job_that_trains(submitted: Path) -> None:
-    assert trained_jobs((submitted / "log").read_text()) == 2
-    for job, key_dim in enumerate((4, 8)):
-        assert f"key_dim: {key_dim}" in (submitted / str(job) / ".hydra/config.yaml").read_text()
-
-
-def test_a_job_that_is_stopped_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_job_that_is_stopped_resumes(data: Path, tmp_path: Path) -> None:
     """Submitted again by itself, it finds the checkpoint that it has left."""
     last = tmp_path / "0" / "checkpoints" / "checkpoint_last.pt"
     overrides = ["optimization.max_epoch=4", *SLURM, "checkpoint.keep_last_epochs=4"]

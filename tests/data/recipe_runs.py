@@ -76,14 +76,6 @@ def succeed(name: str, out: Path, *options: object, overrides: Sequence[str] = (
     return done.stdout
 
 
-def refuse(name: str, out: Path, *options: object, status: int = 1, **more: str) -> str:
-    """Runs a recipe that must fail; its last line."""
-    done = recipe(name, out, *options, **more)
-    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "Traceback" not in done.stderr, done.stderr[-3000:]
-    return done.stderr.strip().splitlines()[-1]
-
-
 def killed(folder: Path, name: str, out: Path, *options: object, at: str) -> None:
     """Runs a recipe whose Python process is killed when it calls `at` (MODULE:FUNCTION)."""
     stand_in = folder / "killing" / "python"

@@ -40,14 +40,6 @@ def test_pairs_compute_one_function(arch: str, task: Any, float64: None) -> None
     close(found, expected)
 
 
-def test_a_task_is_asked_for_batches_of_several_sizes() -> None:
-    """fairseq keeps a set's first batches, and would return them again."""
-    task = random_task("tiny", 8)
-    for size in (1, 4, 2):
-        found = batches(task, "test", CPU, max_sentences=size)
-        assert [len(batch["id"]) for batch in found] == [size] * (8 // size)
-
-
 @pytest.mark.parametrize(
     ("module", "message"),
     [(translate, "our model and fairseq's translate it differently"), (train, "that of ours")],

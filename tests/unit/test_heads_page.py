@@ -57,17 +57,12 @@ def test_the_page_shows_all_parts_and_each_figure_exists(tmp_path: Path) -> None
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == sorted(path.name for path in tmp_path.glob("*.png"))
     assert len(shown) == 6  # three measures, roles, syntax, a sentence
-    assert "3 of 6 heads have a role." in text
     row = re.search(r"\| nsubj dependent->head .*", text)
     assert row
     assert row[0].replace(" ", "").split("|")[2:7] == ["1,234", "0.1", "0.50", "0.40", "+1"]
     assert "obj" not in text  # it has no pairs
-    assert "depends on where the scale of the scores sits" in text
 
 
-def test_parts_that_are_missing_leave_no_heading(tmp_path: Path) -> None:
+def test_parts_that_are_missing_are_left_out(tmp_path: Path) -> None:
     page.write(EMPTY, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [page.NAME]
-    text = (tmp_path / page.NAME).read_text()
-    assert re.findall("^## (.*)", text, re.M) == ["Roles", "How it was made"]
-    assert page.summary(EMPTY).count("\n") == 5  # a table of four layers

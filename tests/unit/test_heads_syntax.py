@@ -80,15 +80,9 @@ def test_words_and_text_of_trees(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        [PLAIN[1].replace("\t", " ")],
         ["1\towls"],
-        [row("x", "owls", "0")],
         [row("2", "owls", "0")],
-        [row("1", "owls", "0"), row("3", "slept", "1")],
         [row("1-2", "du"), row("1", "de", "0")],
-        [row("1-2", "du"), row("1-2", "de", "0"), row("1", "x", "0")],
-        [row("1", "owl", "2")],
-        [row("1", "owl", "_")],
         [row("1", "owl", "1")],
         [row("1", "owl", "0").replace("owl", "\udcff")],
     ],
@@ -170,60 +164,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spelt(tree: Tree) -> list[str]:
-    """The subwords of each unit, joined."""
-    units: dict[int, str] = {}
+    """The subwords of each unit, joined, without marks."""
+    units = [""] * (max(tree.units) + 1)
     for symbol, unit in zip(tree.symbols, tree.units, strict=True):
-        units[unit] = units.get(unit, "") + symbol
-    return [units[unit] for unit in sorted(units)]
+        units[unit] += symbol.replace("@@", "").replace("\N{LOWER ONE EIGHTH BLOCK}", "")
+    return units
 
 
-SPOKEN = GoldSentence(
-    "The owl… don't ﬁsh-eat",
-    (
-        GoldWord(0, 3, 1, "det"), GoldWord(4, 7, 4, "nsubj"), GoldWord(7, 8, 4, "punct"),
-        GoldWord(9, 11, 4, "aux"), GoldWord(11, 14, 5, "advmod"), GoldWord(15, 18, None, "root"),
-        GoldWord(18, 19, 5, "punct"), GoldWord(19, 22, 5, "obj"),
-    ),
-)  # fmt: skip
+OWL = sentence(("The", 1, "det"), ("owl", 4, "nsubj"), ("…", 4, "punct"), ("ﬁsh", 4, "obj"),
+               ("don't", None, "root"))  # fmt: skip
 
 
-def test_sentencepiece_may_normalise_characters(folder: Path) -> None:
-    """One character becomes three, one two: the words after them stay where they are."""
-    tree = align(SPOKEN, segmenter(folder / "pieces", "en"))
-    mark = "\N{LOWER ONE EIGHTH BLOCK}"
-    expected = ["The", "owl", "...", "do", "n't", "fish", "-", "eat"]
-    found = spelt(tree)
-    assert "".join(found).replace(mark, "") == "".join(expected)
-    if len(found) == len(expected):
-        assert [word.replace(mark, "") for word in found] == expected
-    else:  # "don" is a piece of its own, of two words
-        expected[3:5] = ["don't"]
-        assert [word.replace(mark, "") for word in found] == expected
-
-
-def test_codes_are_of_tokens_as_the_manifest_tells(folder: Path) -> None:
-    """Moses' tokens are not the words: ``don 't`` is ``do n't``."""
-    text = "The owls don't sleep-walk"
-    words = (GoldWord(0, 3, 1, "det"), GoldWord(4, 8, 4, "nsubj"), GoldWord(9, 11, 4, "aux"),
-             GoldWord(11, 14, 4, "advmod"), GoldWord(15, 20, None, "root"),
-             GoldWord(20, 21, 4, "punct"), GoldWord(21, 25, 4, "dep"))  # fmt: skip
-    tree = align(GoldSentence(text, words), segmenter(folder / "codes", "en"))
-    assert [unit.replace("@@", "") for unit in spelt(tree)] == [
-        "the", "owls", "don&apos;t", "sleep", "-", "walk",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # One character becomes three, one two: the words after them stay where they are.
+        ("pieces", ["The", "owl", "...", "fish", "don't"]),
+        # Moses' tokens are not the words, and lower-cased as the manifest says.
+        ("codes", ["the", "owl", "…", "ﬁsh", "don&apos;t"]),
+    ],
+)
+def test_text_is_segmented_as_that_of_the_folder(
+    kind: str, expected: list[str], folder: Path
+) -> None:
+    tree = align(OWL, segmenter(folder / kind, "en"))
+    assert spelt(tree) == expected
     assert tree.lost == 0
-    assert ("aux", 2, 3) in tree.pairs
-    given = segmenter(folder / "none", "en", folder / "codes" / "code")
-    assert given("Owls")[0].symbol[0] == "O"  # without a manifest in its own case
-
-
-def test_what_text_was_segmented_with_must_be_there(folder: Path) -> None:
     with pytest.raises(UserError, match=r"none: has neither spm\.model nor code; give .*subwords"):
         segmenter(folder / "none", "en")
-    with pytest.raises(UserError, match="there is no such file"):
-        segmenter(folder / "pieces", "en", folder / "no.model")
-    with pytest.raises(UserError, match=r"text\.en: is no sentencepiece model"):
-        segmenter(folder / "pieces", "en", folder / "text.en")
 
 
 # ---- scores --------------------------------------------------------------------------------------

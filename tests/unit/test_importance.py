@@ -90,6 +90,12 @@ def test_finite_differences(kind: str) -> None:
             )
 
 
+def test_an_encoder_without_effect_has_no_importance() -> None:
+    importance = Importance(toy.model("transformer", no_cross_attention=True).eval())
+    importance.add(sample())
+    assert importance.per_token()["encoder"] == [[0.0] * 4] * 2
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = build("stock")
     before = model(**toy.batch())[0]

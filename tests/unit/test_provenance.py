@@ -68,9 +68,6 @@ def test_no_reference_before_the_score(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"a: [1", "cannot be read: while parsing a flow sequence"),
-        (b"a: \xff", "cannot be read: 'utf-8' codec can't decode byte 0xff"),
-        (b"a: ${", "cannot be read: no viable alternative"),
-        (b"5", "cannot be read: Invalid loaded object type: int"),
         (b"- 1", "is a list, not a configuration"),
     ],
 )

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from refusals import refusing
-from run_folders import MODEL_DIM, facts_of, start_run, write_run
+from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
-from fairseq_collab.commands.table import main
 from fairseq_collab.results.collect import facts, frame_of
 from fairseq_collab.results.table import (
     NO_TEST,
@@ -64,10 +63,7 @@ def test_one_row_per_method_and_key_width(tmp_path: Path) -> None:
         for key_dim in KEY_DIMS
         for method in ("collab", "concatenated")
     ]
-    missing = cells(table)[-1]
-    assert missing[:4] == ["concatenated", "16", "0", "not run"]
-    assert set(missing[4:-1]) == {"-"}
-    assert missing[-1] == "26.77", "the paper's own"
+    assert cells(table)[-1][:4] == ["concatenated", "16", "0", "not run"]
 
 
 def test_mean_and_standard_deviation_over_seeds(tmp_path: Path) -> None:
@@ -100,9 +96,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert (gain.mean, gain.low, gain.high) == pytest.approx((2, 2 - half, 2 + half))
     assert found["collab"].p_holm == pytest.approx(2 * gain.p)
     assert found["late"].gain is None
-    text = markdown(table)
-    assert "## Against concatenated" in text
-    assert "no common seed" in text
+    assert "no common seed" in markdown(table)
     assert csv_rows(table)[0]["bleu_difference"] == "2.0"
 
 
@@ -112,7 +106,6 @@ def test_any_number_is_tested_and_drawn(tmp_path: Path) -> None:
         write_run(tmp_path, "collab", 64, seed, valid_loss=loss - 0.1 * seed)
     table = read_table([tmp_path], score="valid_loss")
     assert differences(table)[0].gain.mean == pytest.approx(-0.15)
-    assert "# validation loss (criterion, bits) against key width" in markdown(table)
     for score, message in (("depth", "no run has 'depth'"), ("hardware", "not every run has")):
         with pytest.raises(UserError, match=f"--score: {message}"):
             read_table([tmp_path], score=score)
@@ -227,8 +220,6 @@ def test_settings_are_kept_apart_in_the_order_of_their_numbers(tmp_path: Path) -
         ("collab, heads=8", [38, 38]),
         ("collab, heads=16", [46, 46]),
     ]
-    assert cells(table)[0][:3] == ["collab, heads=8", "2", "38.00 ± 0.00"]
-    assert "none" not in csv_rows(table)[0]
     tested = read_table([tmp_path / "8", tmp_path / "16"], NO_X, "collab, heads=8")
     assert [one.row.label for one in differences(tested)] == ["collab, heads=16"]
 
@@ -240,36 +231,11 @@ def test_x_is_a_field_or_a_choice(tmp_path: Path) -> None:
     write_run(tmp_path, "concatenated", 32, seed=2, overrides={})
     table = read(tmp_path, "head_size")
     assert [row.x for row in table.rows] == [16, 4]
-    assert "paper" not in markdown(table)
     assert "- concatenated_32_2: has no head_size\n" in markdown(table)
-    assert [row.x for row in read(tmp_path, "model.head_size").rows] == [16, 4]
     with pytest.raises(UserError, match=r"--x: no run has 'depth'; give a field of score\.json"):
         read(tmp_path, "depth")
     with pytest.raises(UserError, match="--x: 'averaged' is no single value"):
         read(tmp_path, "averaged")
-
-
-def test_columns_are_chosen(tmp_path: Path) -> None:
-    for seed, loss in ((1, 4.0), (2, 5.0)):
-        choices = {"model": "collab", "fit": "root", "common.seed": str(seed)}
-        write_run(tmp_path, "collab", 64, seed, valid_loss=loss, overrides=choices)
-    columns = ("valid_loss", "cache_bytes_per_target_token", "fit", "averaged")
-    table = read_table([tmp_path], columns=columns)
-    head, _, row = split(main_table(table).split("\n"))
-    assert head[3:5] == ["validation loss (criterion, bits)", "KV cache, bytes per target token"]
-    cache = f"{12 * (64 + MODEL_DIM):,}"
-    assert row[3:] == ["4.50 ± 0.71", cache, "root", "checkpoint15.pt, checkpoint16.pt"]
-    with pytest.raises(UserError, match="--columns: no run has 'depth'; give a field"):
-        markdown(read_table([tmp_path], columns=("depth",)))
-
-
-def test_the_order_of_the_folders_makes_no_difference(tmp_path: Path) -> None:
-    grid(tmp_path / "runs")
-    folders = [str(run) for run in sorted((tmp_path / "runs").iterdir())]
-    for name, order in (("a", folders), ("b", folders[::-1])):
-        assert main([*order, "--out", str(tmp_path / name)]) == 0
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
 
 def test_runs_as_json_make_the_table_again(tmp_path: Path) -> None:

@@ -20,10 +20,8 @@ CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,�
 @pytest.mark.parametrize(
     ("references", "expected"),
     [
-        (["Zwei Männer spielen Fußball."], "13a"),
-        (["두 남자가 축구를 한다.", "Ελληνικά"], "13a"),
+        (["Zwei Männer.", "두 남자가 축구를 한다.", "Ελληνικά"], "13a"),
         (["The word 我 in an English sentence."], "13a"),
-        (["2020"], "13a"),
         (CHINESE, "zh"),
         (["二人の男性が公園でサッカーをしている。"], "char"),
         (["ชายสองคนกำลังเล่นฟุตบอล"], "char"),
@@ -47,7 +45,6 @@ def test_all_scores_count_chinese_alike() -> None:
     ("hypothesis", "message"),
     [
         ("a sm@@ all dog", "3 of 3 hypotheses are in subwords; translate with --remove-bpe"),
-        ("sm@@", "in subwords"),
         ("▁a ▁small ▁dog", "in subwords"),
         ("it &apos;s a dog", "3 of 3 hypotheses are in Moses' tokens; detokenise"),
         ("a well @-@ known dog", "in Moses' tokens"),
@@ -71,12 +68,9 @@ def test_ordinary_text(hypotheses: list[str], references: list[str]) -> None:
     check_ordinary(hypotheses, references)
 
 
-@pytest.mark.parametrize(
-    ("symbols", "expected"),
-    [(["▁the", "re"], "sentencepiece"), (["the", "re@@"], "subword_nmt"), (["the"], None)],
-)
-def test_subwords_by_their_marks(symbols: list[str], expected: str | None) -> None:
-    assert subword_marks(symbols) == expected
+def test_subwords_by_their_marks() -> None:
+    found = [subword_marks(symbols) for symbols in (["▁the", "re"], ["the", "re@@"], ["the"])]
+    assert found == ["sentencepiece", "subword_nmt", None]
 
 
 def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -> None:
