@@ -34,7 +34,7 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
         raise UserError("no such file", path) from None
     try:
         with stream:
-            # Peeked bytes stay to be read; UTF-8 text never starts so.
+            # Members of giga-fren.tar are gzipped under other names; UTF-8 text never starts so.
             if path.suffix == ".gz" or stream.peek(2)[:2] == GZIP:
                 content: BufferedReader = BufferedReader(gzip.GzipFile(fileobj=stream))
                 with content:
@@ -48,10 +48,10 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
 
 
 @contextlib.contextmanager
-def create(path: Path, mode: str = "wb") -> Iterator[BinaryIO]:
+def create(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing; errors name it, that of a full disk, too."""
     try:
-        with cast(BinaryIO, path.open(mode)) as stream:
+        with cast(BinaryIO, path.open("wb")) as stream:
             yield stream
     except FileNotFoundError:
         raise UserError("there is no such folder", path.parent, "make it first") from None
@@ -81,9 +81,9 @@ def sha256_of_text(path: Path) -> str:
         return digest(stream)
 
 
-def digest(stream: BinaryIO, algorithm: str = "sha256") -> str:
-    """A hash of the rest of a stream."""
-    found = hashlib.new(algorithm)
+def digest(stream: BinaryIO) -> str:
+    """SHA-256 of the rest of a stream."""
+    found = hashlib.sha256()
     while block := stream.read(CHUNK):
         found.update(block)
     return found.hexdigest()

@@ -1,27 +1,14 @@
 """Moses' normalisation, tokenisation and detokenisation, as its Perl scripts do them.
 
-What the scripts of github.com/moses-smt/mosesdecoder do (normalize-punctuation.perl,
-remove-non-printing-char.perl, tokenizer.perl [-a], lowercase.perl), a line at a time. sacremoses
-(MIT), their port to Python, is where the lists of abbreviations, the substitutions of the
-normaliser and the detokeniser come from. Where it departs from the scripts we do not:
+The scripts of github.com/moses-smt/mosesdecoder (normalize-punctuation.perl,
+remove-non-printing-char.perl, tokenizer.perl [-a], lowercase.perl), a line at a time. Abbreviations, the
+normaliser's substitutions and the detokeniser are sacremoses' (MIT), a port that differs from
+the scripts in abbreviations at a line's end, letters and digits of Unicode, control characters,
+." at the end of a German line, Italian quotes, and the final sigma; these modules do not.
 
-    an abbreviation that ends the line    the scripts split its full stop off, sacremoses does not
-    letters and digits                    the scripts ask Unicode; sacremoses has lists without
-                                          Chinese, Japanese and Korean, and splits those apart
-    control characters                    the scripts take some for white space, drop the others,
-                                          or (remove-non-printing-char) put a blank for each;
-                                          sacremoses drops or blanks others
-    ." at the end of a German line        the scripts see the newline behind it, and turn it round
-    quotes and commas in Italian          as in German for the scripts, left alone by sacremoses
-    no-break space between digits         ASCII digits for the scripts, any for sacremoses
-    curly apostrophes, French quotes      sacremoses does as the scripts only with `perl_parity`
-    lower-casing                          Python has another small sigma for the end of a word
-
-And three things that we do not repeat: the scripts turn a literal DOTMULTI into a full stop, copy
-a line of white space as it is, where we write an empty one, and leave a blank behind a final .'
-Czech and Irish are not detokenised: sacremoses looks at other neighbours than the script. Which
-characters are letters depends on the version of Unicode: the `regex` package's here, Perl's there.
-(opus-fast-mosestokenizer is contrib/c++tokenizer of Moses, which does not promise this output.)
+Three faults of the scripts are not repeated: a literal DOTMULTI becomes a full stop, a line of
+white space is copied, and a blank stays behind a final .'
+Letters are those of the `regex` package's Unicode, in Perl those of Perl's.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from data_prep.binarise import binarise, check_binarised
 from data_prep.check import ALLOWED_LOSS, HeldOut, SetReport, check_losses, check_set, report_lines
 from data_prep.clean_pairs import Limits, clean_pairs
 from data_prep.parallel_text import Languages, Pair, pair_in
-from data_prep.splits import Splits, find_files, split_option
+from data_prep.splits import Splits, find_files
 
 PROG = "data_prep.prepare"
 SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword_nmt"
@@ -238,21 +238,11 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
         help=f"subwords of both languages together; merges of subword_nmt (default: {vocab_size})",
     )  # fmt: skip
     parser.add_argument(
-        "--allow-loss", type=_share, default=ALLOWED_LOSS, metavar="SHARE",
+        "--allow-loss", type=float, default=ALLOWED_LOSS, metavar="SHARE",
         help=f"share of a set that may be dropped for faults (default: {ALLOWED_LOSS})",
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
     parser.add_argument("--force", action="store_true", help="rebuild --out")
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
-    return share
 
 
 def config_from(args: argparse.Namespace, text: Path, **more: Any) -> PrepareConfig:
@@ -277,21 +267,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--source-lang", required=True, metavar="LANG")
     parser.add_argument("--target-lang", required=True, metavar="LANG")
     parser.add_argument(
-        "--split", action="append", type=split_option, metavar="NAME=STEM",
-        help="use STEM.LANG below DIR as the split NAME (train, valid, test, test1, ...); default: "
-        "train, valid, test, and test.N as testN",
-    )  # fmt: skip
-    parser.add_argument(
         "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
         help="sentencepiece for ordinary text (default), subword_nmt for text in tokens; train "
         "with common_eval.post_process of that name",
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    more = {"splits": dict(args.split or ()), "subwords": args.subwords}
-    if len(more["splits"]) < len(args.split or ()):
-        parser.error("--split: a NAME is given twice")
-    return run(PROG, lambda: prepare(config_from(args, args.text, **more)))
+    return run(PROG, lambda: prepare(config_from(args, args.text, subwords=args.subwords)))
 
 
 if __name__ == "__main__":

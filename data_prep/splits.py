@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from collab_common.errors import UserError
 from data_prep.parallel_text import Languages, Pair
 
-NAME = re.compile(r"train|valid|test([1-9][0-9]*)?")
 #: fairseq's name of each split, and the stem of its text.
 Splits = Mapping[str, str]
-
-
-def split_option(text: str) -> tuple[str, str]:
-    """For argparse: NAME=STEM."""
-    name, equals, stem = text.partition("=")
-    if not (equals and stem and NAME.fullmatch(name)):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=STEM with NAME one of train, valid, test, test1, ..."
-        )
-    if Path(stem).is_absolute():
-        raise argparse.ArgumentTypeError(f"{text!r}: STEM is looked for below --text")
-    return name, stem
 
 
 def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Pair]:
@@ -38,7 +23,7 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
             raise UserError(
                 f"no {name} set: looked for {name}.{languages[0]}",
                 folder,
-                f"name it so, or give --split {name}=STEM",
+                "name it so",
             )
     tests = [name for name in splits if name.startswith("test")]
     # fairseq numbers them by their order: a gap would give a set another one's name

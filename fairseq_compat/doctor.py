@@ -12,7 +12,6 @@ import logging
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,12 +20,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.errors import UserError
 from collab_common.processor import linear_maps
 
 from . import is_switched_off, registry
 from .registry import installed_version
-from .search import SEARCHES, VARIABLE, choice
+from .search import SEARCHES, VARIABLE
 
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
@@ -58,18 +56,14 @@ class Problem(NamedTuple):
         return f"{self.what} ({self.where}): {self.remedy}"
 
 
-def main(argv: list[str] | None = None, plugin: str = "fairseq_collab") -> int:
-    """Print the report; return 1 if something is wrong.
-
-    Args:
-        plugin: the --user-dir package of which a second copy would be in the way
-    """
+def main(argv: list[str] | None = None) -> int:
+    """Print the report; return 1 if something is wrong."""
     argparse.ArgumentParser(
         prog="fairseq-collab doctor", description="Check the installation."
     ).parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
     problems = [problem for check in CHECKS for problem in check()]
-    problems += [*copies(plugin), *import_problems()]
+    problems += import_problems()
     print_versions()
     print("\nFixes to the installed libraries, made in memory when they are imported:")
     for fix in registry.FIXES:
@@ -83,13 +77,6 @@ def main(argv: list[str] | None = None, plugin: str = "fairseq_collab") -> int:
 
 
 # ---- checks that import nothing ------------------------------------------------------------------
-
-
-def python_version() -> Iterator[Problem]:
-    """The fixes were tested with some versions of Python."""
-    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
-        what = f"Python {platform.python_version()} is not supported"
-        yield Problem(what, sys.executable, "make the environment with Python 3.10 to 3.13")
 
 
 def distributions() -> Iterator[Problem]:
@@ -147,30 +134,7 @@ def hook() -> Iterator[Problem]:
     )
 
 
-def search_variable() -> Iterator[Problem]:
-    """The environment variable of the beam search must have one of its values."""
-    try:
-        choice()
-    except UserError as error:
-        yield Problem(f"{VARIABLE} {error.what}", "environment", str(error.todo))
-
-
-CHECKS = (python_version, distributions, missing_extensions, hook, search_variable)
-
-
-def copies(plugin: str) -> Iterator[Problem]:
-    """Only one copy of the plug-in may be in reach.
-
-    fairseq takes a --user-dir for its last component: if a package of this name was imported
-    from elsewhere, it stops with "not globally unique"; if not, it runs the other copy.
-    """
-    installed = folder_of(plugin)
-    folders = (Path(entry or os.curdir, plugin) for entry in [os.curdir, *sys.path])
-    found = {folder.resolve() for folder in folders if (folder / "__init__.py").exists()}
-    for other in sorted(found - {installed.resolve()} if installed else ()):
-        what = f"a second {plugin} is in reach, next to {installed}"
-        remedy = f"give --user-dir {installed}, or run `pip install -e {other.parent}`"
-        yield Problem(what, str(other), remedy)
+CHECKS = (distributions, missing_extensions, hook)
 
 
 def import_problems() -> Iterator[Problem]:
@@ -200,8 +164,6 @@ def print_versions() -> None:
     rows["search"] = (
         f"{os.environ.get(VARIABLE) or SEARCHES[0]} ({VARIABLE}: {' or '.join(SEARCHES)})"
     )
-    compiler = shutil.which(os.environ.get("CXX") or "c++")
-    rows["compiler"] = compiler or "none (needed only to install fairseq)"
     for name, value in rows.items():
         print(f"{name:<14} {value}")
 

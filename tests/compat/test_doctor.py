@@ -69,11 +69,6 @@ def test_a_package_that_raises_on_import(python, tmp_path, package):
     assert f"({tmp_path / package})" in done.stdout
 
 
-def test_python_out_of_range(monkeypatch):
-    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
-    assert lines(doctor.python_version())
-
-
 @pytest.mark.parametrize(
     ("name", "version", "what"),
     [
@@ -106,18 +101,3 @@ def test_pth_file_that_cannot_be_followed(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.sysconfig, "get_path", lambda name: str(site))
     (problem,) = doctor.hook()
     assert problem.where == f"{site / 'fairseq_compat.pth'} cannot import fairseq_compat"
-
-
-def test_a_second_copy_of_the_plugin(monkeypatch, tmp_path):
-    """The working folder holds another checkout than the one installed."""
-    (tmp_path / "fairseq_collab").mkdir()
-    (tmp_path / "fairseq_collab" / "__init__.py").touch()
-    before = lines(doctor.copies("fairseq_collab"))
-    monkeypatch.chdir(tmp_path)
-    found = set(lines(doctor.copies("fairseq_collab"))) - set(before)
-    assert [str(tmp_path / "fairseq_collab") in line for line in found] == [True]
-
-
-def test_an_unknown_search(monkeypatch):
-    monkeypatch.setenv("FAIRSEQ_COLLAB_SEARCH", "quick")
-    assert lines(doctor.search_variable())

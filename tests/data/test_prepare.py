@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -162,18 +161,11 @@ def test_missing_splits(splits: dict[str, str], words: str, corpus: Path, tmp_pa
         prepare(config(corpus, tmp_path / "bin", splits=splits))
 
 
-def test_splits_by_name(corpus: Path, tmp_path: Path) -> None:
-    """Also in folders below the text folder; pairs of other sets in the training text are told."""
-    text, out = tmp_path / "text", tmp_path / "bin"
-    shutil.copytree(corpus, text / "below")
-    splits = ("train=below/train", "valid=below/valid", "test=below/train")
-    chosen = [word for split in splits for word in ("--split", split)]
-    done = run("prepare", *options(text, out), *chosen)
-    assert done.returncode == 0, done.stderr
-    pairs = {*(text / "below/train.en").read_text().splitlines()}
-    warning = f"warning: {len(pairs)} of 300 pairs of the set test occur in the training text"
-    assert warning in done.stdout
-    assert manifest(out)["options"]["splits"]["test"] == "below/train.en"
+def test_pairs_of_the_training_text(corpus: Path, tmp_path: Path) -> None:
+    out, pairs = tmp_path / "bin", {*(corpus / "train.en").read_text().splitlines()}
+    splits = {"train": "train", "valid": "valid", "test": "train"}
+    prepare(config(corpus, out, splits=splits))
+    assert manifest(out)["sets"]["test"]["in_training_text"] == len(pairs)
     train, test = (
         indexed_dataset.make_dataset(str(out / f"{split}.en-de.en"), "mmap")[-1].tolist()
         for split in ("train", "test")
@@ -181,16 +173,7 @@ def test_splits_by_name(corpus: Path, tmp_path: Path) -> None:
     assert train == test
 
 
-def test_usage(corpus: Path, tmp_path: Path) -> None:
-    def line(*more: object, status: int = 1) -> str:
-        done = run("prepare", *options(corpus, tmp_path / "bin"), *more)
-        return error_line(done, "prepare", status)
-
-    assert "is not NAME=STEM" in line("--split", "tune=valid", status=2)
-    assert "STEM is looked for below --text" in line("--split", f"train={corpus}/train", status=2)
-    assert "number from 0 to 1, not '5'" in line("--allow-loss", 5, status=2)
-    twice = ("--split", "valid=valid", "--split", "valid=test")
-    assert "--split: a NAME is given twice" in line(*twice, status=2)
+def test_one_language(corpus: Path, tmp_path: Path) -> None:
     with refusing("source and target language are both 'en'"):
         prepare(config(corpus, tmp_path / "bin", languages=("en", "en")))
 
