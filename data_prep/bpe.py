@@ -7,7 +7,6 @@ in their order; a word is the units that they leave, all but its last marked wit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain
@@ -21,7 +20,6 @@ from data_prep.parallel_text import Pair, convert
 
 SEPARATOR = "@@"
 CODES = "code"  # the file's name, as in fairseq's scripts
-_FASTBPE = re.compile(r"\S+ \S+ \d+")  # a line of codes of fastBPE: a merge, and its count
 
 
 def learn(texts: Pair, merges: int, codes: Path) -> int:
@@ -47,19 +45,18 @@ def apply(codes: Path, sources: Pair, targets: Pair) -> int:
     return sum(convert(*pair, segment)["tokens"] for pair in pairs)
 
 
-def segmenter(codes: Path) -> Callable[[list[str]], list[str]]:
-    """Segments lines of tokens. Raises UserError for a file that holds no codes."""
+def segmenter(codes: Path) -> Callable[[str], str]:
+    """Segments a line of tokens. Raises UserError for a file that holds no codes."""
     try:
         with codes.open(encoding="utf-8", newline="\n") as stream:
-            bpe = BPE(stream, separator=SEPARATOR)
+            segment: Callable[[str], str] = BPE(stream, separator=SEPARATOR).segment
     except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
         todo = "learn them again, or give a file that subword-nmt wrote"
         raise UserError("holds no BPE codes", codes, todo) from error
-    return lambda lines: [bpe.segment(line) for line in lines]
+    return segment
 
 
 def are_codes(path: Path) -> bool:
-    """Whether a file starts as codes do, of subword-nmt or of fastBPE."""
+    """Whether a file starts as codes of subword-nmt do."""
     with path.open("rb") as file:
-        first = file.readline(1000).decode(errors="replace").strip()
-    return first.startswith("#version:") or _FASTBPE.fullmatch(first) is not None
+        return file.read(9) == b"#version:"

@@ -12,7 +12,6 @@ Only LF ends a line. Memory does not grow with the text.
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ from typing import Any
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines, create, open_bytes
+from collab_common.files import count_lines, create
 from data_prep.parallel_text import Pair, check_equal, rows_of
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
@@ -55,7 +54,6 @@ class SetReport:
         dropped: pairs by reason
         first: place of the first dropped pair of each reason, FILE:LINE (detail)
         copies: pairs whose target is the source
-        longest_line: words of the longest line that was kept
         in_training_text: pairs of a validation or test set that the training text has, too
         tokens: subwords of both sides together
     """
@@ -65,7 +63,6 @@ class SetReport:
     dropped: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
     copies: int = 0
-    longest_line: int = 0
     in_training_text: int = 0
     tokens: int = 0
 
@@ -77,23 +74,23 @@ class SetReport:
         return asdict(self) | {"dropped": dict(self.dropped), "first": self.first}
 
 
-def inspect(line: bytes, opens_file: bool = False) -> tuple[int, str, str]:
-    """Words of a line, its fault ("" for none), and a detail of the fault."""
+def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
+    """The fault of a line ("" for none), and a detail of it."""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
-        return 0, UTF8, f"byte 0x{line[error.start]:02X} at byte {error.start + 1}"
+        return UTF8, f"byte 0x{line[error.start]:02X} at byte {error.start + 1}"
     if opens_file and text.startswith("\ufeff"):
-        return 0, BOM, ""
+        return BOM, ""
     if control := _CONTROL.search(text):
         kind = {"\r": RETURN, "\0": NUL}.get(control[0], SEPARATOR)
-        return 0, kind, f"U+{ord(control[0]):04X} at character {control.start() + 1}"
+        return kind, f"U+{ord(control[0]):04X} at character {control.start() + 1}"
     words = len(text.split())
     if not words:
-        return 0, EMPTY, ""
+        return EMPTY, ""
     if words > MOST_WORDS or len(text) > MOST_CHARACTERS:
-        return words, LONG, f"{words:,} words, {len(text):,} characters"
-    return words, "", ""
+        return LONG, f"{words:,} words, {len(text):,} characters"
+    return "", ""
 
 
 @dataclass
@@ -130,9 +127,9 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         for number, rows in _pairs(text):
             report.read += 1
             found = [inspect(row, number == 1) for row in rows]
-            faulty = [side for side in (0, 1) if found[side][1] in faults]
+            faulty = [side for side in (0, 1) if found[side][0] in faults]
             if faulty:
-                _, fault, detail = found[faulty[0]]
+                fault, detail = found[faulty[0]]
                 where = f"{text[faulty[0]]}:{number}"
                 if split != "train" or out is None:
                     raise UserError(_described(fault, detail), where, _TODO.get(fault, _CORRECT))
@@ -141,7 +138,6 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
             report.copies += source.strip() == target.strip() != b""
-            report.longest_line = max(report.longest_line, *(words for words, _, _ in found))
             held_out.note(split, source, target)
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
@@ -155,10 +151,6 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
 
 def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
     """Lines of both sides with their number from 1; UserError where one side ends first."""
-    for path in text:
-        with open_bytes(path) as stream:
-            if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise UserError("is UTF-16, not UTF-8", path, _TODO[NUL])
     for number, (source, target) in enumerate(zip_longest(*map(rows_of, text)), 1):
         if source is None or target is None:
             check_equal(text, [count_lines(path) for path in text])
@@ -194,7 +186,6 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             "pairs read": f"{report.read:,}",
             "kept": f"{report.kept:,}",
             "dropped": ", ".join(f"{n:,} {why}" for why, n in report.dropped.items()) or "0",
-            "longest line": f"{report.longest_line:,} words",
             "tokens": f"{report.tokens:,}" if report.tokens else "-",
         }
         for split, report in reports.items()

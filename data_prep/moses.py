@@ -1,8 +1,8 @@
 """Moses' normalisation, tokenisation and detokenisation, as its Perl scripts do them.
 
-The scripts of github.com/moses-smt/mosesdecoder (normalize-punctuation.perl,
-remove-non-printing-char.perl, tokenizer.perl [-a], lowercase.perl), a line at a time. Abbreviations, the
-normaliser's substitutions and the detokeniser are sacremoses' (MIT), a port that differs from
+The scripts of github.com/moses-smt/mosesdecoder (normalize-punctuation.perl, lowercase.perl,
+remove-non-printing-char.perl, tokenizer.perl [-a]), a line at a time. The lists of abbreviations,
+the normaliser's rules and the detokeniser are sacremoses' (MIT), a port that differs from
 the scripts in abbreviations at a line's end, letters and digits of Unicode, control characters,
 ." at the end of a German line, Italian quotes, and the final sigma; these modules do not.
 
@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
@@ -30,7 +29,7 @@ from data_prep.parallel_text import Languages, Pair, convert
 
 
 def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> Json:
-    """Writes the tokens of both sides, joined by blanks; `steps`: fields of `Pipeline`.
+    """Writes the tokens of both sides, joined by blanks; `steps`: options of `pipeline`.
 
     Returns "lines" and "tokens" by language. Raises UserError, with file and line, for text that is
     not UTF-8.
@@ -39,7 +38,7 @@ def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: b
     for source, target, lang in zip(sources, targets, languages, strict=True):
         if lang not in NonbreakingPrefixes().available_langs:
             print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
-        counts[lang] = convert(source, target, Pipeline(lang, **steps))
+        counts[lang] = convert(source, target, pipeline(lang, **steps))
     return counts
 
 
@@ -67,29 +66,24 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
     return detokenise(lines, lang) if form["moses"] else lines
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """The scripts one after another, on a block of lines."""
+def pipeline(
+    lang: str, lower: bool = False, normalise: bool = True, aggressive_hyphens: bool = False
+) -> Callable[[str], str]:
+    """The scripts one after another, on a line.
 
-    lang: str  # decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
-    lower: bool = False  # lowercase.perl at the end
-    normalise: bool = True  # normalize-punctuation.perl and remove-non-printing-char.perl first
-    aggressive_hyphens: bool = False  # tokenizer.perl -a: well-known becomes well @-@ known
-    remembered: int = 1 << 17  # words of which each process keeps the tokens
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        for step in self._steps():
-            lines = [step(line) for line in lines]
-        return lines
-
-    def _steps(self) -> list[Callable[[str], str]]:
-        steps: list[Callable[[str], str]] = []
-        if self.normalise:
-            steps += [normaliser(self.lang), remove_non_printing]
-        steps.append(tokeniser(self.lang, self.aggressive_hyphens, self.remembered))
-        if self.lower:
-            steps.append(lowercase)
-        return steps
+    Args:
+        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+        lower: lowercase.perl at the end
+        normalise: normalize-punctuation.perl and remove-non-printing-char.perl first
+        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
+    """
+    steps: list[Callable[[str], str]] = []
+    if normalise:
+        steps += [normaliser(lang), remove_non_printing]
+    steps.append(tokeniser(lang, aggressive_hyphens))
+    if lower:
+        steps.append(lowercase)
+    return lambda line: reduce(lambda text, step: step(text), steps, line)
 
 
 _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
@@ -109,32 +103,21 @@ def remove_non_printing(line: str) -> str:
     return line if line.isascii() and line.isprintable() else _OTHER.sub(" ", line)
 
 
-class Normaliser:
+@lru_cache(maxsize=8)
+def normaliser(lang: str) -> Callable[[str], str]:
     """normalize-punctuation.perl LANG."""
+    theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
+    rules = list(theirs.substitutions)
+    if lang not in ("en", "de", "es", "fr", "cs", "cz"):
+        # the script knows English, Czech, and the rest
+        rules[-1:-1] = theirs.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+    # the script reads bytes, for which \d and \s are ASCII's
+    compiled = [(re.compile(old, re.ASCII), new) for old, new in rules]
 
-    # no rule finds anything in a line without one of these
-    # (the code points: en and em dash, single and double quotes, ellipsis, «, », acute, no-break)
-    _SOMETHING = re.compile(
-        r"[\r()`\"\u2013\u2014\u2018-\u201A\u201C-\u201E\u2026\xAB\xBB\xB4\xA0]|''|  | [%:;]"
-    )
-
-    def __init__(self, lang: str) -> None:
-        theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
-        rules = list(theirs.substitutions)
-        if lang not in ("en", "de", "es", "fr", "cs", "cz"):
-            # the script knows English, Czech, and the rest
-            rules[-1:-1] = theirs.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-        # the script reads bytes, for which \d and \s are ASCII's
-        self._rules = [(re.compile(old, re.ASCII), new) for old, new in rules]
-
-    def __call__(self, line: str) -> str:
-        if not self._SOMETHING.search(line):
-            return line
+    def normalise(line: str) -> str:
         line += "\n"  # still on in the script, and seen by one rule
-        for pattern, replacement in self._rules:
+        for pattern, replacement in compiled:
             line = pattern.sub(replacement, line)
         return line.removesuffix("\n")
 
-
-#: The normaliser of a language: one for all callers.
-normaliser = lru_cache(maxsize=8)(Normaliser)
+    return normalise

@@ -1,19 +1,13 @@
-"""tokenizer.perl of Moses: what it does to a sentence, and what it need not do twice.
+"""tokenizer.perl of Moses, rule by rule.
 
-Nearly all that the script does to a sentence it does to the words between blanks, one by one. So
-we remember what became of each such word, and look twice only at full stops, whose fate depends
-on the next word. A line on which rules reach across blanks is done rule by rule.
-
-Letters, numerals and white space are what the `regex` package takes for them, which agrees with
-Perl's classes. `data_prep.moses` says where the script is not followed.
+Letters, numerals and white space are those of the `regex` package, which agrees with Perl's
+classes. `data_prep.moses` says where the script is not followed.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple
 
 import regex
 from sacremoses.corpus import NonbreakingPrefixes
@@ -30,29 +24,6 @@ NEVER = {
     **{lang: {"\u09ad\u09bf"} for lang in ("as", "bn", "mni")},
 }
 ELSEWHERE = ("fi", "sv", "ca", "so", "tdt")  # languages with rules that are not here
-
-
-class Word(NamedTuple):
-    """What became of the characters between two blanks.
-
-    The last token may end in a full stop whose fate the next word decides: then `split` is the
-    text with the stop split off.
-    """
-
-    text: str
-    split: str = ""
-    # the stop stays on before a lower-case letter anyway, and ...
-    before_anything: bool = False  # it is an abbreviation
-    before_digit: bool = False  # it is one that stands before numbers, such as No.
-
-    def then(self, after: str) -> str:
-        """The text, its full stop on or split off by the word after it; "" ends the line."""
-        stays = after and (
-            self.before_anything
-            or _LOWER.match(after)
-            or (self.before_digit and _DIGIT.match(after))
-        )
-        return self.text if stays or not self.split else self.split
 
 
 ENTITIES = str.maketrans(
@@ -99,9 +70,7 @@ _ANY_APOSTROPHE = [(regex.compile("'"), " ' ")]
 class Tokeniser:
     """tokenizer.perl -l LANG [-a]."""
 
-    def __init__(
-        self, lang: str, aggressive_hyphens: bool = False, remembered: int = 1 << 17
-    ) -> None:
+    def __init__(self, lang: str, aggressive_hyphens: bool = False) -> None:
         if lang in ELSEWHERE:
             raise UserError(f"no tokeniser for {lang}", todo="tokenise the text with Moses")
         self._rules: list[tuple[regex.Pattern[str], str]] = [(_SPECIAL, r" \1 ")]
@@ -110,62 +79,36 @@ class Tokeniser:
         self._rules.append(_DOTS)
         self._rules += _COMMAS + _APOSTROPHES.get(lang, _ANY_APOSTROPHE)
         self._prefixes, self._numeric_prefixes = _prefixes(lang)
-        self._known = lru_cache(remembered)(self._word)  # a word takes some 300 bytes
 
     def __call__(self, line: str) -> str:
         if _CONTROL.search(line):
             line = _CONTROL.sub("", _SPACE.sub(" ", line))
-        words = line.split()
-        if not words:
+        text = " ".join(line.split())
+        if not text:
             return ""
-        if words[0][0] in "'," or words[-1][-1] == "'" or ("'" in line and _reaching(words)):
-            return self.by_rules(" ".join(words))
-        found = zip(map(self._known, words), [*words[1:], ""], strict=True)
-        return " ".join([word.then(after) if word.split else word.text for word, after in found])
-
-    def by_rules(self, line: str) -> str:
-        """The whole line, whose white space is single blanks, the way the script does it."""
-        tokens = self._apply(line).split()
-        found = zip(map(self._full_stop, tokens), [*tokens[1:], ""], strict=False)  # or no token
-        text = " ".join(word.then(after) for word, after in found)
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement, text)
+        tokens = text.split()
+        text = " ".join(map(self._full_stop, tokens, [*tokens[1:], ""]))
         if text.endswith(".'"):  # only where the apostrophe ends the line and is still on
             text = text[:-2] + " . '"
         return " ".join(text.split()).translate(ENTITIES)
 
-    def _apply(self, text: str) -> str:
-        for pattern, replacement in self._rules:
-            text = pattern.sub(replacement, text)
-        return text
+    def _full_stop(self, token: str, after: str) -> str:
+        """A token with its full stop on or split off, as the next token decides; "" ends the line.
 
-    def _word(self, text: str) -> Word:
-        """What becomes of a word in the middle of a line."""
-        if text.isalpha() or (text.isalnum() and text.isascii()):
-            return Word(text)  # no rule applies
-        tokens = self._apply(f" {text} ").split()
-        *others, last = map(self._full_stop, tokens)
-        found = zip(others, tokens[1:], strict=True)
-        before = "".join(f"{word.then(after)} " for word, after in found)
-        return last._replace(
-            text=(before + last.text).translate(ENTITIES),
-            split=last.split and (before + last.split).translate(ENTITIES),
-        )
-
-    def _full_stop(self, token: str) -> Word:
-        """A token, which may end in a full stop that is not a token of its own."""
+        It stays on in abbreviations and before a lower-case letter, and before digits in some.
+        """
         stem = token[:-1]
         if not stem or token[-1] != "." or stem[-1] == ".":
-            return Word(token)
-        return Word(
-            token,
-            f"{stem} .",
-            ("." in stem and bool(_LETTER.search(stem))) or stem in self._prefixes,
-            stem in self._numeric_prefixes,
+            return token
+        stays = after and (
+            ("." in stem and _LETTER.search(stem))
+            or stem in self._prefixes
+            or _LOWER.match(after)
+            or (stem in self._numeric_prefixes and _DIGIT.match(after))
         )
-
-
-def _reaching(words: list[str]) -> bool:
-    """Whether a rule for one apostrophe uses up the blank that the next one's rule needs."""
-    return any(one[-1] == "'" and other[0] == "'" for one, other in pairwise(words))
+        return token if stays else f"{stem} ."
 
 
 def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -184,5 +127,5 @@ def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-#: The tokeniser of a language and options, with all that it remembers: one for all callers.
+#: The tokeniser of a language and options: one for all callers.
 tokeniser = lru_cache(maxsize=8)(Tokeniser)

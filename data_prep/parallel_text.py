@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from collab_common.errors import UserError
@@ -17,8 +15,6 @@ from collab_common.folder import Json
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
-LINE_BYTES = 1 << 20  # a longer "line" is not text, and would not fit in bounded memory
-BATCH = 4096  # lines
 
 
 def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> Pair:
@@ -28,16 +24,9 @@ def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> 
 
 
 def rows_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, gzipped or not, with their newlines, which the last one may lack.
-
-    Raises UserError for a line above LINE_BYTES.
-    """
+    """The lines of a file, gzipped or not, with their newlines, which the last one may lack."""
     with open_bytes(path) as stream:
-        for number, row in enumerate(iter(partial(stream.readline, LINE_BYTES), b""), 1):
-            if len(row) == LINE_BYTES and not row.endswith(b"\n"):
-                what = f"a line of more than {LINE_BYTES:,} bytes"
-                raise UserError(what, f"{path}:{number}", "give one sentence per line")
-            yield row
+        yield from stream
 
 
 def lines_of(path: Path) -> Iterator[str]:
@@ -53,16 +42,14 @@ def lines_of(path: Path) -> Iterator[str]:
             raise UserError(what, f"{path}:{number}", "convert the text to UTF-8") from None
 
 
-def convert(source: Path, target: Path, function: Callable[[list[str]], list[str]]) -> Json:
-    """Writes `function` of the lines of a text, given in batches; "lines" and "tokens" written."""
+def convert(source: Path, target: Path, function: Callable[[str], str]) -> Json:
+    """Writes `function` of each line of a text; "lines" and "tokens" written."""
     counts = {"lines": 0, "tokens": 0}
-    lines = lines_of(source)
     with create(target) as stream:
-        while batch := list(islice(lines, BATCH)):
-            text = "".join(line + "\n" for line in function(batch))
-            stream.write(text.encode("utf-8"))
-            counts["lines"] += len(batch)
-            counts["tokens"] += len(text.split())
+        for line in map(function, lines_of(source)):
+            stream.write(line.encode("utf-8") + b"\n")
+            counts["lines"] += 1
+            counts["tokens"] += len(line.split())
     return counts
 
 

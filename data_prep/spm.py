@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import sentencepiece
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines
+from collab_common.files import count_lines, create
 from data_prep.check import SetReport
 from data_prep.parallel_text import Pair, lines_of
 
@@ -20,7 +19,6 @@ MODEL = "spm.model"
 LONGEST_FOR_TRAINING = 4192  # bytes
 # that it trains on, since it has them all in memory: 5 GB. WMT14 English-German has 9 million
 MOST_LINES = 10_000_000
-BATCH = 4096
 NO_PIECES = "empty after normalisation"
 
 
@@ -60,30 +58,20 @@ def segment(model: Path, sources: Pair, targets: Pair, report: SetReport, *, dro
     dropped from training text (`drop`), and an error elsewhere.
     """
     processor = _processor(model)
-    lines = enumerate(zip(*map(lines_of, sources), strict=True), 1)
-    with (
-        targets[0].open("w", encoding="utf-8", newline="\n") as source_out,
-        targets[1].open("w", encoding="utf-8", newline="\n") as target_out,
-    ):
-        while batch := list(islice(lines, BATCH)):
-            for (number, _), *pieces in zip(batch, *_encoded(processor, batch), strict=True):
-                if not all(pieces):
-                    where = f"{sources[0 if not pieces[0] else 1].name}:{number}"
-                    if not drop:
-                        raise UserError(f"line is {NO_PIECES}", where, "correct the text")
-                    report.drop(NO_PIECES, where)
-                    report.kept -= 1
-                    continue
-                for out, side in zip((source_out, target_out), pieces, strict=True):
-                    report.tokens += len(side)
-                    out.write(" ".join(side) + "\n")
+    with create(targets[0]) as source_out, create(targets[1]) as target_out:
+        for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
+            pieces = [processor.encode(line, out_type=str) for line in lines]
+            if not all(pieces):
+                where = f"{sources[0 if not pieces[0] else 1].name}:{number}"
+                if not drop:
+                    raise UserError(f"line is {NO_PIECES}", where, "correct the text")
+                report.drop(NO_PIECES, where)
+                report.kept -= 1
+                continue
+            for out, side in zip((source_out, target_out), pieces, strict=True):
+                report.tokens += len(side)
+                out.write((" ".join(side) + "\n").encode())
 
 
 def _processor(model: Path) -> Any:
     return sentencepiece.SentencePieceProcessor(model_file=str(model))
-
-
-def _encoded(processor: Any, batch: list[tuple[int, tuple[str, ...]]]) -> Iterator[list[list[str]]]:
-    """Pieces of each line of the source, then of the target."""
-    for side in zip(*(pair for _, pair in batch), strict=True):
-        yield processor.encode(list(side), out_type=str, num_threads=1)

@@ -22,7 +22,7 @@ import sentencepiece
 
 from collab_common.errors import UserError
 from data_prep import bpe
-from data_prep.moses import Pipeline
+from data_prep.moses import pipeline
 from fairseq_collab.analysis.trees import GoldSentence
 
 #: How sentencepiece marks the beginning of a word.
@@ -54,12 +54,12 @@ def pieces(model: Path) -> Segmenter:
     ]
 
 
-def codes(path: Path, tokenise: Callable[[list[str]], list[str]]) -> Segmenter:
+def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
     """subword-nmt's subwords of tokens."""
     segment = bpe.segmenter(path)
 
     def subwords(text: str) -> list[Subword]:
-        (line,) = segment(tokenise([text]))
+        line = segment(tokenise(text))
         # Escaped characters (&apos;) are as many here as in the count of the whole.
         return [Subword(symbol, len(symbol.removesuffix(bpe.SEPARATOR))) for symbol in line.split()]
 
@@ -93,8 +93,8 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     if form["hyphens"] is not None:
         raise UserError("gold trees cannot be read on text with split hyphens", data)
     if not form["moses"]:
-        return codes(found, list)
-    return codes(found, Pipeline(language, lower=form["lowercased"], normalise=False))
+        return codes(found, str)
+    return codes(found, pipeline(language, lower=form["lowercased"], normalise=False))
 
 
 class Tree(NamedTuple):

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (dashes, quotes and full-width characters are what this is about)
-"""Moses' scripts: what their rules say, and that nothing is lost by remembering words.
+"""Moses' scripts: what their rules say.
 
 The expected sides were worked out from the rules that the scripts and their help text state, not
 taken from a program's output. Every case says which rule it is about.
@@ -8,12 +8,9 @@ taken from a program's output. Every case says which rule it is about.
 from __future__ import annotations
 
 import gzip
-import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from collab_common.errors import UserError
@@ -129,7 +126,6 @@ TOKENS = [
 @pytest.mark.parametrize(("rule", "lang", "text", "tokens"), TOKENS)
 def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
     assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), rule
-    assert Tokeniser(lang)(text) == tokens.translate(ENTITIES), f"{rule}, remembered"
 
 
 @pytest.mark.parametrize(
@@ -221,37 +217,6 @@ def test_whole_pipeline(tmp_path: Path) -> None:
     assert counts["de"] == {"lines": 3, "tokens": 13}
     moses.tokenise_pair(*pairs, normalise=False, lower=True)
     assert target.read_text().splitlines()[0] == "„ nord – süd “ , z.b. \u200b das … ist 5 % ."
-
-
-TEXT = st.text(st.sampled_from("aéZs05½.,'`\"-–&([东 \u00a0’…«\x01"), max_size=24)
-
-
-@settings(deadline=None)  # times are no part of the claim
-@given(TEXT, st.sampled_from(["en", "de", "fr"]), st.booleans())
-@example("a.' '. b", "en", False)
-@example(",5 'a", "en", False)
-def test_remembered_words_are_as_by_rules(text: str, lang: str, hyphens: bool) -> None:
-    """Word by word and the whole line rule by rule: the same."""
-    cleaned = " ".join(text.replace("\x01", "").split())
-    expected = Tokeniser(lang, hyphens).by_rules(cleaned)
-    assert tokeniser(lang, hyphens)(text) == expected
-
-
-@settings(deadline=None)  # times are no part of the claim
-@given(TEXT, st.sampled_from(["en", "de", "fr", "it"]))
-def test_skipping_rules_changes_nothing(text: str, lang: str) -> None:
-    """A line that the normaliser does not look at is one that its rules would not change."""
-
-    class EveryLine(moses.Normaliser):
-        _SOMETHING = re.compile("")
-
-    assert normaliser(lang)(text) == EveryLine(lang)(text)
-
-
-def test_forgetting_words_changes_nothing() -> None:
-    forgetful = Tokeniser("en", remembered=2)
-    lines = ["Mr. Smith don't", "a b c d.", "No. 5 Mr. Smith"]
-    assert [forgetful(line) for line in lines] == [Tokeniser("en")(line) for line in lines]
 
 
 @pytest.mark.parametrize("lang", ["en", "de"])

@@ -8,20 +8,7 @@ from pathlib import Path
 import pytest
 from refusals import refusing
 
-from data_prep import parallel_text
 from data_prep.parallel_text import convert, lines_of
-
-
-def upper(lines: list[str]) -> list[str]:
-    return [line.upper() for line in lines]
-
-
-def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_text, "BATCH", 7)
-    text = "".join(f"line {n} \u00e9\n" for n in range(100))
-    (tmp_path / "text").write_text(text)
-    assert convert(tmp_path / "text", tmp_path / "out", upper) == {"lines": 100, "tokens": 300}
-    assert (tmp_path / "out").read_text() == text.upper()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +22,7 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_line_ends_at_lf_only(content: bytes, expected: bytes, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(content)
-    lines = convert(tmp_path / "text", tmp_path / "out", list)["lines"]
+    lines = convert(tmp_path / "text", tmp_path / "out", str)["lines"]
     assert (tmp_path / "out").read_bytes() == expected
     assert lines == expected.count(b"\n")
 
@@ -46,15 +33,9 @@ def test_invalid_utf8(tmp_path: Path) -> None:
         list(lines_of(tmp_path / "text"))
 
 
-def test_endless_line(tmp_path: Path) -> None:
-    (tmp_path / "text").write_bytes(b"a\n" + b"x" * (parallel_text.LINE_BYTES * 2))
-    with refusing("text:2: a line of more than 1,048,576 bytes"):
-        list(lines_of(tmp_path / "text"))
-
-
 def test_full_disk_is_not_blamed_on_the_text(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("only Linux has /dev/full, a disk that is always full")
     (tmp_path / "text").write_text("a\n" * 100_000)
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        convert(tmp_path / "text", Path("/dev/full"), upper)
+        convert(tmp_path / "text", Path("/dev/full"), str)
