@@ -1,13 +1,10 @@
-"""recipes/iwslt14.sh, from an archive on a web server to scores; killed on its way."""
+"""recipes/iwslt14.sh, from an archive on a web server to scores."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +12,7 @@ from commands import succeed as command
 from data.corpus_archives import iwslt14
 from data.loopback import serving
 from data.recipe_runs import (
-    arguments,
-    assert_same_results,
     environment,
-    killed,
-    outputs,
-    scores,
     succeed,
     trained,
 )
@@ -50,7 +42,8 @@ def finished(archive: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_from_download_to_scores(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {"data-archives", *FOLDERS, "runs"}
-    score = scores(finished)
+    score = trained(finished).score()
+    assert score is not None
     assert score.sentences == 30
     assert score.averaged == ["checkpoint2.pt", "checkpoint3.pt"]
     assert score.tokenised_bleu is not None
@@ -80,50 +73,12 @@ def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
 
 
 def test_second_call_has_nothing_to_do(finished: Path) -> None:
-    before = {name: outputs(finished, name) for name in FOLDERS}
-    score = trained(finished).score_file.read_bytes()
+    files = [trained(finished).score_file, *(finished / one / "manifest.json" for one in FOLDERS)]
+    before = [path.read_bytes() for path in files]
     told = succeed("iwslt14", finished, "--from", finished / "data-archives")
     assert f"{finished}/data: is up to date, nothing to do" in told
     assert "1 runs: 1 finished, 0 to do" in told
-    assert {name: outputs(finished, name) for name in FOLDERS} == before
-    assert trained(finished).score_file.read_bytes() == score
-
-
-def test_killed_on_its_way(finished: Path, tmp_path: Path) -> None:
-    """When a folder is made but not recorded; in the middle of the training."""
-    out, again = tmp_path / "out", ("--from", finished / "data-archives")
-    for name, function in (
-        ("data-text", "data_prep.parallel_text:carve"),
-        ("data", "data_prep.prepare:check_binarised"),
-    ):
-        killed(tmp_path, "iwslt14", out, *again, at=function)
-        assert not (out / name).exists()
-    assert (out / "data-text").exists()
-    succeed("iwslt14", out, *again, "--data-only")
-    kill_training(out, *again)
-    succeed("iwslt14", out, *again)
-    assert_same_results(out, finished)
-    assert {path.name for path in out.iterdir()} == {*FOLDERS, "runs"}, "no leftovers"
-
-
-def kill_training(out: Path, *options: object) -> None:
-    """SIGKILL to the recipe and its sweep when the first checkpoint is there."""
-    process = subprocess.Popen(
-        arguments("iwslt14", out, *options),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    run = out / "runs" / "model-vanilla"
-    first = run / "checkpoints" / "checkpoint1.pt"
-    end = time.monotonic() + 600
-    while not first.exists() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert first.exists()
-    assert not (run / "score.json").exists()
+    assert [path.read_bytes() for path in files] == before
 
 
 @pytest.mark.parametrize(

@@ -45,18 +45,11 @@ def test_the_answer(tmp_path: Path) -> None:
     assert third.endswith("not significant is not equal.")
 
 
-@pytest.mark.parametrize(
-    ("methods", "seeds", "said"),
-    [
-        (("large", "level"), 1, "One seed has no interval: no test."),
-        (("large", "small"), 3, "Tested over seeds."),
-        (("large",), 3, "All models cost the same."),
-    ],
-)
-def test_no_cheaper_model(tmp_path: Path, methods: tuple[str, ...], seeds: int, said: str) -> None:
+@pytest.mark.parametrize(("methods", "seeds"), [(("large", "level"), 1), (("large", "small"), 3)])
+def test_no_cheaper_model(tmp_path: Path, methods: tuple[str, ...], seeds: int) -> None:
+    """One seed has no interval; the other model loses significantly."""
     found = answer_of(read_table([runs(tmp_path, *methods, seeds=seeds)], NO_X, NO_TEST))
     assert found.pick is None
-    assert sentences(found)[-1] == said
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
