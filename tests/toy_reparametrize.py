@@ -11,7 +11,6 @@ import toy
 import toy_language_models
 from fairseq.models import build_model
 from omegaconf import OmegaConf
-from torch import nn
 
 from fairseq_collab.commands.reparametrize import build_parser
 from fairseq_collab.convert import calibrate, source
@@ -41,20 +40,15 @@ def trained(arch: str, target: Target = TARGET, **options: Any) -> Trained:
         given, symbols = {**toy.SIZES, **options}, toy.task()
     torch.manual_seed(1)
     model: Any = toy.build(arch, symbols, given).double().eval()
-    randomise(model)
+    with torch.no_grad():  # biases and layer norms, too, which are zeros and ones at first
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
     symbols.build_model = lambda cfg: build_model(cfg, symbols)
     cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     found = Trained(HERE, state, model, symbols)
     source.check(found, target)
     return found
-
-
-def randomise(model: nn.Module) -> None:
-    """Biases and layer norms, too, which are zeros and ones at first."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
 
 
 def inputs(found: Trained) -> dict[str, torch.Tensor]:

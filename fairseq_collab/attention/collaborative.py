@@ -30,6 +30,7 @@ i's query picks the i-th: they are computed once per key and cached with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -113,16 +114,9 @@ class CollaborativeAttention(HeadAttention):
         scale: str = "embed",
         bias: str = "projection",
         value_init: str = "constant",
-        dropout: float = 0.0,
-        self_attention: bool = False,
-        encoder_decoder_attention: bool = False,
+        **options: Any,
     ):
-        super().__init__(
-            embed_dim,
-            dropout=dropout,
-            self_attention=self_attention,
-            encoder_decoder_attention=encoder_decoder_attention,
-        )
+        super().__init__(embed_dim, **options)
         value_heads = num_heads if value_heads is None else value_heads
         check_positive(num_heads=num_heads, key_dim=key_dim, value_heads=value_heads)
         check_shared_evenly(num_heads, value_heads, "value heads")

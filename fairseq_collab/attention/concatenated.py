@@ -13,6 +13,7 @@ attended to, and all that is left of it is ``bo``.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -73,16 +74,9 @@ class ConcatenatedAttention(HeadAttention):
         scale: str = "key",
         key_init: str = "constant",
         value_init: str = "constant",
-        dropout: float = 0.0,
-        self_attention: bool = False,
-        encoder_decoder_attention: bool = False,
+        **options: Any,
     ):
-        super().__init__(
-            embed_dim,
-            dropout=dropout,
-            self_attention=self_attention,
-            encoder_decoder_attention=encoder_decoder_attention,
-        )
+        super().__init__(embed_dim, **options)
         check_not_negative(num_heads=num_heads)
         self.num_heads = num_heads
         if qk_head_size is None:

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from fairseq_collab.attention.beams import beam_history
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState
 from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import linear, split_heads  # noqa: F401  (for plug-ins)
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -41,7 +42,7 @@ class MFAAttention(CollaborativeAttention):
     Args:
         num_heads: ``H``.
         width: ``C``.
-        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+        options: of :class:`CollaborativeAttention`, ``kdim`` and ``vdim`` among them.
 
     Raises:
         ValueError: a size is not positive.
@@ -52,12 +53,7 @@ class MFAAttention(CollaborativeAttention):
         embed_dim: int,
         num_heads: int,
         width: int,
-        *,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        dropout: float = 0.0,
-        self_attention: bool = False,
-        encoder_decoder_attention: bool = False,
+        **options: Any,
     ):
         super().__init__(
             embed_dim,
@@ -66,15 +62,11 @@ class MFAAttention(CollaborativeAttention):
             query_mixing="full",
             value_heads=1,
             v_head_size=width,
-            kdim=kdim,
-            vdim=vdim,
             bias="none",
-            dropout=dropout,
-            self_attention=self_attention,
-            encoder_decoder_attention=encoder_decoder_attention,
+            **options,
         )
         self.scaling = width**-0.5
-        self.v_proj = linear(vdim or embed_dim, width, bias=False)
+        self.v_proj = linear(self.v_proj.in_features, width, bias=False)
         nn.init.xavier_uniform_(self.v_proj.weight)
         self.q_norm = nn.RMSNorm(width)
         # Each Q_i as a projection C -> C of one stacked projection: Xavier of (H C, C).

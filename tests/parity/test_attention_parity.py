@@ -151,36 +151,36 @@ def absorbed(**options: Any) -> LatentAttention:
     return ours
 
 
-FORK, XAVIER = (D / H) ** -0.5, {"mixing_init": "xavier"}
-LIBRARY = {"bias": "content", "scale": "key"}
 #: How an attention is made, and its equation.
-CASES: dict[str, tuple[Any, Oracle]] = {
+Case = tuple[Callable[..., HeadAttention], Oracle]
+FORK, LIBRARY = (D / H) ** -0.5, {"bias": "content", "scale": "key"}
+
+
+def collaborative(key_dim: int, **options: Any) -> Case:
+    scale = (key_dim / H) ** -0.5 if "scale" in options else FORK
+    make = partial(CollaborativeAttention, D, H, key_dim, mixing_init="xavier", **options)
+    return make, by(reference.shared_key, H, scale)
+
+
+def concatenated(heads: int, qk: int, v: int, scale: str) -> Case:
+    make = partial(ConcatenatedAttention, D, heads, qk_head_size=qk, v_head_size=v, scale=scale)
+    return make, by(reference.heads, heads, (qk if scale == "key" else D / heads) ** -0.5)
+
+
+def mfa(heads: int, width: int) -> Case:
+    return partial(MFAAttention, D, heads, width), by(reference.shared_key, heads, width**-0.5)
+
+
+def grouped_query(groups: int) -> Case:
+    return partial(GroupedQueryAttention, D, H, groups), by(reference.heads, H, FORK)
+
+
+CASES: dict[str, Case] = {
+    **{f"fork, K = {k}": collaborative(k) for k in (1, 7, D, 40)},
+    **{f"library, K = {k}": collaborative(k, **LIBRARY) for k in (1, 7, D, 40)},
+    **{f"{g} value heads": collaborative(7, value_heads=g) for g in (1, 2)},
     **{
-        f"fork, K = {k}": (
-            partial(CollaborativeAttention, D, H, k, **XAVIER),
-            by(reference.shared_key, H, FORK),
-        )
-        for k in (1, 7, D, 40)
-    },
-    **{
-        f"library, K = {k}": (
-            partial(CollaborativeAttention, D, H, k, **XAVIER, **LIBRARY),
-            by(reference.shared_key, H, (k / H) ** -0.5),
-        )
-        for k in (1, 7, D, 40)
-    },
-    **{
-        f"{g} value heads": (
-            partial(CollaborativeAttention, D, H, 7, value_heads=g, **XAVIER),
-            by(reference.shared_key, H, FORK),
-        )
-        for g in (1, 2)
-    },
-    **{
-        f"{mixing} mixing, K = {k}": (
-            partial(CollaborativeAttention, D, H, k, query_mixing=mixing, **options),
-            by(reference.shared_key, H, (k / H) ** -0.5 if "scale" in options else FORK),
-        )
+        f"{mixing} mixing, K = {k}": collaborative(k, query_mixing=mixing, **options)
         for mixing in ("full", "own")
         for k, options in (
             (1, {}),
@@ -189,36 +189,18 @@ CASES: dict[str, tuple[Any, Oracle]] = {
             (40, {"bias": "none", "value_heads": 1, "v_head_size": 9}),
         )
     },
+    **{f"MFA of {h} heads": mfa(h, width) for h, width in ((4, 7), (5, 40), (1, 1))},
     **{
-        f"MFA of {h} heads": (
-            partial(MFAAttention, D, h, c),
-            by(reference.shared_key, h, c**-0.5),
-        )
-        for h, c in ((4, 7), (5, 40), (1, 1))
-    },
-    **{
-        f"{h} heads of {qk}, {v}, {scale}": (
-            partial(ConcatenatedAttention, D, h, qk_head_size=qk, v_head_size=v, scale=scale),
-            by(reference.heads, h, qk**-0.5 if scale == "key" else (D / h) ** -0.5),
-        )
-        for h, qk, v in ((5, 3, 7), (1, 24, 2), (4, 6, 6))
+        f"{sizes}, {scale}": concatenated(*sizes, scale)
+        for sizes in ((5, 3, 7), (1, 24, 2), (4, 6, 6))
         for scale in ("key", "embed")
     },
-    **{
-        f"grouped query, G = {g}": (
-            partial(GroupedQueryAttention, D, H, g),
-            by(reference.heads, H, FORK),
-        )
-        for g in (1, 2, 4)
-    },
+    **{f"grouped query, G = {g}": grouped_query(g) for g in (1, 2, 4)},
     "latent": (
         partial(LatentAttention, D, H, 9, qk_head_size=5, v_head_size=7),
         by(reference.latent, H, 5**-0.5),
     ),
-    "latent of less than a head": (
-        partial(LatentAttention, D, H, 5),
-        by(reference.latent, H, FORK),
-    ),
+    "narrow latent": (partial(LatentAttention, D, H, 5), by(reference.latent, H, FORK)),
     "latent, absorbed": (absorbed, by(reference.latent, H, FORK)),
     "gated": (partial(GatedAttention, D, H, gate_evaluation="mean"), gated),
 }

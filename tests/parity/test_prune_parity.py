@@ -238,17 +238,9 @@ def test_heads_that_cannot_be_removed() -> None:
 
 
 def test_models_that_are_neither_of_the_two_kinds() -> None:
-    source = trained("transformer")
-    for model in (nn.Linear(1, 1), _Recurrent()):
-        for check in (check_heads, partial(narrowed, ffn_dim=3)):
-            with refusing("checkpoint.pt: neither an encoder-decoder transf"):
-                check(replace(source, model=model))
-
-
-class _Recurrent(nn.Module):
-    """Like fairseq's LSTM models: layers, but no attention in them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = nn.Module(), nn.Module()
-        self.encoder.layers = self.decoder.layers = nn.ModuleList([nn.LSTMCell(2, 2)])
+    """Such as fairseq's LSTM models: layers, but no attention in them."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "decoder_out_embed_dim": 16}
+    source = replace(trained("transformer"), model=toy.model("lstm", criterion="", **sizes))
+    for check in (check_heads, partial(narrowed, ffn_dim=3)):
+        with refusing("checkpoint.pt: neither an encoder-decoder transf"):
+            check(source)

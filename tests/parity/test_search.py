@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -152,27 +153,6 @@ def generator_of(model: nn.Module, symbols: Any, **options: Any) -> SequenceGene
     return SequenceGenerator([model], symbols.target_dictionary, max_len_b=5, **options)
 
 
-def dropping(model: nn.Module, symbols: Any) -> SequenceGenerator:
-    """As with --retain-dropout."""
-    generator = generator_of(model, symbols)
-    model.encoder.dropout_module.apply_during_inference = True
-    return generator
-
-
-def in_training(model: nn.Module, symbols: Any) -> SequenceGenerator:
-    generator = generator_of(model, symbols)
-    model.train()
-    return generator
-
-
-def with_alignments(model: nn.Module, symbols: Any) -> SequenceGenerator:
-    return SequenceGeneratorWithAlignment([model], symbols.target_dictionary)
-
-
-def of_two(model: nn.Module, symbols: Any) -> SequenceGenerator:
-    return SequenceGenerator([model, model], symbols.target_dictionary)
-
-
 def searching(kind: Any, *arguments: Any) -> Callable[[nn.Module, Any], SequenceGenerator]:
     def make(model: nn.Module, symbols: Any) -> SequenceGenerator:
         search = kind(symbols.target_dictionary, *arguments)
@@ -182,14 +162,31 @@ def searching(kind: Any, *arguments: Any) -> Callable[[nn.Module, Any], Sequence
 
 
 def having(**options: Any) -> Callable[[nn.Module, Any], SequenceGenerator]:
-    return lambda model, symbols: generator_of(model, symbols, **options)
+    return partial(generator_of, **options)
+
+
+def set_to(state: Callable[[nn.Module], Any]) -> Callable[[nn.Module, Any], SequenceGenerator]:
+    """A generator whose model is then set to another state."""
+
+    def make(model: nn.Module, symbols: Any) -> SequenceGenerator:
+        generator = generator_of(model, symbols)
+        state(model)
+        return generator
+
+    return make
+
+
+def retain_dropout(model: nn.Module) -> None:
+    model.encoder.dropout_module.apply_during_inference = True
 
 
 ANOTHER, PREFIX = "another search", "prefixes or constraints"
 #: How fairseq's generator is made, the reason, and arguments of the call.
 LEFT: dict[str, tuple[Any, ...]] = {
-    "--print-alignment": (with_alignments, "another generator"),
-    "ensemble": (of_two, "several models"),
+    "--print-alignment": (
+        lambda m, s: SequenceGeneratorWithAlignment([m], s.target_dictionary), "another generator"
+    ),
+    "ensemble": (lambda m, s: SequenceGenerator([m, m], s.target_dictionary), "several models"),
     "--sampling": (searching(fairseq_search.Sampling), ANOTHER),
     "--diverse-beam-groups": (searching(fairseq_search.DiverseBeamSearch, 5, 0.5), ANOTHER),
     "--constraints": (
@@ -202,8 +199,8 @@ LEFT: dict[str, tuple[Any, ...]] = {
     "--lm-path": (having(lm_model=nn.Identity()), "a language model"),
     "--prefix-size": (having(), PREFIX, {"prefix_tokens": torch.full((4, 1), 8)}),
     "constraints": (having(), PREFIX, {"constraints": torch.ones(4, 1)}),
-    "--retain-dropout": (dropping, "dropout"),
-    "training": (in_training, "dropout"),
+    "--retain-dropout": (set_to(retain_dropout), "dropout"),
+    "training": (set_to(nn.Module.train), "dropout"),
     "beam of half the vocabulary": (having(beam_size=77), "a vocabulary of 2 beam words"),
     "impossible lengths": (having(min_len=9), "a least length above the greatest"),
 }  # fmt: skip
@@ -220,6 +217,11 @@ def test_left_to_fairseq(model: nn.Module, symbols: Any, name: str) -> None:
     finally:
         model.eval()
         model.encoder.dropout_module.apply_during_inference = False
+
+
+def test_speech_is_left_to_fairseq(model: nn.Module, symbols: Any) -> None:
+    speech = {"net_input": {"source": torch.zeros(1, 9)}}
+    assert why_not(generator_of(model, symbols), speech) == "no source words"
 
 
 def test_plain_search_of_a_task_is_ours(

@@ -11,7 +11,6 @@ from refusals import refusing
 from torch import nn
 from toy_language_models import language_model, task
 
-from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.collaborative import CollaborativeSignature
 from fairseq_collab.attention.concatenated import ConcatenatedSignature
@@ -115,13 +114,11 @@ def test_the_same_model_loads(dtype: torch.dtype) -> None:
 
 def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
     deep, shallow = ours(decoder_layers=3), ours(decoder_layers=1)
-    found = shallow.load_state_dict(deep.state_dict(), strict=False)
-    assert any(name.startswith("decoder.layers.2.") for name in found.unexpected_keys)
-    found = deep.load_state_dict(shallow.state_dict(), strict=False)
-    assert any(name.startswith("decoder.layers.2.") for name in found.missing_keys)
-    with pytest.raises(UserError, match="key width is 8 in it, 4 here"):
+    assert shallow.load_state_dict(deep.state_dict(), strict=False).unexpected_keys
+    assert deep.load_state_dict(shallow.state_dict(), strict=False).missing_keys
+    with refusing("key width is 8 in it, 4 here"):
         ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
-    with pytest.raises(UserError, match="is missing from it"):
+    with refusing("is missing from it"):
         deep.load_state_dict(shallow.state_dict())  # as if nothing had been
 
 

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.checks import even_head_size
-from fairseq_collab.attention.heads import linear, split_heads
-from fairseq_collab.attention.projections import init_output, init_projection
+from fairseq_collab.attention.projections import init_output, init_projection, linear, split_heads
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.layers import Site
