@@ -1,4 +1,4 @@
-"""Attentions of Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT and DeiT.
+"""Attentions of Hugging Face's BERT, RoBERTa, DistilBERT, Marian and DeiT.
 
 An adapter keeps the original's output projection and what else belongs to it; queries, keys, values
 and mixing are in ``core``.
@@ -13,13 +13,11 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
-from transformers.models.albert.modeling_albert import AlbertAttention
 from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.deit.modeling_deit import DeiTAttention
 from transformers.models.distilbert.modeling_distilbert import DistilBertSelfAttention
 from transformers.models.marian.modeling_marian import MarianAttention
 from transformers.models.roberta.modeling_roberta import RobertaSelfAttention
-from transformers.models.vit.modeling_vit import ViTAttention
 
 from fairseq_collab.adapters.core import attend, keys_and_values
 from fairseq_collab.attention import CollaborativeAttention
@@ -78,7 +76,9 @@ class Adapter(nn.Module):
         else:
             keys = self._source_keys(key_value_states, past_key_values)
         heads, weights = attend(self.core, hidden_states, keys, attention_mask)
-        return self.finish(heads, hidden_states), weights
+        for name in self.AFTER:
+            heads = self.get_submodule(name)(heads)
+        return heads, weights
 
     def _own_keys(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
         """Keys and values of this step, after those of former ones."""
@@ -100,22 +100,6 @@ class Adapter(nn.Module):
         keys = keys_and_values(self.core, states)
         return past.cross_attention_cache.update(*keys, self.layer_idx)
 
-    def finish(self, heads: Tensor, x: Tensor) -> Tensor:
-        """What the original makes of its heads, given its input ``x``."""
-        for name in self.AFTER:
-            heads = self.get_submodule(name)(heads)
-        return heads
-
-
-class AlbertHeads(Adapter):
-    """ALBERT's attention also adds its input and normalises."""
-
-    SETTINGS = (*Adapter.SETTINGS, "LayerNorm")
-    LayerNorm: nn.LayerNorm
-
-    def finish(self, heads: Tensor, x: Tensor) -> Tensor:
-        return self.LayerNorm(x + super().finish(heads, x))
-
 
 _SPELT, _SHORT = ("query", "key", "value"), ("q_proj", "k_proj", "v_proj")
 _LIN = ("q_lin", "k_lin", "v_lin")
@@ -125,17 +109,15 @@ KINDS: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
     # Their output projection is in another module.
     BertSelfAttention: (_SPELT, _HEADS, "dropout", ()),
     RobertaSelfAttention: (_SPELT, _HEADS, "dropout", ()),
-    AlbertAttention: (_SPELT, _HEADS, "attention_dropout", ("dense", "output_dropout")),
     DistilBertSelfAttention: (_LIN, "n_heads", "dropout", ("out_lin",)),
     MarianAttention: (_SHORT, "num_heads", "dropout", ("out_proj",)),
-    ViTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
     DeiTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
 }
 #: Adapters are subclasses of the originals: transformers records attentions by their class.
 ADAPTERS: dict[type, type] = {
     original: type(
         f"{original.__name__}WithCollaborativeHeads",
-        (AlbertHeads if original is AlbertAttention else Adapter, original),
+        (Adapter, original),
         {"AFTER": after},
     )
     for original, (*_, after) in KINDS.items()

@@ -30,7 +30,7 @@ def swap_attention(
     """Replace attentions by heads that share one key of width ``key_dim``, in place and in seconds.
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
-    ALBERT, Marian (all three), ViT and DeiT.  At the model's own dimension the result is exact;
+    Marian (all three) and DeiT.  At the model's own dimension the result is exact;
     below, the trained weights are approximated in closed form.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its
@@ -70,7 +70,7 @@ def swap_attention(
     if not found:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
-            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, ALBERT, Marian, ViT, DeiT",
+            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
         )
     if "" in found:
         what = f"the {type(model).__name__} is an attention itself"

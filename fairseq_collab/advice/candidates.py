@@ -1,9 +1,7 @@
 """Smaller models of a trained model: the methods that make them, and the sizes to try.
 
-A candidate is a method and a size for each *place* that shrinks: the attentions of one type, or the
-feed-forward layers (``ffn``), which every method can narrow first.
+A candidate is a method and a size for each *place* that shrinks: the attentions of one type.
 
-    narrow           nothing else
     heads            heads are removed, the least important of an attention type first (Michel et
                      al. 2019, arXiv 1905.10650)
     collab           heads share keys of width K (Cordonnier et al. 2020, arXiv 2006.16362)
@@ -18,8 +16,9 @@ from __future__ import annotations
 
 import functools
 import shlex
+from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,25 +33,19 @@ from fairseq_collab.prune.choices import all_heads, without_gates, without_least
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained
 
-FFN = "ffn"
-PLACES = (*SITES, FFN)
 #: Sizes to try, as shares of the place's own size.
 SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
-FFN_SHARES = (0.75, 0.5, 0.25)
 #: Sentences of the calibration, and the set that they and the importance of heads come from.
 CALIBRATION, SUBSET = 1000, "train"
-HEADS, NARROW = "heads", "narrow"
+HEADS = "heads"
 MEANS = {
-    NARROW: "fewer units in each feed-forward layer",
     HEADS: "heads are removed; the number stays in all layers of an attention type together",
     "collab": "all heads of an attention share keys of this width",
     "collab-values": "all heads of an attention share keys of this width, and one head of values",
     "grouped-query": "this many heads of keys and values serve all heads of queries",
     "latent": "keys and values are made from this many numbers per token, which alone are cached",
 }
-PLACES_MEAN = (
-    "encoder, decoder: self-attention; cross: cross-attention; ffn: units of a feed-forward layer"
-)
+PLACES_MEAN = "encoder, decoder: self-attention; cross: cross-attention"
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Candidate:
 
     Attributes:
         method: a key of :data:`MEANS`.
-        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`PLACES`.
+        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`SITES`.
     """
 
     method: str
@@ -69,92 +62,51 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """``collab encoder=32 ffn=256``."""
+        """``collab encoder=32 cross=64``."""
         return " ".join([self.method, *(f"{place}={size}" for place, size in self.sizes)])
 
 
 def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
-    """The candidate with these sizes; other places keep their size.
-
-    Narrower feed-forward layers alone are the same model by every method.
-    """
-    method = NARROW if set(sizes) == {FFN} else method
-    return Candidate(method, tuple((place, sizes[place]) for place in PLACES if place in sizes))
+    """The candidate with these sizes; other places keep their size."""
+    return Candidate(method, tuple((site, sizes[site]) for site in SITES if site in sizes))
 
 
-class Method:
-    """Makes a trained model smaller; this one narrows feed-forward layers, subclasses do more.
+class Method(ABC):
+    """Makes a trained model smaller.
 
     Constructors raise UserError where the model does not allow the method.
 
     Args:
         name: a key of :data:`MEANS`.
         trained: in eval mode, without gates.
-        narrowed: gives the model with this number of units per feed-forward layer; None keeps all.
         batches: of fairseq's, with targets: importance of heads is measured on them.
     """
 
-    #: The command that shrinks attentions by hand.
-    command: str
-
-    def __init__(
-        self,
-        name: str,
-        trained: Trained,
-        narrowed: Callable[[int | None], Trained],
-        batches: Sequence[dict[str, Any]],
-    ):
-        self.name, self.trained, self.narrowed, self.batches = name, trained, narrowed, batches
+    def __init__(self, name: str, trained: Trained, batches: Sequence[dict[str, Any]]):
+        self.name, self.trained, self.batches = name, trained, batches
         #: Largest sizes of attention types that change as soon as another one does.
         self.base: dict[str, int] = {}
 
     def sizes(self) -> dict[str, list[int]]:
         """The sizes to try of each place that can shrink, the largest first."""
-        found: dict[str, list[int]] = {
-            site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]
-        }
-        layers = [one for one in self.trained.model.modules() if hasattr(one, "fc1")]
-        found[FFN] = _shares(min(layer.fc1.out_features for layer in layers), FFN_SHARES)
+        found = {site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]}
         return {place: sizes for place, sizes in found.items() if sizes}
 
-    def make(self, one: Candidate) -> Trained:
-        """The candidate's model, in eval mode."""
-        sizes = dict(one.sizes)
-        narrowed = self.narrowed(sizes.pop(FFN, None))
-        return self.shrink(narrowed, sizes) if sizes else narrowed
-
-    def commands(self, one: Candidate, checkpoint: str, data: str, out: str) -> list[str]:
-        """The commands that make the same model by hand."""
-        sizes, lines = dict(one.sizes), []
-        units = sizes.pop(FFN, None)
-        if units is not None:
-            target = "narrow.pt" if sizes else out
-            lines.append(["prune", checkpoint, data, "--ffn-dim", str(units), "--out", target])
-            checkpoint = target
-        if sizes:
-            data_words = [data] if self.command == "prune" else ["--data", data]
-            lines.append(
-                [self.command, checkpoint, *data_words, *self.options(sizes), "--out", out]
-            )
-        return [shlex.join(["fairseq-collab", *line]) for line in lines]
-
+    @abstractmethod
     def site_sizes(self, site: Site) -> list[int]:
         """The sizes to try of an attention type."""
-        return []
 
-    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
-        """``base``, a result of :attr:`narrowed`, with smaller attentions of these types."""
-        raise NotImplementedError
+    @abstractmethod
+    def make(self, one: Candidate) -> Trained:
+        """The candidate's model, in eval mode."""
 
-    def options(self, sizes: Mapping[str, int]) -> list[str]:
-        """The options with which :attr:`command` does the work of :meth:`shrink`."""
-        raise NotImplementedError
+    @abstractmethod
+    def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
+        """The command that makes the same model by hand."""
 
 
 class Heads(Method):
     """Removes heads; the importances of a layer's heads have length 1."""
-
-    command = "prune"
 
     def __init__(self, name: str, trained: Trained, *args: Any):
         surgery.check_heads(trained)
@@ -164,8 +116,9 @@ class Heads(Method):
     def site_sizes(self, site: Site) -> list[int]:
         return _shares(sum(self.trained.heads[site]), SHARES)
 
-    def kept(self, sizes: Mapping[str, int]) -> surgery.Kept:
+    def kept(self, one: Candidate) -> surgery.Kept:
         """The heads that stay."""
+        sizes = dict(one.sizes)
         kept: surgery.Kept = all_heads(self.trained.heads)
         for site in SITES:
             if site in sizes:
@@ -173,17 +126,17 @@ class Heads(Method):
                 kept = without_least(kept, self.importance(), [site], removed)
         return kept
 
-    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
-        return surgery.pruned(base, self.kept(sizes))
+    def make(self, one: Candidate) -> Trained:
+        return surgery.pruned(self.trained, self.kept(one))
 
-    def options(self, sizes: Mapping[str, int]) -> list[str]:
-        kept = self.kept(sizes)
+    def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
+        kept = self.kept(one)
         chosen = [
             f"{site}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[site])
-            for site in SITES
-            if site in sizes
+            for site, _ in one.sizes
         ]
-        return ["--keep-heads", *chosen]
+        words = ["prune", checkpoint, data, "--keep-heads", *chosen, "--out", out]
+        return shlex.join(["fairseq-collab", *words])
 
     def _importance(self) -> dict[Site, list[list[float]]]:
         importance = Importance(self.trained.model)
@@ -208,8 +161,6 @@ USUAL = {
 class Sharing(Method):
     """Converts heads to heads that share: one of :data:`SHARING`."""
 
-    command = "reparametrize"
-
     def __init__(self, name: str, trained: Trained, *args: Any):
         super().__init__(name, trained, *args)
         self.to, self.chosen = SHARING[name]
@@ -223,8 +174,6 @@ class Sharing(Method):
             for site, found in trained.attentions.items()
             if any(self.target.converts(one.module) for one in found)
         }
-        #: Calibrated once per model of :attr:`narrowed`.
-        self.work: dict[int, Reparametrizer] = {}
 
     def site_sizes(self, site: Site) -> list[int]:
         modules = [one.module for one in self.trained.attentions[site]]
@@ -237,23 +186,24 @@ class Sharing(Method):
     def _largest(self, site: Site) -> int:
         return min(self.target.largest(one.module) for one in self.trained.attentions[site])
 
-    def shrink(self, base: Trained, sizes: Mapping[str, int]) -> Trained:
-        if id(base) not in self.work:
-            self.work[id(base)] = Reparametrizer(base, self.args, attentions(base.model))
-        work = self.work[id(base)]
-        found = base.attentions
-        places = {one: sizes[site] for site in SITES if site in sizes for one in found[site]}
-        return work.model(places)[0]
+    @functools.cached_property
+    def _work(self) -> Reparametrizer:  # calibrates once
+        return Reparametrizer(self.trained, self.args, attentions(self.trained.model))
 
-    def options(self, sizes: Mapping[str, int]) -> list[str]:
-        option = f"--{self.target.size.replace('_', '-')}-in"
-        words = ["--to", self.to]
+    def make(self, one: Candidate) -> Trained:
+        found = self.trained.attentions
+        return self._work.model({each: size for site, size in one.sizes for each in found[site]})[0]
+
+    def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
+        words = ["reparametrize", checkpoint, "--data", data, "--to", self.to]
+        sizes = dict(one.sizes)
         for site in SITES:
             if self.trained.attentions[site]:
-                words += [f"{option}-{site}", str(sizes.get(site, 0))]
+                size = str(sizes.get(site, 0))
+                words += [f"--{self.target.size.replace('_', '-')}-in-{site}", size]
         for name, value in self.chosen.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
-        return words
+        return shlex.join(["fairseq-collab", *words, "--out", out])
 
 
 def methods(
@@ -262,18 +212,12 @@ def methods(
     """All methods that this model allows, by name; and why it does not allow the others."""
     trained = without_gates(trained)
 
-    @functools.cache  # all methods share these models
-    def narrowed(units: int | None) -> Trained:
-        return trained if units is None else surgery.narrowed(trained, units)
-
     found: dict[str, Method] = {}
     refused: dict[str, str] = {}
-    kinds: dict[str, type[Method]] = {
-        NARROW: Method, HEADS: Heads, **dict.fromkeys(SHARING, Sharing)
-    }  # fmt: skip
+    kinds: dict[str, type[Method]] = {HEADS: Heads, **dict.fromkeys(SHARING, Sharing)}
     for name, kind in kinds.items():
         try:
-            found[name] = kind(name, trained, narrowed, batches)
+            found[name] = kind(name, trained, batches)
         except UserError as error:
             refused[name] = error.what
     return found, refused

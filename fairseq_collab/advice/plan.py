@@ -72,10 +72,10 @@ def combinations(
 def best(found: Sequence[Predicted], wishes: Sequence[Wish]) -> list[Candidate]:
     """The :data:`POOL` candidates that meet the wishes with the smallest predicted loss.
 
-    The cheaper comes first among equals.  A candidate that several methods make counts once.
+    The cheaper comes first among equals.
     """
     ranked = sorted(
-        {one.candidate: one for one in found if met(wishes, one.ratios)}.values(),
+        (one for one in found if met(wishes, one.ratios)),
         key=lambda one: (one.loss, sum(one.ratios.values()), one.candidate.name),
     )
     kept: list[Candidate] = []

@@ -108,8 +108,7 @@ class Advisor:
         """A candidate on the whole validation set."""
         bleu = self.judge.bleu(one)
         low, high = np.percentile(self.judge.drops(one), [2.5, 97.5]).tolist()
-        commands = self.methods[one.method].commands(
-            one, self.trained.path.name, "DATA", "smaller.pt"
-        )
+        method = self.methods[one.method]
+        command = method.command(one, self.trained.path.name, "DATA", "smaller.pt")
         costs = ratios(counts(self.judge.make(one).model), self.whole)
-        return Final(one, bleu, self.judge.bleu(None) - bleu, low, high, costs, commands)
+        return Final(one, bleu, self.judge.bleu(None) - bleu, low, high, costs, command)

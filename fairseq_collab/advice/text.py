@@ -23,8 +23,7 @@ def lines(advice: Advice) -> Iterator[str]:
     yield f"\nThe given model has {advice.bleu:.2f} BLEU. Costs are shares of its costs."
     yield f"{advice.subset} chose the candidate: score it on other data."
     for one in advice.finals:
-        yield f"\n{one.candidate.name}:\n"
-        yield from (f"    {command}" for command in one.commands)
+        yield f"\n{one.candidate.name}:\n\n    {one.command}"
     if advice.refused:
         yield ""
     yield from (f"not tried: {name} ({why})" for name, why in advice.refused.items())

@@ -79,7 +79,7 @@ class Final:
     Attributes:
         drop: BLEU lost against the given model; ``low``, ``high``: its 95 % interval.
         ratios: costs as shares of the given model's.
-        commands: make the same model by hand.
+        command: makes the same model by hand.
     """
 
     candidate: Candidate
@@ -88,4 +88,4 @@ class Final:
     low: float
     high: float
     ratios: dict[str, float]
-    commands: list[str]
+    command: str

@@ -24,9 +24,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "advise",
         "Find a smaller model that meets a cache or size target at the lowest loss of BLEU, "
-        "without training: tries to remove heads, to share keys and values, and to narrow "
-        "feed-forward layers, at many sizes. Rerun a killed command to resume it; another target "
-        "in the same DIR reuses its measurements. The test set is not read.",
+        "without training: tries to remove heads and to share keys and values, at many sizes. "
+        "Rerun a killed command to resume it; another target in the same DIR reuses its "
+        "measurements. The test set is not read.",
         "example: fairseq-collab advise average.pt --data data-bin --want cache=0.5 --out advice",
     )
     options.add_checkpoint(parser)

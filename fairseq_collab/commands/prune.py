@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.command import check_folder_of, positive
+from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
 from fairseq_collab.models.site_options import per_site
 from fairseq_collab.prune import choices, configuration, votes
-from fairseq_collab.prune.surgery import Kept, load, narrowed, pruned
+from fairseq_collab.prune.surgery import Kept, load, pruned
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained
 
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         "the training)",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
-    who = parser.add_mutually_exclusive_group()
+    who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "
         "vote",
@@ -67,11 +67,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="with --importance: keep as many heads as this model has; every layer keeps one",
     )  # fmt: skip
-    parser.add_argument(
-        "--ffn-dim", type=positive, metavar="N",
-        help="keep N units of each feed-forward layer, those with the largest weights; alone, for "
-        "models of every kind",
-    )  # fmt: skip
     options.add_user_dir(parser)
     return parser
 
@@ -89,16 +84,6 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     if (args.random is None) != (args.keep is None):
         parser.error("--random and --keep go together" if args.random is not None else
                      "--keep needs --importance or --random")  # fmt: skip
-    if not (chosen(args) or args.ffn_dim):
-        parser.error(
-            "give one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim"
-        )
-
-
-def chosen(args: argparse.Namespace) -> bool:
-    """Whether heads are to be removed."""
-    given = (args.votes, args.importance, args.keep_heads, args.random)
-    return args.gates or any(one is not None for one in given)
 
 
 def choose(args: argparse.Namespace, trained: Trained) -> Kept:
@@ -151,18 +136,12 @@ def main(argv: Sequence[str]) -> int:
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_plugin(args)
-    lines = []
-    if chosen(args):
-        trained = load(args.checkpoint, args.data)
-        gates = choices.rounded_gates(trained) if args.gates else None
-        kept = choices.open_heads(gates) if gates else choose(args, trained)
-        result = pruned(choices.without_gates(trained, gates), kept)
-        lines = report(trained.heads, kept)
-    else:
-        result = choices.without_gates(opener.load(args.checkpoint, args.data, to_save=True))
-    if args.ffn_dim is not None:
-        result = narrowed(result, args.ffn_dim)
+    trained = load(args.checkpoint, args.data)
+    gates = choices.rounded_gates(trained) if args.gates else None
+    kept = choices.open_heads(gates) if gates else choose(args, trained)
+    result = pruned(choices.without_gates(trained, gates), kept)
     opener.save(result, args.out)
     configuration.write(result, args.out)
+    lines = report(trained.heads, kept)
     print(*lines, f"{args.out}: {configuration.training_options(result)}", sep="\n")
     return 0

@@ -1,17 +1,17 @@
-"""Removes heads, and feed-forward units, from a trained model.
+"""Removes heads from a trained model.
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.  A feed-forward unit is a row of ``fc1`` and a column of ``fc2``.
+zero, exactly.
 
 Heads can be removed where every head has projections of its own: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
 language models of these kinds.  The result is a ``transformer_headsize_n`` (language model:
 ``transformer_lm_headsize_n``) with a head count per layer.  A layer may lose all heads: its
-attention is then the constant ``bo``.  Units can be removed from every model.
+attention is then the constant ``bo``.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
-``Wo (d, H h_v)``; ``W1 (ff, d)``, ``W2 (d, ff)``.
+``Wo (d, H h_v)``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def load(path: Path, data: Path | None = None) -> Trained:
 def check_heads(trained: Trained) -> None:
     """Raise UserError unless every head has projections of its own."""
     opener.check_transformer(trained.model, trained.path)
-    if kinds := kinds_of_shared_heads(trained):
+    modules = [one.module for one in attentions(trained.model)]
+    own = MultiheadAttention | ConcatenatedAttention
+    kinds = sorted({type(module).__name__ for module in modules if not isinstance(module, own)})
+    if kinds:
         raise UserError(
             f"has heads of the kind {kinds[0]}, which share projections and cannot be removed",
             where=trained.path,
@@ -60,33 +63,11 @@ def check_heads(trained: Trained) -> None:
         )
 
 
-def kinds_of_shared_heads(trained: Trained) -> list[str]:
-    """Class names of the model's attentions whose heads share projections."""
-    modules = [one.module for one in attentions(trained.model)]
-    own = MultiheadAttention | ConcatenatedAttention
-    return sorted({type(module).__name__ for module in modules if not isinstance(module, own)})
-
-
 def pruned(trained: Trained, kept: Kept) -> Trained:
     """The model with the ``kept`` heads only."""
     check_kept(trained, kept)
     counts = {site: [*map(len, layers)] for site, layers in kept.items()}
     return rebuilt(trained, sized_options(trained, counts), keep_heads(trained, kept))
-
-
-def narrowed(trained: Trained, ffn_dim: int) -> Trained:
-    """The model with ``ffn_dim`` units in each feed-forward layer, those with the largest weights.
-
-    Heads that share projections keep their architecture; other models become
-    ``transformer_headsize_n``.
-    """
-    opener.check_transformer(trained.model, trained.path)
-    if not kinds_of_shared_heads(trained):
-        heads = trained.heads.items()
-        trained = pruned(trained, {site: [range(n) for n in each] for site, each in heads})
-    names = (f"{side}_ffn_embed_dim" for side in ("encoder", "decoder"))
-    units = {name: ffn_dim for name in names if name in trained.options}
-    return rebuilt(trained, {**trained.options, **units}, keep_units(trained, ffn_dim))
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:
@@ -138,28 +119,6 @@ def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
     """The rows of ``heads``: ``(H h, ...) -> (len(heads) h, ...)``."""
     blocks = weight.unflatten(0, (num_heads, -1))  # (H, h, ...)
     return blocks[list(heads)].flatten(0, 1)
-
-
-def keep_units(trained: Trained, count: int) -> dict[str, Tensor]:
-    """The model's weights with ``count`` units in each feed-forward layer.
-
-    The importance of a unit is ``|row of fc1| |column of fc2|``.
-    """
-    weights = weights_of(trained)
-    for name in [name for name in weights if name.endswith(".fc1.weight")]:
-        layer = name.removesuffix(".fc1.weight")
-        first, second = weights[name], weights[f"{layer}.fc2.weight"]  # (ff, d), (d, ff)
-        if f"{layer}.ffn_layernorm.weight" in weights:
-            what = f"{layer} normalises its feed-forward units (--scale-fc): none can be removed"
-            raise UserError(what, trained.path, "omit --ffn-dim")
-        if count > len(first):
-            what = f"{layer} has {len(first)} feed-forward units, not {count}"
-            raise UserError(what, trained.path, "give a smaller --ffn-dim")
-        importance = first.norm(dim=1) * second.norm(dim=0)
-        units = importance.topk(count).indices.sort().values
-        for full, axis in ((name, 0), (f"{layer}.fc1.bias", 0), (f"{layer}.fc2.weight", 1)):
-            weights[full] = weights[full].index_select(axis, units)
-    return weights
 
 
 # ---- a new model of given options and weights ----------------------------------------------------

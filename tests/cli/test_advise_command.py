@@ -21,8 +21,7 @@ from fairseq_compat.fairseq_fixes import UNDEFINED
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two conversions, and one size per place."""
-    for name in ("SHARES", "FFN_SHARES"):
-        monkeypatch.setattr(candidates, name, (0.5,))
+    monkeypatch.setattr(candidates, "SHARES", (0.5,))
     few = {name: candidates.SHARING[name] for name in ("grouped-query", "latent")}
     monkeypatch.setattr(candidates, "SHARING", few)
 
@@ -86,10 +85,9 @@ def test_an_answer_and_the_same_after_interruptions(
     [("stock", []), ("trained", ["heads", "grouped-query", "latent"])],
     ids=["stock", "collab"],
 )
-def test_the_commands_by_hand_make_the_same_model(
+def test_the_command_by_hand_makes_the_same_model(
     model: str, refused: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Every method, after a narrower feed-forward layer."""
     checkpoint: Path = request.getfixturevalue(model)
     request.getfixturevalue("monkeypatch").undo()
     request.getfixturevalue("monkeypatch").chdir(tmp_path)
@@ -99,9 +97,8 @@ def test_the_commands_by_hand_make_the_same_model(
     for method in found.values():
         sizes = {place: sizes[0] for place, sizes in method.sizes().items() if place != "encoder"}
         one = candidates.candidate(method.name, {**method.base, **sizes})
-        commands = method.commands(one, str(checkpoint), str(data), f"{method.name}.pt")
-        for command in commands:
-            assert main(shlex.split(command)[1:]) == 0
+        command = method.command(one, str(checkpoint), str(data), f"{method.name}.pt")
+        assert main(shlex.split(command)[1:]) == 0
         made = opener.load(tmp_path / f"{method.name}.pt", data)
         expected = method.make(one)
         assert made.arch == expected.arch

@@ -51,7 +51,7 @@ def test_vote_prune_and_evaluate(monolingual: Path, grouped: Path, tmp_path: Pat
         [[votes["batches"]] * 2] * 2
     )
     pruned = tmp_path / "pruned.pt"
-    command = [str(grouped), "--votes", str(file), "--out", str(pruned), "--ffn-dim=20"]
+    command = [str(grouped), "--votes", str(file), "--out", str(pruned)]
     done = run_command("fairseq-collab", "prune", *command)
     assert done.returncode == 0, done.stderr
     heads, last = done.stdout.splitlines()[-2:]

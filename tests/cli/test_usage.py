@@ -20,9 +20,7 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--subwords=code", "--subwords needs --conllu"),
         ("--max-tokens=0", "argument --max-tokens: must be a"),
         ("--relevance-sentences=x", "argument --relevance-sentences: must be a"),
-        ("--example-lines=0", "argument --example-lines: must be a"),
     ],
-    "prune c.pt --out=o.pt": [("--ffn-dim=0", "--ffn-dim: must be a whole")],
     "vote c.pt data --out=votes.json": [("--max-tokens=0", "--max-tokens: must be a whole number")],
     "reparametrize c.pt --out=out.pt": [
         ("", "give sizes: --key-dim or --key-dim-in-SITE"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from fairseq_collab.prune.surgery import (
     Kept,
     check_heads,
     heads_by_attention,
-    narrowed,
     pruned,
 )
 from fairseq_collab.trained.opener import Trained
@@ -173,33 +171,6 @@ def test_shared_weights_stay_shared_and_training_is_left_out() -> None:
     assert content["extra_state"] == {"epoch": 2}
 
 
-# ---- feed-forward units --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arch", "options"),
-    [
-        ("transformer", {}),
-        (LM, {}),
-        ("transformer_collab", {"key_dim": 6}),
-        ("transformer_latent", {"latent_dim": 6}),
-        ("transformer_lm_collab", {"key_dim": 6}),
-    ],
-)
-def test_fewer_units_equal_masked_ones(arch: str, options: dict[str, Any]) -> None:
-    """Heads that share stay what they are."""
-    whole = trained(arch, separate=not options, **options)
-    for layer in (layer for layer in whole.model.modules() if hasattr(layer, "fc2")):
-        gone = torch.randperm(24)[:10]
-        layer.fc2.weight.data[:, gone] = 0  # and so they are the least important
-    result = narrowed(whole, 14)
-    assert result.options["decoder_ffn_embed_dim"] == 14
-    assert not options or result.arch == arch
-    smaller = built(result)
-    assert smaller.decoder.layers[0].fc1.weight.shape == (14, 16)
-    check_same(smaller, whole.model, whole)
-
-
 # ---- what is refused -----------------------------------------------------------------------------
 
 
@@ -221,13 +192,6 @@ def test_choices_that_do_not_fit(kept: Kept, message: str) -> None:
         pruned(trained("transformer"), kept)
 
 
-def test_units_that_cannot_be_removed() -> None:
-    with refusing("layers.0 has 24 feed-forward units, not 25"):
-        narrowed(trained("transformer"), 25)
-    with refusing("layers.0 normalises its feed-forward units (--scale-fc"):
-        narrowed(trained(LM_HEADSIZE, scale_fc=True), 14)
-
-
 def test_heads_that_cannot_be_removed() -> None:
     whole = trained(HEADSIZE, key_dim=12, heads_in_cross="4,2", v_head_size=4)
     with refusing("heads have different sizes (3, 6 in q_proj)"):
@@ -241,6 +205,5 @@ def test_models_that_are_neither_of_the_two_kinds() -> None:
     """Such as fairseq's LSTM models: layers, but no attention in them."""
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "decoder_out_embed_dim": 16}
     source = replace(trained("transformer"), model=toy.model("lstm", criterion="", **sizes))
-    for check in (check_heads, partial(narrowed, ffn_dim=3)):
-        with refusing("checkpoint.pt: neither an encoder-decoder transf"):
-            check(source)
+    with refusing("checkpoint.pt: neither an encoder-decoder transf"):
+        check_heads(source)

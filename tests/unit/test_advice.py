@@ -12,7 +12,7 @@ from refusals import refusing
 from sacrebleu.metrics import BLEU
 from toy_heads import sample
 
-from fairseq_collab.advice.candidates import FFN, candidate, methods
+from fairseq_collab.advice.candidates import candidate, methods
 from fairseq_collab.advice.measure import Ledger, drawn_gains
 from fairseq_collab.advice.plan import Measured, Predicted, best, combinations, nearest
 from fairseq_collab.advice.wishes import NAMES, Wish, counts, met, parse, ratios
@@ -51,7 +51,7 @@ def test_costs_of_places_add_up() -> None:
     source = trained("transformer", max_source_positions=40, max_target_positions=40)
     way = methods(source, [sample()])[0]["heads"]
     whole = counts(source.model)
-    alone = [("encoder", 6), ("cross", 4), (FFN, 12)]
+    alone = [("encoder", 6), ("cross", 4), ("decoder", 4)]
     singles = [
         Measured({place: size}, 0.5, counts(way.make(candidate("heads", {place: size})).model))
         for place, size in alone
@@ -79,7 +79,6 @@ def test_the_best_meet_the_wishes_and_are_of_several_methods() -> None:
     found += [predicted("heads", 1.0, 0.2), predicted("latent", 0.0, 0.9)]
     kept = best(found, [Wish("cache", 0.5)])
     assert [one.method for one in kept] == ["collab"] * 6 + ["heads"]
-    assert best([*found, *found], [Wish("cache", 0.5)]) == kept, "each counts once"
     assert best(found, [Wish("cache", 0.1)]) == []
     assert nearest(found, [Wish("cache", 0.1)]).candidate.method == "heads"
 

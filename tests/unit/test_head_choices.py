@@ -143,9 +143,9 @@ def test_models_without_gates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "give one of --votes, --gates, --importance, --keep-heads, --random, --ffn-dim"),
+        ([], "one of the arguments --votes --gates --importance --keep-heads --random is required"),
         (["--random=1"], "--random and --keep go together"),
-        (["--keep=1"], "--keep needs --importance or --random"),
+        (["--gates", "--keep=1"], "--keep needs --importance or --random"),
         (["--random=1", "--keep=x"], "--keep is 'x'; it must be a number above 0"),
         (["--gates", "--remove-share=0.5"], "--remove-share needs --importance"),
         (["--gates", "--as-many-as=x.pt"], "--as-many-as needs --importance"),
