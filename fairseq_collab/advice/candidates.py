@@ -58,7 +58,7 @@ class Candidate:
     """
 
     method: str
-    sizes: tuple[tuple[str, int], ...]
+    sizes: tuple[tuple[Site, int], ...]
 
     @property
     def name(self) -> str:

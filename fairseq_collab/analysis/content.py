@@ -4,22 +4,21 @@
      "subset": "valid", "arch": ..., "command": ..., commit, versions, ...,
      "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
      "stages": {NAME of a finished stage: its settings, ...},
-     "sentences": n, "source_tokens": n, "target_tokens": n, "perplexity": x or null,
+     "sentences": n,
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
      "offsets": {"offsets": [-3, ..., 3],
                  "encoder": [[[share per offset] per head] per layer], "decoder": ...},
      "rare": {"frequent": 500, "sentences": n, "chance": x},
      "examples": [{"line": n, "source": [tokens], "target": [tokens],
                    "weights": {"encoder": [[H x T x S] per layer], ...}}, ...],
-     "syntax": {"trees": NAME, "sentences": n, ..., "relations":
+     "syntax": {"sentences": n, "too_long": n, "relations":
          {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
                                         "encoder": [[accuracy per head] per layer]}, ...}, ...}},
      "relevance": {"sentences": n, "lost": share},
      "roles": {"encoder": [[[names] per head] per layer], ...}}
 
 Where a measure does not apply there is null: in place of an attention type, or of a head.  A
-language model has no heads in ``encoder`` and ``cross``, blocks of text for sentences, and a
-``perplexity`` of a token.
+language model has no heads in ``encoder`` and ``cross``, and blocks of text for sentences.
 """
 
 from __future__ import annotations

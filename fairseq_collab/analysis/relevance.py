@@ -4,12 +4,9 @@
     relevance of h = mean over steps of R_h / sum_h' |R_h'|,      h' the heads of its layer (A.3)
 
 A step is the model's prediction after a prefix of the reference.  It starts with relevance 1 at its
-highest logit and propagates it to the inputs by the paper's rule (appendix A.2).  A head with
-negative relevance speaks against the prediction.
-
-The paper's rule for products, ``u / (u + u')``, depends on where the scale of the scores sits, and
-the paper does not say.  Here it is part of the query, which moves normalised relevance by up to
-0.06 on a trained model; see :mod:`fairseq_collab.analysis.ratio`.
+highest logit and propagates it to the inputs by the paper's rule (appendix A.2), which
+:mod:`fairseq_collab.analysis.ratio` has.  A head with negative relevance speaks against the
+prediction.
 
 Conservation is checked: the relevance of the inputs (embeddings of tokens and positions, on both
 sides) and of the biases must add up to that of the output.

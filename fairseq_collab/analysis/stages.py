@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import bar, say
 from fairseq_collab.analysis import content, measures
-from fairseq_collab.analysis.importance import Importance, cross_entropy, normalised, predicted
+from fairseq_collab.analysis.importance import Importance, normalised
 from fairseq_collab.analysis.measures import SELF_SITES, Measure
 from fairseq_collab.analysis.relevance import Relevance
 from fairseq_collab.analysis.roles import roles
@@ -112,27 +111,18 @@ def attention(trained: Trained, subset: str, max_tokens: int | None) -> dict[str
     Args:
         max_tokens: of a batch, padding included; as in training if None.
     """
-    model = trained.model
     confidence = Measure(measures.confidence)
     positions = Measure(measures.positions, SELF_SITES)
     rare = measures.RareTokens(trained.task.source_dictionary)
-    counts = dict.fromkeys(("sentences", "source_tokens", "target_tokens"), 0)
-    loss = 0.0
+    sentences = 0
     for sample in epoch(trained, subset, max_tokens):
-        batch = attend(model, sample)
+        batch = attend(trained.model, sample)
         for found in (confidence, positions, rare):
             found.see(batch)
-        counts["sentences"] += len(batch.source)
-        counts["source_tokens"] += int(batch.source.ne(batch.pad).sum())
-        counts["target_tokens"] += int(predicted(model.decoder, sample["target"]).sum())
-        if trained.is_language_model:
-            with torch.inference_mode():
-                loss += float(cross_entropy(model, sample).sum())
+        sentences += len(batch.source)
     offsets = positions.result()
-    perplexity = math.exp(loss / counts["target_tokens"]) if trained.is_language_model else None
     return {
-        **counts,
-        "perplexity": perplexity,
+        "sentences": sentences,
         "measures": {
             "confidence": confidence.result(),
             "positional": measures.best_shares(offsets),
@@ -156,15 +146,8 @@ def syntax(trained: Trained, trees: Sequence[Tree], max_tokens: int | None) -> d
     for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
         sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)
-    subwords = [dictionary.index(symbol) for tree in fitting for symbol in tree.symbols]
-    found = {
-        "sentences": len(fitting),
-        "too_long": len(read) - len(fitting),
-        "subwords": len(subwords),
-        "unknown": subwords.count(dictionary.unk()),
-        "pairs_within_a_unit": sum(tree.lost for tree in fitting),
-        "relations": scores.result(),
-    }
+    too_long = len(read) - len(fitting)
+    found = {"sentences": len(fitting), "too_long": too_long, "relations": scores.result()}
     return {"syntax": found}
 
 
@@ -197,17 +180,8 @@ def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, An
 # ---- examples ------------------------------------------------------------------------------------
 
 
-def chosen_lines(dataset: Any, lines: Sequence[int] | None) -> list[int]:
-    """The lines whose attention is shown, from 0; UserError names one that does not exist.
-
-    Args:
-        lines: from 1; if None, the first short sentence.
-    """
-    for line in lines or ():
-        if line > len(dataset):
-            raise UserError(f"there are {len(dataset)} sentences, no {line}", "--example-lines")
-    if lines is not None:
-        return [line - 1 for line in lines]
+def short_line(dataset: Any) -> list[int]:
+    """The first sentence whose attention maps can be read, from 0; [] if there is none."""
     return [i for i in range(len(dataset)) if np.max(dataset.size(i)) <= LONGEST][:1]
 
 

@@ -103,14 +103,13 @@ class Tree(NamedTuple):
     Attributes:
         symbols: the subwords.
         units: the unit of each subword; from 0, in the order of the text.
-        pairs: relation, unit of the dependent and unit of the head.
-        lost: the number of pairs left out: within a unit, or of a word without subwords.
+        pairs: relation, unit of the dependent and unit of the head; pairs within a unit, and of
+            words without subwords, are left out.
     """
 
     symbols: list[str]
     units: list[int]
     pairs: list[tuple[str, int, int]]
-    lost: int
 
 
 def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
@@ -135,4 +134,4 @@ def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
     ]
     read = set(units)  # normalisation may leave nothing of a word
     kept = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
-    return Tree([subword.symbol for subword in subwords], units, kept, len(pairs) - len(kept))
+    return Tree([subword.symbol for subword in subwords], units, kept)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from collab_common import files
 from collab_common.command import positive
-from fairseq_collab.advice import text
+from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
 from fairseq_collab.advice.measure import Ledger
 from fairseq_collab.advice.search import Advice, Advisor
-from fairseq_collab.advice.wishes import parse
+from fairseq_collab.advice.wishes import NAMES, Final, parse
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.translate import check_translation
+from fairseq_collab.results.tables import grid, num
 from fairseq_collab.trained import opener
 
 NUMBERS, PAGE, MODEL = "advice.json", "advice.md", "advised.pt"
@@ -52,6 +53,32 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def lines(advice: Advice) -> Iterator[str]:
+    """The answer, a table of the last candidates, and how to make each."""
+    best = advice.finals[0]
+    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_loss:g} BLEU lost"
+    if advice.answer:
+        yield f"{asked}: {best.candidate.name}"
+    else:
+        yield f"{asked}: no candidate; {best.candidate.name} loses least"
+    yield f"\n{MEANS[best.candidate.method]} ({PLACES_MEAN}).\n"
+    yield grid(["candidate", "BLEU", "lost (95 %)", *NAMES.values()], map(row, advice.finals))
+    yield f"\nThe given model has {advice.bleu:.2f} BLEU. Costs are shares of its costs."
+    yield f"{advice.subset} chose the candidate: score it on other data."
+    for one in advice.finals:
+        yield f"\n{one.candidate.name}:\n\n    {one.command}"
+    if advice.refused:
+        yield ""
+    yield from (f"not tried: {name} ({why})" for name, why in advice.refused.items())
+
+
+def row(one: Final) -> list[str]:
+    """A candidate's row of the table."""
+    drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
+    costs = [f"{one.ratios[what]:.2f}" for what in NAMES]
+    return [one.candidate.name, f"{one.bleu:.2f}", f"{drop} ({low} to {high})", *costs]
+
+
 def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) -> None:
     """Write the page, the numbers, and the model if there is an answer."""
     answer = advice.answer
@@ -68,7 +95,7 @@ def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) 
     if answer:
         found = advisor.judge.make(answer.candidate)
         opener.save(found.with_model(found.model.cpu()), out / MODEL)
-    files.write_atomic(out / PAGE, "\n".join([*text.lines(advice), ""]))
+    files.write_atomic(out / PAGE, "\n".join([*lines(advice), ""]))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -89,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
         advisor = Advisor(trained, ledger, args.subset, args.sample)
         advice = advisor.run(args.want, args.max_loss)
         write(advice, advisor, args.out, options.made("advise", argv, args.cpu))
-    print("\n".join(text.lines(advice)))
+    print("\n".join(lines(advice)))
     if advice.answer:
         print(f"\n{args.out / MODEL}: the model")
     return 0 if advice.answer else 1

@@ -44,11 +44,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA)",
     )  # fmt: skip
     parser.add_argument(
-        "--example-lines", type=positive, nargs="+", metavar="LINE",
-        help="sentences of the subset whose attention maps are drawn, from 1 (default: the first "
-        "short one)",
-    )  # fmt: skip
-    parser.add_argument(
         "--relevance-sentences", type=not_negative, metavar="N",
         help="number of random sentences for relevance, which takes a backward pass per token; 0 "
         "leaves relevance out (default: as many as ten minutes allow)",
@@ -91,7 +86,7 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     """The stages that the options ask for, cheapest first; a fault in an input fails here."""
     subset, most, number = args.subset, args.max_tokens, args.relevance_sentences
     loaded.task.load_dataset(subset)
-    lines = stages.chosen_lines(loaded.task.dataset(subset), args.example_lines)
+    lines = stages.short_line(loaded.task.dataset(subset))
     found = [
         Stage("attention", {}, lambda: stages.attention(loaded, subset, most)),
         Stage(

@@ -49,12 +49,8 @@ def main(argv: Sequence[str]) -> int:
         "subset": args.subset,
         "feature": head_group_attentions(trained.model)[0].feature,
         "batches": count.batches,
-        "stability": {"changed": round(count.changed, 6), "shift": round(count.shift, 6)},
         "votes": count.votes,
     }
     votes.write(args.out, content)
-    print(
-        f"{args.out}: votes of {count.batches:,} batches; in a batch {count.changed:.1%} of the "
-        f"heads leave their group, and its centre moves by {count.shift:.1%} of its length"
-    )
+    print(f"{args.out}: votes of {count.batches:,} batches")
     return 0

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
-import numpy as np
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
 from omegaconf import OmegaConf
@@ -80,11 +79,6 @@ def words_of(dictionary: Dictionary, tokens: Tensor) -> list[str]:
     return [dictionary[token] for token in tokens.tolist() if token not in left_out]
 
 
-def subwords_of(dictionary: Dictionary) -> str | None:
-    """How words are joined from a dictionary's subwords, as ``--post-process``; None for words."""
-    return subword_marks(dictionary.symbols)
-
-
 def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
     """Raises UserError for a model that does not translate: it has no BLEU.
 
@@ -96,32 +90,19 @@ def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
         raise UserError(what, where, todo)
 
 
-def bleu(model: Any, task: Any, subset: str) -> float:
-    """Corpus BLEU (0 to 100) of ``subset`` against its target side, beam :data:`BEAM`."""
-    return corpus_bleu(*translations(model, task, subset))
-
-
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """sacreBLEU of lines (0 to 100)."""
     bleu = BLEU(tokenize=tokenizer(references), force=True)
     return bleu.corpus_score(hypotheses, [references]).score
 
 
-def translations(
-    model: Any, task: Any, subset: str, chosen: Sequence[int] | None = None
-) -> tuple[list[str], list[str]]:
-    """Translations of ``subset`` and its target side, subwords joined, in the order of the corpus.
-
-    Args:
-        chosen: indices of the sentences; all if None.
-    """
+def translations(model: Any, task: Any, subset: str) -> tuple[list[str], list[str]]:
+    """Translations of ``subset`` and its target side, subwords joined, in the corpus' order."""
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     with data_utils.numpy_seed(1):
         order = dataset.ordered_indices()
-    if chosen is not None:
-        order = order[np.isin(order, chosen)]
     batches = collated("translation", dataset, order, model)
-    subwords = subwords_of(task.target_dictionary)
+    subwords = subword_marks(task.target_dictionary.symbols)
     found = translate(model, task, batches, {"beam": BEAM}, subwords)
     return found.hypotheses, found.targets

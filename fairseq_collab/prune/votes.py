@@ -8,7 +8,7 @@ group.
 ``fairseq-collab vote`` writes this file, ``fairseq-collab prune`` reads it:
 
     {"version": 1, "checkpoint": NAME, "data": NAME, "subset": "train", "feature": "value",
-     "batches": 400, "stability": {"changed": 0.01, "shift": 0.02},
+     "batches": 400,
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
 LAYER is a matrix ``(C, H)``: votes by group and head.  It is empty in a layer without heads.
@@ -48,7 +48,6 @@ class Ballot(NamedTuple):
 
     votes: Tensor  # (L, C, H)
     reference: Tensor  # (L, H, C): the trained groups, else those of the first batch
-    moved: groups.Movement  # distance from the reference
 
 
 def cast(gram: Tensor, reference: Tensor) -> Ballot:
@@ -58,18 +57,15 @@ def cast(gram: Tensor, reference: Tensor) -> Ballot:
     # torch.where instead of a branch avoids a GPU sync.
     reference = torch.where(reference.sum((1, 2), keepdim=True) > 0, reference, membership)
     membership = groups.match(membership, reference)
-    moved = groups.movement(gram, reference, membership)
     typical = groups.typical_heads(gram, membership)  # (L, C)
-    return Ballot(functional.one_hot(typical, gram.size(1)), reference, moved)
+    return Ballot(functional.one_hot(typical, gram.size(1)), reference)
 
 
 class Count(NamedTuple):
-    """The votes of an epoch, and the stability of the groups: means over batches, attentions."""
+    """The votes of an epoch."""
 
     votes: dict[Site, list[Layer]]  # (C, H) by attention type and layer
     batches: int
-    changed: float
-    shift: float
 
 
 def hard(membership: Tensor) -> Tensor:
@@ -97,16 +93,13 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
     stacks = alike(attentions)
     references = [torch.stack([hard(attentions[i].membership) for i in each]) for each in stacks]
     votes: list[Any] = [0] * len(stacks)
-    moved: Any = 0  # stays on the device: reading it after each batch would be a GPU sync
     batches = 0
     for sample in samples:
         grams = _gram_matrices(model, sample["net_input"])
         for number, places in enumerate(stacks):
             found = cast(torch.stack([grams[place] for place in places]), references[number])
             votes[number], references[number] = votes[number] + found.votes, found.reference
-            moved = moved + torch.stack(found.moved).double().sum(1)
         batches += 1
-    changed, shift = (moved / (batches * len(attentions))).tolist()
     lists: dict[nn.Module, Layer] = {
         attentions[place]: layer
         for places, each in zip(stacks, votes, strict=True)
@@ -114,7 +107,7 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
     }
     by_type = by_site(model).items()
     ordered = {site: [lists.get(one.module, []) for one in places] for site, places in by_type}
-    return Count(ordered, batches, changed, shift)
+    return Count(ordered, batches)
 
 
 def _gram_matrices(model: Any, net_input: dict[str, Any]) -> list[Tensor]:
@@ -161,25 +154,13 @@ def read(path: Path, heads: Heads) -> Kept:
     """
     todo = "give a file that fairseq-collab vote has written"
     votes: Any = read_versioned(path, VERSION, "votes", todo).get("votes")
-    if not _are_votes(votes):
-        raise UserError("its votes are damaged", where=path, todo="vote again")
+    try:
+        voted = {
+            site: [torch.tensor(one).shape[1] if one else 0 for one in votes[site]]
+            for site in SITES
+        }
+    except (TypeError, LookupError, ValueError, RuntimeError) as error:
+        raise UserError("its votes are damaged", where=path, todo="vote again") from error
     for site in SITES:
-        voted = [len(layer[0]) if layer else 0 for layer in votes[site]]
-        content.check_heads(voted, heads, site, path)
+        content.check_heads(voted[site], heads, site, path)
     return {site: [elected(layer) for layer in votes[site]] for site in SITES}
-
-
-def _are_votes(votes: Any) -> bool:
-    """Whether this is a list of matrices of numbers for each attention type."""
-    if not isinstance(votes, dict) or set(votes) != set(SITES):
-        return False
-    return all(
-        layer == []
-        or (
-            len({len(row) for row in layer}) == 1
-            and layer[0]
-            and all(isinstance(number, int | float) for row in layer for number in row)
-        )
-        for layers in votes.values()
-        for layer in layers
-    )

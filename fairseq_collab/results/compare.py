@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import groupby
-
 from collab_common.errors import UserError
 from fairseq_collab.metrics import significance
-from fairseq_collab.metrics.significance import METRICS, Result, different
+from fairseq_collab.metrics.significance import different
 from fairseq_collab.results.render import render
 from fairseq_collab.runs.translations import System
 
@@ -35,35 +30,14 @@ def check_comparable(baseline: System, system: System) -> None:
         )
 
 
-def paired(
-    baseline: System,
-    system: System,
-    test: str,
-    samples: int = 0,
-    metrics: Sequence[str] = METRICS,
-) -> list[Result]:
-    """One result a metric of the system against the baseline, if the two can be compared."""
+def comparison(baseline: System, system: System) -> str:
+    """The table that ``fairseq-collab compare`` prints, with signatures and limits."""
     check_comparable(baseline, system)
-    texts = baseline.hypotheses, system.hypotheses, baseline.references
-    return significance.paired(*texts, test, samples, metrics)
-
-
-def summary(baseline: System, system: System, results: list[Result]) -> str:
-    """A table a test, with signatures and what they do not say."""
-    number = different(baseline.hypotheses, system.hypotheses)
-    by_test = groupby(results, key=lambda result: result.test)
-    tests = {test: list(group) for test, group in by_test}
-    return render("compare.md.j2", baseline=baseline, system=system, different=number, tests=tests)
-
-
-def as_json(baseline: System, system: System, results: list[Result]) -> str:
-    """Everything of ``summary`` as one JSON object."""
-    return json.dumps(
-        {
-            "baseline": str(baseline.path),
-            "system": str(system.path),
-            "sentences": len(system.hypotheses),
-            "different": different(baseline.hypotheses, system.hypotheses),
-            "results": [asdict(result) for result in results],
-        }
+    texts = baseline.hypotheses, system.hypotheses
+    return render(
+        "compare.md.j2",
+        baseline=baseline,
+        system=system,
+        different=different(*texts),
+        results=significance.paired(*texts, baseline.references),
     )

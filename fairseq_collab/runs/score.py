@@ -31,7 +31,8 @@ from collab_common.provenance import circumstances
 from data_prep.moses import ordinary_text
 from fairseq_collab.metrics import bleu
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
-from fairseq_collab.metrics.translate import Translations, subwords_of, translate
+from fairseq_collab.metrics.text import subword_marks
+from fairseq_collab.metrics.translate import Translations, translate
 from fairseq_collab.runs.devices import wanted
 from fairseq_collab.runs.record import Record, Task
 from fairseq_collab.runs.run import Run, is_ours
@@ -179,7 +180,8 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     if given := [name for name in UNSUPPORTED if generation.get(name)]:
         todo = "translate with fairseq-generate, and score what it prints (--reference)"
         raise UserError(f"{', '.join(given)}: not possible in a run", "generation", todo)
-    subwords = config.common_eval.post_process or subwords_of(trained.task.target_dictionary)
+    marked = subword_marks(trained.task.target_dictionary.symbols)
+    subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples = batches(trained, config, subset)

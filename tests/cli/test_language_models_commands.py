@@ -44,7 +44,7 @@ def test_heads_of_a_language_model(
     perplexity = float(re.search(r"Perplexity: ([\d.]+)", output)[1])
     assert 5 < perplexity < 100  # twelve words and a few symbols, hardly trained
     heads = ["heads", str(language_model), str(monolingual), "--out", str(tmp_path), "--cpu"]
-    assert cli.main([*heads, "--example-lines", "1", "--subset=test"]) == 0
+    assert cli.main([*heads, "--subset=test"]) == 0
     output = capsys.readouterr().out
     assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
     found = json.loads((tmp_path / "heads.json").read_text())

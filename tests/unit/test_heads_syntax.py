@@ -129,7 +129,6 @@ def test_subwords_belong_to_words(
     assert tree.symbols == pieces.split()
     assert tree.units == units
     assert tree.pairs == pairs
-    assert tree.lost == 2 - len(pairs)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +176,6 @@ def test_text_is_segmented_as_that_of_the_folder(
 ) -> None:
     tree = align(OWL, segmenter(folder / kind, "en"))
     assert spelt(tree) == expected
-    assert tree.lost == 0
     with pytest.raises(UserError, match=r"none: has neither spm\.model nor code; give .*subwords"):
         segmenter(folder / "none", "en")
 
@@ -187,8 +185,8 @@ def test_text_is_segmented_as_that_of_the_folder(
 PAD, EOS = 1, 2
 #: Four words of which the second has two subwords; and three words.
 TREES = [
-    Tree(list("abbcd"), [0, 1, 1, 2, 3], [("amod", 0, 1), ("nsubj", 1, 2), ("obj", 3, 2)], 0),
-    Tree(list("abc"), [0, 1, 2], [("nsubj:pass", 2, 1), ("obj", 0, 1)], 1),
+    Tree(list("abbcd"), [0, 1, 1, 2, 3], [("amod", 0, 1), ("nsubj", 1, 2), ("obj", 3, 2)]),
+    Tree(list("abc"), [0, 1, 2], [("nsubj:pass", 2, 1), ("obj", 0, 1)]),
 ]
 TOKENS_OF_TREES = torch.tensor([[5, 6, 7, 8, 9, EOS], [5, 6, 7, EOS, PAD, PAD]])
 
@@ -249,7 +247,7 @@ def test_trees_are_batched_by_length_and_padded_on_the_right() -> None:
     symbols = Dictionary()
     for letter in "abc":
         symbols.add_symbol(letter)
-    four = [Tree(list(letters), [], [], 0) for letters in ("abc", "a", "ax", "b")]
+    four = [Tree(list(letters), [], []) for letters in ("abc", "a", "ax", "b")]
     found = [
         as_sample(batch, symbols)["net_input"]["src_tokens"].tolist()
         for batch in tree_batches(four, max_tokens=4)

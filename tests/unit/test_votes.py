@@ -47,7 +47,6 @@ def test_the_typical_head_of_each_group_is_elected(arch: str, options: dict[str,
     source = known(arch, **options)
     count = votes(source)
     assert count.batches == 3
-    assert (count.changed, count.shift) == (0, pytest.approx(0, abs=1e-3))
     assert {site: len(layers) for site, layers in count.votes.items()} == {
         site: len(layers) for site, layers in source.heads.items()
     }
@@ -72,8 +71,7 @@ def test_attentions_of_several_sizes_vote_together_as_alone(
     together = votes(source)
     monkeypatch.setattr(votes_file, "alike", lambda found: [[place] for place in range(len(found))])
     alone = votes(source)
-    assert together.votes == alone.votes
-    assert together[1:] == pytest.approx(alone[1:])
+    assert together == alone
 
 
 def test_trained_groups_keep_their_numbers() -> None:
