@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks a GPU in some minutes: attention in float32, float16 and bfloat16, the fused kernel, beam
-# search, training in each number format, and one benchmark. Prints a line per check, ok or FAILED
-# with the finding; the exit status is 1 if a check fails.
+# search, and training in each number format. Prints a line per check, ok or FAILED with the finding;
+# the exit status is 1 if a check fails. `fairseq-collab bench` measures speed.
 #
 #   bash recipes/gpu_check.sh               on the GPU
 #   DEVICE=cpu bash recipes/gpu_check.sh    the checks that a CPU can run

@@ -1,4 +1,4 @@
-"""Models on the device: beam search and short trainings, checked; one benchmark, timed.
+"""Models on the device: beam search and short trainings.
 
 The reference of beam search is the same model in float32 on the CPU.
 """
@@ -12,8 +12,8 @@ from functools import partial
 
 import torch
 
-from fairseq_collab.bench import train, translate
-from fairseq_collab.bench.models import TIMED, architectures, random_model
+from fairseq_collab.bench import train
+from fairseq_collab.bench.models import architectures, random_model
 from fairseq_collab.bench.translate import Translator, count_ties
 from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.metrics.translate import BEAM
@@ -35,7 +35,7 @@ FAST = ("--lr=0.005", "--warmup-updates=8", "--clip-norm=1")
 
 
 def checks(place: Place) -> Iterator[Check]:
-    """Beam search by each architecture, training in each number format, and one benchmark."""
+    """Beam search by each architecture, and training in each number format."""
     for arch in architectures():
         for beam in (BEAM,) if place.quick else (1, BEAM):
             yield Check(f"decoding {arch} float32, beam {beam}", partial(same, arch, beam, place))
@@ -44,8 +44,6 @@ def checks(place: Place) -> Iterator[Check]:
     for arch in architectures():
         for form in place.formats:
             yield Check(f"training {arch} {form or 'float32'}", partial(trained, arch, form, place))
-    for task in ("translation", "training"):
-        yield Check(f"speed of {task}", partial(speed, task, place))
 
 
 def same(arch: str, beam: int, place: Place) -> str:
@@ -97,16 +95,3 @@ def trained(arch: str, form: str, place: Place) -> str:
     change = f"loss {first:.2f} to {last:.2f}"
     expect(math.isfinite(last) and first - last >= LESS, f"{change}: not by {LESS}")
     return change
-
-
-def speed(task: str, place: Place) -> str:
-    """How many times as fast as fairseq's model: an estimate from a few turns."""
-    preset, found = "tiny" if place.quick else "multi30k", []
-    for heads, arch in TIMED.items():
-        if task == "training":
-            records = train.run(arch, preset, True, place.device)
-        else:
-            records = translate.run(arch, preset, True, place.device, torch.get_num_threads())
-        (ours,) = (record for record in records if record["engine"] == "ours")
-        found.append(f"{heads} {ours['ratio']:.2f} times as fast as fairseq's")
-    return "; ".join(found)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import succeed
@@ -63,6 +65,13 @@ def test_a_second_process_is_kept_off(run: Run) -> None:
         run.locked().__enter__()
     with run.locked():
         pass
+
+
+def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OSError(errno.EOPNOTSUPP, "Operation not supported")
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=error))
+    with refusing("lock: the file system has no locks (Operation not supported)"):
+        run.locked().__enter__()
 
 
 @pytest.mark.parametrize(
