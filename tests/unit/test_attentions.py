@@ -18,32 +18,29 @@ TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "c
 
 
 def build(arch: str, **options: object) -> nn.Module:
-    if "_lm" in arch:
-        return toy_language_models.language_model(arch, **options)
-    return toy.model(arch, **options)
+    make = toy_language_models.language_model if "_lm" in arch else toy.model
+    return make(arch, **options)
 
 
 @pytest.mark.parametrize(
-    ("arch", "places"),
+    ("arch", "options", "places"),
     [
-        ("transformer", TRANSLATION),
-        ("transformer_collab", TRANSLATION),
-        ("transformer_lm", ["decoder 0", "decoder 1"]),
-        ("transformer_lm_collab", ["decoder 0", "decoder 1"]),
+        ("transformer", {}, TRANSLATION),
+        ("transformer_collab", {}, TRANSLATION),
+        ("transformer_collab", {"checkpoint_activations": True}, TRANSLATION),  # wrapped layers
+        ("transformer_lm_collab", {}, ["decoder 0", "decoder 1"]),
+        ("transformer_lm", {"decoder_layers": 11}, [f"decoder {i}" for i in range(11)]),
     ],
 )
-def test_all_attentions_are_found_by_site_and_layer(arch: str, places: list[str]) -> None:
-    model = build(arch)
+def test_all_attentions_are_found_by_site_and_layer(
+    arch: str, options: dict, places: list[str]
+) -> None:
+    model = build(arch, **options)
     found = attentions(model)
     assert [str(one) for one in found] == places
     assert all(model.get_submodule(one.name) is one.module for one in found)
     modules = {m for m in model.modules() if isinstance(m, HeadAttention | MultiheadAttention)}
     assert {one.module for one in found} == modules
-
-
-def test_layers_are_in_their_order_beyond_nine() -> None:
-    model = build("transformer_lm", decoder_layers=11)
-    assert [one.layer for one in attentions(model)] == list(range(11))
 
 
 def test_a_site_that_a_model_lacks_is_empty() -> None:
@@ -52,7 +49,3 @@ def test_a_site_that_a_model_lacks_is_empty() -> None:
     assert heads == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
     assert by_site(build("transformer_lm"))["cross"] == []
     assert attentions(nn.Linear(2, 2)) == []
-
-
-def test_wrapped_layers_are_found() -> None:
-    assert len(attentions(build("transformer_collab", checkpoint_activations=True))) == 6
