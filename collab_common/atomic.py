@@ -28,10 +28,13 @@ def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> N
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
             if size != file.tell():
-                raise OSError(f"{size} of {file.tell()} bytes reached the disk")
+                reached = f"{size} of {file.tell()} bytes reached the disk"
+                raise OSError(errno.EIO, reached)
             os.replace(partial, path)
-        except BaseException:
+        except BaseException as error:
             os.remove(partial)
+            if isinstance(error, OSError):  # that of a full disk names no file
+                error.filename = error.filename or path
             raise
     sync(os.path.dirname(path))  # the rename must outlast a power cut, too
 

@@ -101,9 +101,10 @@ def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
 # ---- results -------------------------------------------------------------------------------------
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    atomic.write(path, lambda file: file.write(text.encode("utf-8")))
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write a file atomically."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    atomic.write(path, lambda file: file.write(data))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -118,26 +119,9 @@ def as_json(content: Any) -> str:
 
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
     """Write files of results, by name, into a folder, which is made if need be."""
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        write_content(folder / name, content.encode() if isinstance(content, str) else content)
-
-
-def write_content(path: Path, content: bytes, todo: str = "give another folder with --out") -> None:
-    """Write a file of results atomically; UserError if it cannot be written."""
-    try:
-        atomic.write(path, lambda file: file.write(content))
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", path, todo) from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder of results, before all computing; UserError if it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        todo = "give another folder with --out"
-        raise UserError(f"no such folder can be made: {error.strerror}", folder, todo) from error
+        write_atomic(folder / name, content)
 
 
 def read_json(path: Path, todo: str = "delete it and start again") -> Any:
@@ -149,11 +133,8 @@ def read_json(path: Path, todo: str = "delete it and start again") -> Any:
 
 
 def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
-    """A JSON object named ``what``, of this ``version``; UserError for anything else."""
-    try:
-        content = read_json(path, todo)
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", path) from error
+    """A JSON object named ``what``, of this ``version``; UserError for other JSON."""
+    content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:
         raise UserError(f"no {what} of version {version}", path, todo)
     return content

@@ -169,13 +169,10 @@ def print_versions() -> None:
 
 
 def devices() -> str:
-    """Name what torch can compute on."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "cuda"):
-        return f"cpu ({os.cpu_count()} cores); torch is not there"
-    names = [f"cpu ({os.cpu_count()} cores, {torch.get_num_threads()} threads)"]
-    for index in range(torch.cuda.device_count()):
-        names.append(f"cuda:{index} ({torch.cuda.get_device_name(index)})")
+    """Name the devices that torch, if it is imported, can compute on."""
+    names = [f"cpu ({os.cpu_count()} cores)"]
+    if cuda := getattr(sys.modules.get("torch"), "cuda", None):
+        names += [f"cuda:{i} ({cuda.get_device_name(i)})" for i in range(cuda.device_count())]
     return ", ".join(names)
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import read_versioned, write_content
+from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis.weights import Heads
 from fairseq_collab.models.layers import SITES, Site
 
@@ -41,7 +41,7 @@ TODO = "give a file that fairseq-collab heads has written"
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write the file atomically."""
     text = json.dumps({**content, "version": VERSION}, ensure_ascii=False, allow_nan=False) + "\n"
-    write_content(path, text.encode())
+    write_atomic(path, text)
 
 
 def read(path: Path) -> dict[str, Any]:

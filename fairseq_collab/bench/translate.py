@@ -33,8 +33,6 @@ LENGTH, QUICK_LENGTH = 30, 10
 #: Translations whose scores (log-probability a word) differ by less are equally good: rounding
 #: decides between them.
 TIE = 1e-4
-#: fairseq's own limit of a translation, --max-len-b.
-LONGEST = 200
 
 
 class Translator:
@@ -42,12 +40,11 @@ class Translator:
 
     Args:
         model: is prepared for inference, in place.
-        length: tokens of every translation; None where the model decides.
+        length: tokens of every translation.
     """
 
-    def __init__(self, model: Any, task: Any, beam: int = BEAM, length: int | None = None):
-        least, longest = (1, LONGEST) if length is None else (length, length)
-        options = {"beam": beam, "max_len_a": 0, "max_len_b": longest, "min_len": least}
+    def __init__(self, model: Any, task: Any, beam: int = BEAM, *, length: int):
+        options = {"beam": beam, "max_len_a": 0, "max_len_b": length, "min_len": length}
         cfg = OmegaConf.structured(FairseqConfig)
         cfg.generation.beam = beam
         model.eval()

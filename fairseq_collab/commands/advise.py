@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
         "data": args.data.resolve().name,
         **{name: getattr(args, name) for name in ("subset", "sample")},
     }
-    files.make_folder(args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
     with files.locked(args.out / "lock"):
         ledger = Ledger(args.out / NUMBERS, settings)
         advisor = Advisor(trained, ledger, args.subset, args.sample)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from collab_common import processor
@@ -26,8 +25,8 @@ def build_parser() -> argparse.ArgumentParser:
         "other programs first.",
     )
     parser.add_argument(
-        "--presets", type=partial(options.some_of, [*PRESETS]), default=USUAL, metavar="LIST",
-        help=f"sizes of the models (default: {','.join(USUAL)})",
+        "--presets", nargs="+", choices=PRESETS, default=USUAL,
+        help=f"sizes of the models (default: {' '.join(USUAL)})",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
     parser.add_argument(

@@ -47,36 +47,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_packages(form: str) -> None:
-    """Raise UserError where an optional package that a format needs is missing."""
-    for package in FORMATS[form]:
-        if find_spec(package) is None:
-            what = f"needs the package {package}, which is not installed"
-            raise UserError(what, f"--format {form}", "pip install 'fairseq-collab[export]'")
-
-
-def export(checkpoint: Path, data: Path | None, form: str, out: Path) -> None:
-    """Write the folder ``out``, atomically; a former one is replaced."""
-    from fairseq_collab.export import model
-
-    trained = model.load(checkpoint)
-    with whole_folder(out) as folder:
-        if form == "fairseq":
-            model.write(trained, folder)
-        else:  # with packages that may be missing
-            import_module(f"fairseq_collab.export.{form}").export(trained, data, folder)
-
-
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_intermixed_args(argv)
-    check_packages(args.format)
+    for package in FORMATS[args.format]:
+        if find_spec(package) is None:
+            what = f"needs the package {package}, which is not installed"
+            raise UserError(what, f"--format {args.format}", "pip install 'fairseq-collab[export]'")
     check_folder_of(args.out, "--out")
     if args.out.exists():
         raise UserError("exists already", args.out, "remove it, or give another --out")
-    try:
-        export(args.checkpoint, args.data, args.format, args.out)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"cannot be written: {reason}", args.out) from error
+    from fairseq_collab.export import model
+
+    trained = model.load(args.checkpoint)
+    with whole_folder(args.out) as folder:
+        if args.format == "fairseq":
+            model.write(trained, folder)
+        else:  # with packages that may be missing
+            module = import_module(f"fairseq_collab.export.{args.format}")
+            module.export(trained, args.data, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collab_common.command import not_negative, positive
 from collab_common.errors import UserError
-from collab_common.files import make_folder, sha256
+from collab_common.files import sha256
 from fairseq_collab.analysis import content, stages, trees
 from fairseq_collab.analysis.stages import Stage
 from fairseq_collab.analysis.subwords import align, segmenter
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
     to_measure = planned(args, loaded)
-    make_folder(args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
     found = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
     found |= {"arch": loaded.arch, "heads": heads, **options.made("heads", argv, args.cpu)}
     try:

@@ -90,14 +90,6 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return value
 
 
-def some_of(known: Sequence[str], text: str) -> tuple[str, ...]:
-    """Names joined by commas, in the order in which they are known."""
-    names = text.split(",")
-    if set(names) - set(known):
-        raise argparse.ArgumentTypeError(f"must be some of {', '.join(known)}, not {text!r}")
-    return tuple(name for name in known if name in names)
-
-
 def ranged(holds: Callable[[float], bool], said: str) -> Callable[[str], float]:
     """Numbers for which ``holds`` is true; others must be as ``said``."""
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collab_common.errors import UserError
-from collab_common.files import read_versioned, write_content
+from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
@@ -140,7 +140,7 @@ def elected(votes: Sequence[Sequence[float]]) -> list[int]:
 def write(path: Path, votes: Mapping[str, Any]) -> None:
     """Write a file of votes, atomically."""
     text = json.dumps({"version": VERSION, **votes}, indent=1, ensure_ascii=False) + "\n"
-    write_content(path, text.encode(), "give another file with --out")
+    write_atomic(path, text)
 
 
 def read(path: Path, heads: Heads) -> Kept:

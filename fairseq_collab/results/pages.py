@@ -24,7 +24,7 @@ from jinja2 import FileSystemLoader, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
-from collab_common.files import read_json, write_content
+from collab_common.files import read_json, write_atomic
 from fairseq_collab.metrics.seeds import Gain, gain_of, holm
 from fairseq_collab.results.figure import Series, draw
 from fairseq_collab.results.figure_style import saved
@@ -147,8 +147,8 @@ class Page:
 
     def write(self) -> None:
         """Write the text and the figures."""
-        for path, content in {self.path: self.text.encode(), **self.figures}.items():
-            write_content(path, content)
+        for path, content in {self.path: self.text, **self.figures}.items():
+            write_atomic(path, content)
 
 
 @functools.cache

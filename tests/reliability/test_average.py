@@ -68,6 +68,13 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     assert mean["a"].data_ptr() == mean["b"].data_ptr()
 
 
+def test_weights_tied_in_the_first_file_only(tmp_path: Path) -> None:
+    one, two = torch.full((4,), 1.0), torch.full((4,), 2.0)
+    paths = [make(tmp_path / "1.pt", a=one, b=one), make(tmp_path / "2.pt", a=one, b=two)]
+    with refusing(str(paths[1]), "b differs from a, but is tied to it"):
+        average_checkpoints(paths, tmp_path / "mean.pt")
+
+
 def test_integers(tmp_path: Path) -> None:
     """Equal ones are kept, however large; a mean is rounded down, as in fairseq."""
     large = 2**62
