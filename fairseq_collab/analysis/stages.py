@@ -105,17 +105,13 @@ def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: 
 # ---- the stages ----------------------------------------------------------------------------------
 
 
-def attention(trained: Trained, subset: str, max_tokens: int | None) -> dict[str, Any]:
-    """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s.
-
-    Args:
-        max_tokens: of a batch, padding included; as in training if None.
-    """
+def attention(trained: Trained, subset: str) -> dict[str, Any]:
+    """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s."""
     confidence = Measure(measures.confidence)
     positions = Measure(measures.positions, SELF_SITES)
     rare = measures.RareTokens(trained.task.source_dictionary)
     sentences = 0
-    for sample in epoch(trained, subset, max_tokens):
+    for sample in epoch(trained, subset):
         batch = attend(trained.model, sample)
         for found in (confidence, positions, rare):
             found.see(batch)
@@ -133,11 +129,11 @@ def attention(trained: Trained, subset: str, max_tokens: int | None) -> dict[str
     }
 
 
-def syntax(trained: Trained, trees: Sequence[Tree], max_tokens: int | None) -> dict[str, Any]:
+def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
     """Accuracies of syntactic relations: the encoder alone reads the sentences of ``trees``."""
     model, dictionary = trained.model, trained.task.source_dictionary
     longest = min(trained.task.max_positions()[0], model.max_positions()[0])
-    max_tokens = max_tokens or trained.cfg.dataset.max_tokens or MAX_TOKENS
+    max_tokens = trained.cfg.dataset.max_tokens or MAX_TOKENS
     read = [tree for tree in trees if tree.symbols]
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
@@ -151,10 +147,10 @@ def syntax(trained: Trained, trees: Sequence[Tree], max_tokens: int | None) -> d
     return {"syntax": found}
 
 
-def importance(trained: Trained, subset: str, max_tokens: int | None) -> dict[str, Any]:
+def importance(trained: Trained, subset: str) -> dict[str, Any]:
     """Gradient importance on all sentences of a subset."""
     found = Importance(trained.model)
-    for sample in epoch(trained, subset, max_tokens):
+    for sample in epoch(trained, subset):
         found.add(sample)
     return {"measures": {"importance": normalised(found.per_token())}}
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common.command import not_negative, positive
+from collab_common.command import not_negative
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from fairseq_collab.analysis import content, stages, trees
@@ -48,10 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="number of random sentences for relevance, which takes a backward pass per token; 0 "
         "leaves relevance out (default: as many as ten minutes allow)",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=positive, metavar="N",
-        help="tokens per batch, padding included (default: as in training)",
-    )  # fmt: skip
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
@@ -84,11 +80,11 @@ def main(argv: Sequence[str]) -> int:
 
 def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     """The stages that the options ask for, cheapest first; a fault in an input fails here."""
-    subset, most, number = args.subset, args.max_tokens, args.relevance_sentences
+    subset, number = args.subset, args.relevance_sentences
     loaded.task.load_dataset(subset)
     lines = stages.short_line(loaded.task.dataset(subset))
     found = [
-        Stage("attention", {}, lambda: stages.attention(loaded, subset, most)),
+        Stage("attention", {}, lambda: stages.attention(loaded, subset)),
         Stage(
             "examples",
             {"lines": [line + 1 for line in lines]},
@@ -99,8 +95,8 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
         segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
-        found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold, most)))
-    found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset, most)))
+        found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
+    found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
     if loaded.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
     elif number != 0:

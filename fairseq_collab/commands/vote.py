@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from collab_common.command import check_folder_of, positive
+from collab_common.command import check_folder_of
 from fairseq_collab.commands import options
 
 
@@ -21,12 +21,6 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_data(parser)
     options.add_out(parser, "FILE", "file of votes to write")
     parser.add_argument("--subset", default="train", help="subset to read (default: train)")
-    parser.add_argument(
-        "--max-tokens",
-        type=positive,
-        metavar="N",
-        help="tokens per batch (default: as in training)",
-    )
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
@@ -42,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     options.import_plugin(args)
     trained = load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
-    count = votes.count_votes(trained, epoch(trained, args.subset, args.max_tokens))
+    count = votes.count_votes(trained, epoch(trained, args.subset))
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,

@@ -39,7 +39,6 @@ class Record:
         method: name of the run's row in a table.
         overrides: what the sweep varied, or what ``score --set`` said.
         data_sha256: hash of the data folder's manifest; None without one.
-        subset: the test set.
         reference: the untouched text, relative to the data folder.
         hypotheses: the translations, one line per sentence, in the run's folder.
         tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate
@@ -48,14 +47,12 @@ class Record:
         perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
         key_dim: width of queries and keys, all heads together; None where attentions differ.
         model_dim, heads: of each attention; None where attentions differ.
-        heads_by_site: heads of each layer, by attention type.
         key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
         train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
             where the model was not trained in this run, or does not translate.
         valid_loss: in bits, as fairseq logs it, label smoothing and penalties included.
         valid_nats: negative log-likelihood per token of the validation set, in nats.
-        averaged: the checkpoints whose mean the model is.
     """
 
     task: Task = "translation"

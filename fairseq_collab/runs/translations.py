@@ -23,6 +23,7 @@ from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
+_BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 
 
 @dataclass(frozen=True)
@@ -81,23 +82,18 @@ def read_hypotheses(path: Path) -> list[str]:
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines
-    # Versions of fairseq up to 0.9 print no D, and the same text as H.
-    found = _printed(lines, "D") or _printed(lines, "H")
+    found: dict[int, str] = {}
+    for line in lines:
+        if match := _BEST.fullmatch(line):
+            found.setdefault(int(match[1]), match[2])  # the first is the best
     if not found:
-        what = "no hypotheses (lines that start with D- or H-) in it"
+        what = "no hypotheses (lines that start with D-) in it"
         raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
     if missing := set(range(max(found) + 1)) - found.keys():
         what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})"
         todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
         raise UserError(what, path, f"{todo}drops sentences)")
     return [found[number] for number in sorted(found)]
-
-
-def _printed(lines: list[str], kind: str) -> dict[int, str]:
-    """The best hypotheses by number."""
-    pattern = re.compile(rf"{kind}-(\d+)\t[^\t]*\t?(.*)")
-    matches = [match for line in lines if (match := pattern.fullmatch(line))]
-    return {int(match[1]): match[2] for match in reversed(matches)}  # the first is the best
 
 
 def read_lines(path: Path) -> list[str]:

@@ -150,23 +150,19 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 
-def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Iterator[dict[str, Any]]:
-    """One epoch of a subset in fairseq's batches, on the model's device, with a progress bar.
+def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
+    """One epoch of a subset in batches as in training, on the model's device, with a progress bar.
 
     Sentences longer than the model's positions are skipped.
 
-    Args:
-        max_tokens: tokens per batch with padding; default: as in training, else
-            :data:`MAX_TOKENS`.
-
     Raises:
-        UserError: there is no sentence, or one has more than ``max_tokens``.
+        UserError: there is no sentence, or one has more tokens than a batch.
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
     task, cfg = trained.task, trained.cfg
     task.load_dataset(subset)
-    number = None if max_tokens else cfg.dataset.batch_size
-    tokens = max_tokens or cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
+    number = cfg.dataset.batch_size
+    tokens = cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
     try:
         batches = task.get_batch_iterator(
             task.dataset(subset),
@@ -180,7 +176,7 @@ def epoch(trained: Trained, subset: str, max_tokens: int | None = None) -> Itera
         if "exceed max_tokens" not in str(error):
             raise
         what = f"a sentence of {subset} has more than the {tokens} tokens of a batch"
-        raise UserError(what, "--max-tokens", "give a larger number") from error
+        raise UserError(what, trained.path, "shorten or split it") from error
     samples: Any = batches.next_epoch_itr(shuffle=False)
     if not len(samples):
         raise UserError("has no sentence that the model can read", where=subset)

@@ -120,10 +120,6 @@ def test_what_prune_rejects(
 def test_what_vote_rejects(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "votes.json"
     command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--out={out}"]
-    for option, message in (
-        ("--max-tokens=3", "--max-tokens: a sentence of valid has more than the 3"),
-        ("--out=no/votes.json", "there is no such folder; make it, or give another --out"),
-    ):
-        with refusing(message):
-            command_vote.main([*command, option])
+    with refusing("there is no such folder; make it, or give another --out"):
+        command_vote.main([*command, "--out=no/votes.json"])
     assert not out.exists()

@@ -127,4 +127,3 @@ def test_bad_input(
     arguments = [trained, data, "--subwords", codes, "--conllu", bad]
     assert f"{bad}: sentence 4 is not CoNLL-U" in line(*arguments)
     assert not out.exists()
-    assert "--max-tokens: a sentence of valid has more" in line(trained, data, "--max-tokens=3")

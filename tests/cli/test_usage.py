@@ -18,10 +18,8 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     ],
     "heads c.pt data --out=out": [
         ("--subwords=code", "--subwords needs --conllu"),
-        ("--max-tokens=0", "argument --max-tokens: must be a"),
         ("--relevance-sentences=x", "argument --relevance-sentences: must be a"),
     ],
-    "vote c.pt data --out=votes.json": [("--max-tokens=0", "--max-tokens: must be a whole number")],
     "reparametrize c.pt --out=out.pt": [
         ("", "give sizes: --key-dim or --key-dim-in-SITE"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),

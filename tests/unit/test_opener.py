@@ -95,6 +95,13 @@ def test_a_data_set_that_the_model_cannot_read() -> None:
     with refusing("valid: has no sentence that the model can read"):
         opener.epoch(trained, "valid")
 
+    def too_long(*_: object, **__: object) -> None:
+        raise AssertionError("sentences lengths should not exceed max_tokens=9")
+
+    task.get_batch_iterator = too_long
+    with refusing("c.pt: a sentence of valid has more than the 9 tokens of a batch"):
+        opener.epoch(trained, "valid")
+
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
     name = "decoder.embed_tokens.embeddings.{}.0.weight"  # of an adaptive input
