@@ -1,7 +1,6 @@
 """Takes the files that are needed out of a tar archive, and nothing else.
 
-An archive is read as a stream, once, and never unpacked as a whole. `tarfile`'s filter "data"
-rejects names that lead out of the folder, links out of it, and devices.
+`tarfile`'s filter "data" rejects devices, and names and links that lead out of the folder.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     data/wmt14-text        train, valid and test in tokens; raw/ for scoring
     data/wmt14             segmented and binarised (data_prep.prepare)
 
-Each folder gets its name when it is complete; its manifest says what it was made from. A command
-given again makes what is missing.
+Each folder gets its name when it is complete; its manifest names its inputs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,13 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
 
     `splits` maps the splits' names to the files' stems; None looks for the usual ones.
     """
-    splits = splits or _usual_splits(folder, languages)
+    usual = {"train": "train", "valid": "valid", "test": "test"}
+    usual |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
+    splits = splits or {
+        name: stem
+        for name, stem in usual.items()
+        if any(_candidates(folder, stem, lang) for lang in languages)
+    }
     for name in ("train", "valid"):
         if name not in splits:
             raise UserError(
@@ -35,16 +41,6 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
     return {
         name: (text_file(folder, splits[name], source), text_file(folder, splits[name], target))
         for name in ("train", "valid", *expected)
-    }
-
-
-def _usual_splits(folder: Path, languages: Languages) -> Splits:
-    stems = {"train": "train", "valid": "valid", "test": "test"}
-    stems |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
-    return {
-        name: stem
-        for name, stem in stems.items()
-        if any(_candidates(folder, stem, lang) for lang in languages)
     }
 
 

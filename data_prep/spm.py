@@ -25,8 +25,7 @@ NO_PIECES = "empty after normalisation"
 def train(texts: Pair, vocab_size: int, model: Path) -> int:
     """Trains on all lines of `texts`, in this order, and writes the model; its number of pieces.
 
-    Of more than MOST_LINES it takes every n-th, the same ones every time. The lines are handed over
-    instead of the files' names, which would be written into the model and change its hash.
+    Of more than MOST_LINES it takes every n-th. Names of files would be written into the model.
     """
     every = max(1, -(-sum(map(count_lines, texts)) // MOST_LINES))
     lines = (line for path in texts for line in lines_of(path))

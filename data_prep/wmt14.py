@@ -10,10 +10,8 @@
              from WMT16's training text; newstest2013 and newstest2014; the 32,768 commonest
              symbols. arXiv 2006.16362 uses this one.
 
-Training text of English-German: europarl v7, commoncrawl, news-commentary v9. English-French has
-the United Nations' documents and the 10^9 corpus beside them: 36 million pairs against 4.5 by
-arXiv 1706.03762. Its dictionaries are not joined: neither fairseq's own preparation of it does so,
-nor does arXiv 2305.14380, which shares the decoder's embeddings alone.
+English-French has 36 million pairs against 4.5 (arXiv 1706.03762). Its dictionaries are not joined,
+as in fairseq's own preparation and in arXiv 2305.14380.
 """
 
 from __future__ import annotations

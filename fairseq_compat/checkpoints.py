@@ -34,11 +34,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a checkpoint atomically.
-
-    A hard link would be cheaper, but ``cp new.pt checkpoint_last.pt`` writes into the file that it
-    finds, and would then change the other name, too.
-    """
+    """Copy a checkpoint atomically; a hard link would let ``cp`` onto one name change both."""
     with _saving(target):
         atomic.copy(source, target)
 
@@ -86,8 +82,7 @@ def apply() -> None:
 def apply_safe_load() -> None:
     """fairseq leaves weights_only to torch's version and to the environment.
 
-    broadcast_object() unpickles what another rank of the same job has sent, among others a
-    DictConfig.  No file comes this way: the rank that reads one has read it as data.
+    broadcast_object() unpickles what another rank of the job has sent: no file comes this way.
     """
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils

@@ -51,10 +51,8 @@ def make_hashable() -> None:
 def call_self_attention_in_evaluation() -> None:
     """In evaluation, encoder layers bypass self_attn, and torch 2 fails on padded batches there.
 
-    Once its weights were loaded from a checkpoint, an encoder layer hands copies of the *stock*
-    weights to `torch._transformer_encoder_layer_fwd`: a custom attention is silently ignored, and
-    torch 2 raises "Mask Type should be defined" for a padded batch. The encoder asks the same flag
-    before it makes nested tensors. Later versions of fairseq have removed this path.
+    Layers with loaded weights hand copies of the *stock* weights to torch, which ignores a custom
+    attention. Later versions of fairseq have removed this path.
     """
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -65,10 +63,7 @@ def call_self_attention_in_evaluation() -> None:
 
 
 def train_in_bfloat16() -> None:
-    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla.
-
-    `fairseq-hydra-train` has no such fault.
-    """
+    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla."""
     from fairseq import options
 
     @wrap(options, "parse_args_and_arch")
@@ -85,8 +80,7 @@ def train_in_bfloat16() -> None:
 def define_buffers() -> None:
     """Positions and adaptive outputs hold a number of uninitialised memory, which may be NaN.
 
-    fairseq makes it anew when a checkpoint is read. Nothing reads it, but equal trainings write
-    unequal files, and a model with NaN is not equal to itself.
+    Nothing reads it, but equal trainings write unequal files.
     """
     from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
     from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
@@ -122,11 +116,7 @@ def copy_integers() -> None:
 
 
 def forget_previous_job() -> None:
-    """Best metric and patience leak from one job of `-m` into the next.
-
-    Jobs run in one process, and fairseq keeps both as attributes of functions: the next job may
-    save no best checkpoint, or stop early.
-    """
+    """Best metric and patience leak from one job of `-m` into the next, on functions."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -144,8 +134,7 @@ def forget_previous_job() -> None:
 def end_loading_with_the_process() -> None:
     """A training that stops within an epoch may abort at exit, in the thread that loads batches.
 
-    Such threads are daemons. `--max-update` or Ctrl-C leaves one behind, and if it is inside torch
-    when the interpreter goes down, the exit status is 134 after a training that was fine.
+    `--max-update` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
     """
     from fairseq.data import iterators
 
@@ -170,10 +159,7 @@ def end_loading_with_the_process() -> None:
 
 
 def accept_package_names() -> None:
-    """fairseq finds a plug-in of an editable install by its path only.
-
-    It looks for --user-dir in the current folder, and next to itself in site-packages.
-    """
+    """fairseq finds a plug-in of an editable install by its path only."""
     from fairseq import utils
 
     @wrap(utils, "import_user_module")

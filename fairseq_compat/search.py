@@ -1,7 +1,6 @@
 """Lets a model search for its translations itself, under fairseq's unmodified commands.
 
-`fairseq-generate`, `fairseq-interactive` and a validation with BLEU call `SequenceGenerator`, which
-knows no seam: whatever the model is, its own loop runs. So its `generate` asks the model first:
+`SequenceGenerator.generate` asks the model first:
 
     model.search(generator, sample, **arguments)    hypotheses as generate's; None: not this time
 

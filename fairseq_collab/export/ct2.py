@@ -1,8 +1,7 @@
 """A model for CTranslate2 (https://github.com/OpenNMT/CTranslate2).
 
-CTranslate2's own converter for fairseq reads ``checkpoint["args"]``, which fairseq has not written
-since 0.10, and no architecture of ours.  This module uses its functions that fill a specification
-from fairseq's modules, on a model with plain projections.
+CTranslate2's own converter reads no checkpoint since fairseq 0.10; this module uses its functions
+that fill a specification, on a model with plain projections.
 
 Heads there may have any size, so that every key width can be exported.  All heads of a stack are as
 large as the largest needs (K with shared keys; values are filled up with zeros), and their products

@@ -147,7 +147,8 @@ class Page:
 
     def write(self) -> None:
         """Write the text and the figures."""
-        for path, content in {self.path: self.text, **self.figures}.items():
+        contents: dict[Path, bytes | str] = {self.path: self.text, **self.figures}
+        for path, content in contents.items():
             write_atomic(path, content)
 
 
