@@ -37,9 +37,3 @@ def cores() -> int:
 def is_intel() -> bool:
     """Whether it is one of Intel's."""
     return "GenuineIntel" in cpuinfo()
-
-
-def linear_maps() -> str:
-    """How the library for linear maps is chosen, in a line."""
-    asked = os.environ.get(MATMUL)
-    return f"{MATMUL}={asked}" if asked else f"by processor ({MATMUL} is not set)"

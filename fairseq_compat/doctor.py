@@ -20,7 +20,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.processor import linear_maps
+from collab_common.processor import MATMUL
 
 from . import is_switched_off, registry
 from .registry import installed_version
@@ -160,7 +160,7 @@ def print_versions() -> None:
     rows = {"python": f"{platform.python_version()}  {sys.executable}"}
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
     rows["devices"] = devices()
-    rows["linear maps"] = linear_maps()
+    rows["linear maps"] = f"{os.environ.get(MATMUL) or 'by processor'} ({MATMUL})"
     rows["search"] = (
         f"{os.environ.get(VARIABLE) or SEARCHES[0]} ({VARIABLE}: {' or '.join(SEARCHES)})"
     )
