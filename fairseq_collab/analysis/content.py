@@ -9,8 +9,6 @@
      "offsets": {"offsets": [-3, ..., 3],
                  "encoder": [[[share per offset] per head] per layer], "decoder": ...},
      "rare": {"frequent": 500, "sentences": n, "chance": x},
-     "examples": [{"line": n, "source": [tokens], "target": [tokens],
-                   "weights": {"encoder": [[H x T x S] per layer], ...}}, ...],
      "syntax": {"sentences": n, "too_long": n, "relations":
          {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
                                         "encoder": [[accuracy per head] per layer]}, ...}, ...}},

@@ -3,7 +3,6 @@
 | stage      | work                                                 |
 |------------|------------------------------------------------------|
 | attention  | one forward pass: confidence, positions, rare tokens |
-| examples   | the attention maps of single sentences               |
 | syntax     | the encoder reads the gold trees                     |
 | importance | one forward and backward pass                        |
 | relevance  | a backward pass for each target token                |
@@ -17,11 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
@@ -41,10 +38,6 @@ from fairseq_collab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to
 
 #: Seconds for relevance, unless the number of sentences is given.
 SECONDS = 600.0
-#: The longest sentence of an example, in tokens of either side: its map can still be read.
-LONGEST = 20
-#: Decimals of a weight of an example.
-DIGITS = 3
 
 
 class Stage(NamedTuple):
@@ -171,37 +164,3 @@ def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, An
         "measures": {"relevance": found.result()},
         "relevance": {"sentences": sentences, "lost": found.deviation},
     }
-
-
-# ---- examples ------------------------------------------------------------------------------------
-
-
-def short_line(dataset: Any) -> list[int]:
-    """The first sentence whose attention maps can be read, from 0; [] if there is none."""
-    return [i for i in range(len(dataset)) if np.max(dataset.size(i)) <= LONGEST][:1]
-
-
-def example(trained: Trained, subset: str, line: int) -> dict[str, Any]:
-    """Tokens and all heads' weights of a sentence of a data set that is loaded.
-
-    Source and target end with the end of sentence; weights ``H x T x S`` are rounded.  The rows of
-    the decoder are those of the target shifted right, whose first is the end of sentence.  The
-    source of a language model is the text that it reads.
-    """
-    dataset, task = trained.task.dataset(subset), trained.task
-    seen = attend(trained.model, to_device(dataset.collater([dataset[line]]), trained.device))
-    source, target = seen.source[0], seen.sample["target"][0]
-    return {
-        "line": line + 1,
-        "source": [task.source_dictionary[i] for i in source.tolist()],
-        "target": [task.target_dictionary[i] for i in target.tolist()],
-        "weights": {
-            site: [rounded(one[0]) for one in layers] for site, layers in seen.weights.items()
-        },
-    }
-
-
-def rounded(weights: Tensor) -> list[Any]:
-    """Nested lists of numbers with a few decimals."""
-    # In double precision, or the lists would hold the many digits of the nearest single.
-    return torch.round(weights.double(), decimals=DIGITS).tolist()

@@ -82,15 +82,7 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     """The stages that the options ask for, cheapest first; a fault in an input fails here."""
     subset, number = args.subset, args.relevance_sentences
     loaded.task.load_dataset(subset)
-    lines = stages.short_line(loaded.task.dataset(subset))
-    found = [
-        Stage("attention", {}, lambda: stages.attention(loaded, subset)),
-        Stage(
-            "examples",
-            {"lines": [line + 1 for line in lines]},
-            lambda: {"examples": [stages.example(loaded, subset, line) for line in lines]},
-        ),
-    ]
+    found = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
     if args.conllu is not None:
         segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]

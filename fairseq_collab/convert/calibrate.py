@@ -74,11 +74,6 @@ def batches(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
     return list(collated("sentences", dataset, order, trained.model))
 
 
-def sentences(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """The model's inputs of :func:`batches`."""
-    return [batch["net_input"] for batch in batches(trained, subset, number)]
-
-
 def moments(
     trained: Trained, inputs: Sequence[dict[str, Any]], places: Sequence[Attention]
 ) -> dict[Attention, Moments]:

@@ -111,7 +111,8 @@ class Reparametrizer:
         places = [*dict.fromkeys([*places, *self.kept])]
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:
-            inputs = calibrate.sentences(trained, args.subset, args.calibration)
+            batches = calibrate.batches(trained, args.subset, args.calibration)
+            inputs = [batch["net_input"] for batch in batches]
             moments = calibrate.moments(trained, inputs, places)
         self.parts = {place: Part(place.module, moments.get(place)) for place in places}
         # A caller that tries many sizes repeats some.

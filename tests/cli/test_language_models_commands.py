@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -39,22 +38,15 @@ def test_cost_of_a_language_model(language_model: Path, capsys: pytest.CaptureFi
 def test_heads_of_a_language_model(
     language_model: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate = ["fairseq-eval-lm", monolingual, *USER_DIR, "--path", language_model, "--cpu"]
-    output = succeed(*evaluate, "--tokens-per-sample=16")
-    perplexity = float(re.search(r"Perplexity: ([\d.]+)", output)[1])
-    assert 5 < perplexity < 100  # twelve words and a few symbols, hardly trained
     heads = ["heads", str(language_model), str(monolingual), "--out", str(tmp_path), "--cpu"]
     assert cli.main([*heads, "--subset=test"]) == 0
     output = capsys.readouterr().out
     assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
     found = json.loads((tmp_path / "heads.json").read_text())
-    assert found["perplexity"] == pytest.approx(perplexity, abs=0.01)
     assert found["heads"] == {"encoder": [], "decoder": [4], "cross": []}
     applies = {"confidence", "positional", "importance"}
     assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
     assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
-    (example,) = found["examples"]
-    assert example["source"][1:] == example["target"][:-1]
     assert cli.main([*heads, "--conllu", "trees"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert "--conllu: a language model has no encoder" in line

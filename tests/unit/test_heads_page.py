@@ -43,11 +43,6 @@ FULL: dict[str, Any] = {
                     [["rare tokens", "positional +1"]]],
         "decoder": [[[]]], "cross": [[[], []]],
     },
-    "examples": [
-        {"line": 12, "source": SOURCE, "target": TARGET,
-         "weights": {"encoder": [[[[0.25] * 4] * 4, [[0, 1, 0, 0]] * 4], [[[0.25] * 4] * 4]],
-                     "cross": [[[[0, 0, 0, 1]] * 2, [[0.4, 0.2, 0.2, 0.2]] * 2]]}}
-    ],
 }  # fmt: skip
 
 
@@ -56,7 +51,7 @@ def test_the_page_shows_all_parts_and_each_figure_exists(tmp_path: Path) -> None
     text = (tmp_path / page.NAME).read_text()
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == sorted(path.name for path in tmp_path.glob("*.png"))
-    assert len(shown) == 6  # three measures, roles, syntax, a sentence
+    assert len(shown) == 5  # three measures, roles, syntax
     row = re.search(r"\| nsubj dependent->head .*", text)
     assert row
     assert row[0].replace(" ", "").split("|")[2:7] == ["1,234", "0.1", "0.50", "0.40", "+1"]

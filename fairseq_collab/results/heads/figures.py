@@ -1,9 +1,8 @@
-"""The figures of ``fairseq-collab heads``: one PNG per measure, and three more.
+"""The figures of ``fairseq-collab heads``: one PNG per measure, and two more.
 
 heads_MEASURE.png          layer by head, the attention types side by side
 heads_roles.png            which heads have which kinds of roles, in the same layout
 heads_syntax.png           the best head of each relation beside the best fixed position
-heads_attention_LINE.png   a sentence: of each attention type the most confident head
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
@@ -52,8 +51,6 @@ def draw(content: Content) -> dict[str, bytes]:
         pages["heads_roles.png"] = role_figure(roles)
     if best := best_heads(content):
         pages["heads_syntax.png"] = syntax_figure(best)
-    for example in content.get("examples") or []:
-        pages[f"heads_attention_{example['line']}.png"] = attention_figure(example)
     return {name: saved(page, "png", DOTS_PER_INCH) for name, page in pages.items()}
 
 
@@ -165,46 +162,3 @@ def syntax_figure(best: Sequence[Content]) -> Figure:
     axes.grid(axis="x", alpha=0.25)
     page.legend(loc="outside upper center", ncols=2, frameon=False)
     return page
-
-
-def attention_figure(example: Content) -> Figure:
-    """Of each attention type the head that is most confident on the sentence."""
-    found = sites_in(example["weights"])
-    page = Figure(figsize=(4.6 * len(found), 5.2), layout="constrained")
-    panels = page.subplots(1, len(found), squeeze=False)[0]
-    for panel, (site, layers) in zip(panels, found.items(), strict=True):
-        rows, columns = labels(example, site)
-        layer, head = confident(layers, rows, columns)
-        panel.imshow(np.array(layers[layer][head]), cmap=COLOURS, vmin=0, vmax=1)
-        # A dollar sign would start a formula.
-        plain = [[token.replace("$", r"\$") for token in tokens] for tokens in (rows, columns)]
-        panel.set_xticks(range(len(columns)), plain[1], rotation=90, fontsize=7)
-        panel.set_yticks(range(len(rows)), plain[0], fontsize=7)
-        panel.set_title(f"{SITE_NAMES[site]}, layer {layer}, head {head}", fontsize=9)
-    return page
-
-
-def labels(example: Content, site: str) -> tuple[list[str], list[str]]:
-    """The tokens of queries and keys.
-
-    Decoder self-attention reads the reference shifted right, with the end of sentence first; a
-    language model reads the source.
-    """
-    source, target = example["source"], example["target"]
-    read = [EOS, *target[:-1]] if "encoder" in example["weights"] else source
-    return {"encoder": (source, source), "decoder": (read, read), "cross": (target, source)}[site]
-
-
-def confident(
-    layers: Sequence[Sequence[Any]], rows: Sequence[str], columns: Sequence[str]
-) -> tuple[int, int]:
-    """Layer and head with the largest mean maximum, ends of sentences left out."""
-    queries = [t for t, token in enumerate(rows) if token != EOS]
-    keys = [s for s, token in enumerate(columns) if token != EOS]
-
-    def confidence(place: tuple[int, int]) -> float:
-        weights = layers[place[0]][place[1]]
-        return sum(max((weights[t][s] for s in keys), default=0.0) for t in queries)
-
-    places = ((i, j) for i, layer in enumerate(layers) for j in range(len(layer)))
-    return max(places, key=confidence)
