@@ -35,7 +35,7 @@ def test_finetuning_from_other_heads(trained: Path, data: Path, tmp_path: Path) 
 def test_restoring_another_key_dimension(trained: Path, data: Path, tmp_path: Path) -> None:
     options = ["--key-dim=4", "--restore-file", trained, "--reset-optimizer"]
     line = refuse(*train(data, *options, "--save-dir", tmp_path))
-    assert "self_attn: key dimension is 8 in it, 4 here" in line
+    assert "self_attn: key width is 8 in it, 4 here" in line
 
 
 def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_stock_checkpoint(stock: Path, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--key-dim=0"], "key_dim is 0; it must be at least 1"),
+        (["--key-dim=-1"], "key_dim is -1; it must be at least 1"),
         (["--key-dim=many"], "argument --key-dim: invalid int value: 'many'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -94,7 +94,7 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     assert f"{generation}: no such file" in refuse(*score)
     generation.write_text("S-0\ta\n")
     reference.write_text("a\n")
-    assert "no hypotheses (lines that start with D- or H-) in it" in refuse(*score)
+    assert "no hypotheses (lines that start with D-) in it" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-2\t-0.1\tb\n")
     assert "hypothesis 1 is missing (1 of 3)" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
