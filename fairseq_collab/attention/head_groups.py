@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from fairseq_collab.attention.checks import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.projections import split_heads
-from fairseq_collab.attention.signature import chosen, labelled, later
+from fairseq_collab.attention.signature import chosen, labelled
 
 #: What of a head is compared: its values, its attention weights, or its output before ``out_proj``.
 FEATURES = ("value", "attention", "output")
@@ -30,7 +30,7 @@ class HeadGroupSignature(ConcatenatedSignature):
 
     groups: int = labelled("groups")
     feature: str = chosen("group feature", FEATURES)
-    centred: int = later("centred group features", before=0)
+    centred: int = labelled("centred group features")
 
 
 class HeadGroupAttention(ConcatenatedAttention):

@@ -16,15 +16,6 @@ def init_projection(projection: nn.Linear, same_dims: bool) -> None:
     nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
 
 
-def projected_variance(inputs: int, outputs: int, same_dims: bool) -> float:
-    """Variance of the numbers that such a projection makes of independent ones of variance 1.
-
-    Xavier's weights have the variance 2/(inputs + outputs), times the gain squared; a bias is not
-    counted.
-    """
-    return inputs * (0.5 if same_dims else 1.0) * 2 / (inputs + outputs)
-
-
 def init_output(projection: nn.Linear) -> None:
     """Initialise an output projection as fairseq does: Xavier, bias zero."""
     nn.init.xavier_uniform_(projection.weight)

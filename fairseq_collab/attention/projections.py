@@ -26,6 +26,17 @@ def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     return projection
 
 
+def projection_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A trained projection that starts from ``weight (out, in)`` and ``bias (out)``, no draw."""
+    projection = skip_init(nn.Linear, weight.size(1), weight.size(0), bias=bias is not None)
+    projection.weight = nn.Parameter(weight.detach().clone())
+    if bias is None:
+        _make_zero(projection, "bias", weight.size(0))
+    else:
+        projection.bias = nn.Parameter(bias.detach().clone())
+    return projection
+
+
 def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
     """A constant in place of a parameter, outside the state dict."""
     delattr(projection, name)

@@ -1,4 +1,4 @@
-"""What no tensor shape shows of an attention, as the integers that a checkpoint keeps.
+"""Hyper-parameters that tensor shapes do not reveal, as the integers that a checkpoint keeps.
 
     tensor = (version, kind, field, field, ...)
 
@@ -7,7 +7,7 @@ A checkpoint has numbers, not names: the order of a signature's fields is part o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -17,7 +17,9 @@ from torch import Tensor
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
 #: What the second number is called.
-KIND = "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated, 5 grouped query, 6 latent)"
+KIND = (
+    "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated, 5 grouped query, 6 latent, 7 MFA)"
+)
 
 S = TypeVar("S", bound="Signature")
 
@@ -33,15 +35,6 @@ def chosen(label: str, choices: tuple[str, ...]) -> Any:
     return field(metadata={"label": f"{label} ({numbered})", "choices": choices})
 
 
-def later(label: str, before: int | str) -> Any:
-    """A last field that older checkpoints lack, because all of them had the value ``before``.
-
-    Args:
-        before: the number, or the name of an earlier field that has it.
-    """
-    return field(metadata={"label": label, "before": before})
-
-
 @dataclass(frozen=True)
 class Signature:
     """Base of all signatures: a variant adds fields, which are integers, or :func:`chosen`."""
@@ -50,14 +43,10 @@ class Signature:
     kind: ClassVar[int]
 
     def numbers(self) -> dict[str, int]:
-        """The kind and all fields that are kept, by their names in messages.
-
-        Last fields that are as before are not.
-        """
-        kept, before = [*fields(self)], vars(self)
-        while kept and getattr(self, kept[-1].name) == _before(kept[-1], before):
-            kept.pop()
-        return {KIND: self.kind} | {_label(f): _number(f, getattr(self, f.name)) for f in kept}
+        """The kind and all fields, by their names in messages."""
+        return {KIND: self.kind} | {
+            _label(f): _number(f, getattr(self, f.name)) for f in fields(self)
+        }
 
     def to_tensor(self) -> Tensor:
         """``(2 + fields,)``, as a checkpoint keeps it."""
@@ -71,42 +60,22 @@ class Signature:
             ValueError: it is of another kind or version.
         """
         version, kind, *numbers = saved.tolist()
-        own = cls._completed(numbers)
-        if (version, kind) != (SIGNATURE_VERSION, cls.kind) or own is None:
+        if (version, kind, len(numbers)) != (SIGNATURE_VERSION, cls.kind, len(fields(cls))):
             raise ValueError(f"{saved.tolist()} is no {cls.__name__}")
-        return cls(*(_value(f, number) for f, number in zip(fields(cls), own, strict=True)))
-
-    @classmethod
-    def _completed(cls, numbers: list[int]) -> list[int] | None:
-        """A number for each field, from those that a checkpoint keeps; None if these do not fit."""
-        own = fields(cls)
-        known: dict[str, Any] = {f.name: number for f, number in zip(own, numbers, strict=False)}
-        for f in own[len(numbers) :]:
-            known[f.name] = _before(f, known)
-        complete = [*known.values()]
-        return None if len(numbers) > len(own) or None in complete else complete
+        return cls(*(_value(f, number) for f, number in zip(fields(cls), numbers, strict=True)))
 
     def diff(self, saved: Tensor) -> Iterator[str]:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""
         version, kind, *numbers = saved.tolist()
-        old = self._completed(numbers)
         if version != SIGNATURE_VERSION:
             yield f"signature version is {version} in it, {SIGNATURE_VERSION} here"
-        elif kind != self.kind or old is None:
+        elif (kind, len(numbers)) != (self.kind, len(fields(self))):
             yield f"{KIND} is {kind} in it, {self.kind} here"
         else:
-            # A field that neither keeps follows another, which speaks for both.
-            kept = max(len(numbers), len(self.numbers()) - 1)
-            for f, number in [*zip(fields(self), old, strict=True)][:kept]:
+            for f, number in zip(fields(self), numbers, strict=True):
                 given = _number(f, getattr(self, f.name))
                 if number != given:
                     yield f"{_label(f)} is {number} in it, {given} here"
-
-
-def _before(part: Field[Any], known: Mapping[str, Any]) -> int | None:
-    """What a field is if a checkpoint does not say so; None where it must."""
-    before = part.metadata.get("before")
-    return known.get(before) if isinstance(before, str) else before
 
 
 def _label(part: Field[Any]) -> str:

@@ -12,10 +12,10 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention.collaborative import NOISE
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import Site
-from fairseq_collab.models.site_options import at_layer, in_site, named_sites
+from fairseq_collab.models.site_options import at_layer, in_site, named_sites, word_at_layer
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ _value_heads = functools.partial(
     in_site, "value heads of collaborative heads", default="--value-heads"
 )
 
+_query_mixing = functools.partial(in_site, "query mixing", default="--query-mixing", what="a word")
+
 
 @dataclass
 class CollabOptions(FairseqDataclass):
@@ -34,7 +36,7 @@ class CollabOptions(FairseqDataclass):
 
     key_dim: Optional[int] = option(
         None,
-        "size of the query/key space that all heads of an attention share (default: a quarter of "
+        "width of the key that all heads of an attention share (default: a quarter of "
         "the model dimension)",
     )
     key_dim_in_encoder: Optional[str] = _key_dim("encoder")
@@ -53,29 +55,27 @@ class CollabOptions(FairseqDataclass):
         "attentions with collaborative heads: some of encoder, decoder (its self-attention), "
         "cross, joined by commas, or none; the others keep ordinary heads",
     )
+    query_mixing: str = option(
+        "diagonal",
+        "queries of a head from the shared query: diagonal (Cordonnier et al. 2020: one factor per "
+        "dimension), full (a matrix per head), own (a projection of the input per head)",
+    )
+    query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
+    query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
+    query_mixing_in_cross: Optional[str] = _query_mixing("cross")
+    v_head_size: Optional[int] = option(
+        None, "size of a value head of collaborative heads (default: model dimension / heads)"
+    )
     mixing_init: str = option(
         "block",
-        "initial mixing: block (starts as concatenated heads of size key-dim/heads), xavier (as "
-        "the authors' translation code), normal (std 0.2, as their library), ones, block_noise "
-        "(block and normal noise), orthogonal (random orthogonal rows, as long as those of block)",
-    )
-    mixing_noise: float = option(
-        NOISE, "standard deviation of the noise of --mixing-init block_noise"
-    )
-    mixing_speed: int = option(
-        1,
-        "the mixing is so many times its parameter, which Adam then moves so many times farther; "
-        "1, or a whole number above",
+        "initial mixing: block (starts as standard heads of size key-dim/heads), xavier (as the "
+        "authors' translation code; own queries: fairseq's start), normal (std 0.2, as their "
+        "library)",
     )
     attention_scale: str = option(
         "embed",
-        "scale of the scores: embed for (model dimension/heads)^-0.5 at every key dimension (as "
-        "the authors' translation code), key for (key-dim/heads)^-0.5 (as their library), "
-        "variance for scores that have at the start the variance of ordinary heads' at every key "
-        "dimension",
-    )
-    learn_attention_scale: bool = option(
-        False, "train a factor of the scale for each head, 1 at the start"
+        "scale of the scores: embed for (model dimension/heads)^-0.5 at every key width (as the "
+        "authors' translation code), key for (key-dim/heads)^-0.5 (as their library)",
     )
     attention_bias: str = option(
         "projection",
@@ -116,12 +116,13 @@ def attention(
         embed_dim,
         num_heads,
         key_dim,
+        query_mixing=word_at_layer(
+            cfg, "query_mixing", site, layer, QUERY_MIXINGS, cfg.query_mixing
+        ),
+        v_head_size=cfg.v_head_size,
         value_heads=at_layer(cfg, "value_heads", site, layer, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
-        mixing_noise=cfg.mixing_noise,
-        mixing_speed=cfg.mixing_speed,
         scale=cfg.attention_scale,
-        learn_scale=cfg.learn_attention_scale,
         bias=cfg.attention_bias,
         value_init=cfg.value_init,
         **options,

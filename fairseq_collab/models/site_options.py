@@ -17,16 +17,17 @@ _CALLED = {
 }
 
 
-def in_site(what: str, site: Site, default: str, zero: str = "") -> Any:
-    """The option ``--NAME-in-SITE``: a number for all layers of a site, or one for each.
+def in_site(name: str, site: Site, default: str, zero: str = "", what: str = "a number") -> Any:
+    """The option ``--NAME-in-SITE``: one value for an attention type, or one for each layer.
 
     Args:
-        what: a number is given of.
+        name: of the value.
         default: the option that holds where this one is not given.
-        zero: what 0 stands for, if it may be given.
+        zero: meaning of 0, if 0 is allowed.
+        what: kind of value.
     """
-    each = "a number, or one for each layer, joined by commas"
-    return config.option(None, f"{what} in {_CALLED[site]}: {each}{zero} (default: {default})")
+    each = f"{what}, or one for each layer, joined by commas"
+    return config.option(None, f"{name} in {_CALLED[site]}: {each}{zero} (default: {default})")
 
 
 def named_sites(option: str, text: str, or_none: bool = False) -> tuple[Site, ...]:
@@ -69,11 +70,11 @@ def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[
     """Parse a number for all layers, or one for each, joined by commas; None stays None.
 
     Args:
-        option: how the option is called, for messages.
-        least: the smallest number that makes sense.
+        option: name of the option, for messages.
+        least: the smallest number allowed.
 
     Raises:
-        ValueError: not such numbers, or as many as neither one nor the layers.
+        ValueError: not numbers, or neither one nor one per layer.
     """
     if text is None:
         return None
@@ -81,31 +82,59 @@ def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[
         numbers = [int(number) for number in str(text).split(",")]
     except ValueError:
         numbers = []
-    if len(numbers) == 1:
-        numbers *= layers
-    if len(numbers) != layers or min(numbers, default=least) < least:
+    if min(numbers, default=least) < least:
+        numbers = []
+    return _one_each(option, text, layers, numbers, f"a number from {least} up")
+
+
+def _one_each(option: str, text: str, layers: int, values: list[Any], what: str) -> list[Any]:
+    if len(values) == 1:
+        values = values * layers
+    if len(values) != layers:
         raise ValueError(
-            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them "
-            "(one for each layer) joined by commas"
+            f"{option} is {text!r}; it must be {what}, or {layers} of them (one for each layer) "
+            "joined by commas"
         )
-    return numbers
+    return values
 
 
 def at_layer(
     cfg: TransformerConfig, name: str, site: Site, layer: int, least: int, default: Any = None
 ) -> Any:
-    """What ``--NAME-in-SITE`` says of one layer (counted from 0), or else ``default``.
+    """The number that ``--NAME-in-SITE`` gives one layer (counted from 0), or else ``default``.
 
     Args:
-        name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder`` and its like.
-        least: the smallest number that makes sense.
+        name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
+        least: the smallest number allowed.
 
     Raises:
-        ValueError: not numbers, or as many as neither one nor the layers, those that are not kept
-            included.
+        ValueError: not numbers, or neither one nor one per layer, removed layers included.
     """
-    text = getattr(cfg, f"{name}_in_{site}")
-    option = f"--{name.replace('_', '-')}-in-{site}"
-    layers, kept = cfg.layers_at[site]
-    numbers = one_a_layer(option, text, layers, least)
+    text, (layers, kept) = getattr(cfg, f"{name}_in_{site}"), cfg.layers_at[site]
+    numbers = one_a_layer(_option(name, site), text, layers, least)
     return default if numbers is None else numbers[kept[layer]]
+
+
+def word_at_layer(
+    cfg: TransformerConfig,
+    name: str,
+    site: Site,
+    layer: int,
+    choices: tuple[str, ...],
+    default: str,
+) -> str:
+    """The word that ``--NAME-in-SITE`` gives one layer, or else ``default``.
+
+    Raises:
+        ValueError: a word that is not among ``choices``, or neither one nor one per layer.
+    """
+    text, (layers, kept) = getattr(cfg, f"{name}_in_{site}"), cfg.layers_at[site]
+    if text is None:
+        return default
+    words = text.split(",") if set(text.split(",")) <= set(choices) else []
+    what = f"one of {', '.join(choices)}"
+    return _one_each(_option(name, site), text, layers, words, what)[kept[layer]]
+
+
+def _option(name: str, site: Site) -> str:
+    return f"--{name.replace('_', '-')}-in-{site}"

@@ -9,6 +9,7 @@ from fairseq_collab.models import (
     grouped_query,
     head_groups,
     latent,
+    mfa,
 )
 from fairseq_collab.models.base import Family, Variant, register
 from fairseq_collab.models.language_models import LANGUAGE_MODEL
@@ -39,7 +40,9 @@ GROUPED_QUERY = Variant(
 )
 LATENT = Variant("latent", latent.attention, latent.LatentOptions, _ALL)
 
-VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT)
+MFA = Variant("mfa", mfa.attention, mfa.MFAOptions, _ALL)
+
+VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
 for variant in VARIANTS:
     register(variant)
 

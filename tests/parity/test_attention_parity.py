@@ -6,6 +6,7 @@ The layers differ in one thing only, so outputs and all gradients must agree to 
 from __future__ import annotations
 
 import pytest
+import reference
 import torch
 import toy
 from fairseq.modules import MultiheadAttention
@@ -16,7 +17,6 @@ from fairseq_collab.attention import (
     CollaborativeAttention,
     ConcatenatedAttention,
     HeadAttention,
-    reference,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import reference
 import torch
 import toy
 from torch import Tensor
@@ -17,7 +18,6 @@ from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import reference
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.memory import Maps
 from fairseq_collab.metrics.cost import cost, multiply_adds

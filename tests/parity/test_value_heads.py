@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 import toy
+from reference import collaborative_fork
 from torch.nn.functional import scaled_dot_product_attention
 from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import CollaborativeSignature
-from fairseq_collab.attention.reference import collaborative_fork
 from fairseq_collab.metrics.cost import cost
 
 pytestmark = pytest.mark.usefixtures("float64")

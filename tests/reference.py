@@ -95,6 +95,39 @@ def collaborative_library(
     return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
 
 
+def shared_key(
+    x: Tensor,
+    y: Tensor,
+    weights: dict[str, Tensor],
+    num_heads: int,
+    scale: float,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """One key for all heads, whatever the query: ``head_i = softmax(s q_i k^T) v_g(i)``.
+
+    ``q_i = (x Wq^T + bq) M_i`` with ``mixing`` (H, K, K), else ``q_i = x W_i^T + b_i``, the rows of
+    ``q_proj``.  The number of value heads follows from the sizes of ``v_proj`` and ``out_proj``.
+    """
+    shared = _linear(x, weights, "q_proj")
+    if "q_norm.weight" in weights:  # RMSNorm
+        root = shared.square().mean(-1, keepdim=True).add(torch.finfo(shared.dtype).eps).sqrt()
+        shared = shared / root * weights["q_norm.weight"]
+    if "mixing" in weights:
+        queries = [shared @ matrix for matrix in weights["mixing"]]
+    else:
+        queries = list(shared.chunk(num_heads, dim=-1))
+    k, v = _linear(y, weights, "k_proj"), _linear(y, weights, "v_proj")
+    size = weights["out_proj.weight"].size(1) // num_heads
+    values = v.split(size, dim=-1)  # G x (S, h_v)
+    heads = []
+    for i, q in enumerate(queries):
+        scores = scale * q @ k.T
+        if "content_bias" in weights:
+            scores = scores + scale * (y @ weights["content_bias"][i])
+        heads.append(attend(scores, values[i * len(values) // num_heads], mask))
+    return combine(heads, weights["out_proj.weight"], weights.get("out_proj.bias"))
+
+
 def latent(
     x: Tensor,
     y: Tensor,

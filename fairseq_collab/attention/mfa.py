@@ -1,0 +1,93 @@
+"""Multi-matrix factorization attention: one shared key, one shared value, a full matrix per query.
+
+    q_i = RMSNorm(x Sq) Q_i,    k = y Sk,    v = y Sv,    head_i = softmax(C^-0.5 q_i k^T) v
+    output = sum_i head_i O_i + bo
+
+Hu et al. 2024, arXiv 2412.19255, section 3; normalisation and scale are those of Step-3's released
+code.  It is collaborative attention (:mod:`fairseq_collab.attention.collaborative`) with full query
+mixing and one head of values, both of width ``C``; the query is normalised, and projections have no
+biases.  (``bo`` is fairseq's: its layers expect one.)
+
+Shapes:
+    d  model size    H  heads    C  width of the shared key and value; H and C are free
+    Sq, Sk, Sv (C, d)    Q_i (C, C)    O_i (d, C)
+
+A decoder caches ``2 C`` numbers per token.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fairseq_collab.attention.collaborative import CollaborativeAttention
+from fairseq_collab.attention.memory import Maps
+from fairseq_collab.attention.projections import by_head, linear
+from fairseq_collab.attention.signature import Signature, labelled
+
+
+@dataclass(frozen=True)
+class MFASignature(Signature):
+    kind = 7
+
+    heads: int
+    width: int = labelled("shared width")
+
+
+class MFAAttention(CollaborativeAttention):
+    """``H`` heads over one key and one value of width ``C``.
+
+    Args:
+        num_heads: ``H``.
+        width: ``C``.
+        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+
+    Raises:
+        ValueError: a size is not positive.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        width: int,
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        dropout: float = 0.0,
+        self_attention: bool = False,
+        encoder_decoder_attention: bool = False,
+    ):
+        super().__init__(
+            embed_dim,
+            num_heads,
+            width,
+            query_mixing="full",
+            value_heads=1,
+            v_head_size=width,
+            kdim=kdim,
+            vdim=vdim,
+            bias="none",
+            dropout=dropout,
+            self_attention=self_attention,
+            encoder_decoder_attention=encoder_decoder_attention,
+        )
+        self.scaling = width**-0.5
+        self.v_proj = linear(vdim or embed_dim, width, bias=False)
+        nn.init.xavier_uniform_(self.v_proj.weight)
+        self.q_norm = nn.RMSNorm(width)
+        # Each Q_i as a projection C -> C of one stacked projection: Xavier of (H C, C).
+        bound = math.sqrt(6 / (width + num_heads * width))
+        nn.init.uniform_(self.mixing, -bound, bound)
+
+    def project_query(self, x: Tensor) -> Tensor:
+        return self._mix(self.q_norm(self.q_proj(x)))  # (B, H, T, C)
+
+    def source_maps(self) -> Maps:
+        values, _ = by_head(self.v_proj, 1)
+        return Maps(self.k_proj.weight.unsqueeze(0), values)
+
+    def describe(self) -> Signature:
+        return MFASignature(self.num_heads, self.key_dim)
