@@ -57,6 +57,8 @@ def collaborative_core(
             out of range.
     """
     check(name, projections, num_heads, key_dim)
+    if query == "separate" and key_dim % num_heads:
+        raise UserError(f"key width {key_dim} is no multiple of its {num_heads} heads", name)
     dim, kdim, vdim = (weight.size(1) for weight, _ in projections)
     trained = {}
     for letter, (weight, bias) in zip("qkv", projections, strict=True):

@@ -27,7 +27,7 @@ IN_SITES = tuple(f"_in_{site}" for site in SITES)
 
 
 def embed_scale(part: Part) -> float:
-    """``(d/H)^-0.5``, the scale of the results with ``--attention-scale embed``."""
+    """``(d/H)^-0.5``, the scale of the results."""
     return scaling("embed", part.module.embed_dim, part.module.num_heads, 1)
 
 

@@ -44,8 +44,7 @@ class CollabOptions(FairseqDataclass):
     key_dim_in_cross: Optional[str] = _key_dim("cross")
     value_heads: Optional[int] = option(
         None,
-        "values of collaborative heads, each shared by as many heads: any number that divides "
-        "these (default: one a head, as in the paper)",
+        "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
     )
     value_heads_in_encoder: Optional[str] = _value_heads("encoder")
     value_heads_in_decoder: Optional[str] = _value_heads("decoder")
@@ -58,9 +57,7 @@ class CollabOptions(FairseqDataclass):
     query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
     query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
     query_mixing_in_cross: Optional[str] = _query_mixing("cross")
-    v_head_size: Optional[int] = option(
-        None, "size of a value head of collaborative heads (default: model dimension / heads)"
-    )
+    v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
     mixing_init: str = option(
         "block",
         "initial mixing: block (starts as standard heads of size key-dim/heads), xavier (as the "

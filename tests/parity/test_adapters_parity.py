@@ -24,6 +24,7 @@ from transformers import (
     RobertaModel,
 )
 
+from collab_common.errors import UserError
 from fairseq_collab.adapters import swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -212,3 +213,24 @@ def test_head_masks_and_other_implementations_are_refused() -> None:
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match=r"implementation is 'sdpa': .*set_attn_implementation"):
         model(torch.arange(5)[None])
+
+
+def test_separate_keys_that_do_not_deal_out() -> None:
+    with pytest.raises(UserError, match="key width 7 is no multiple of its 3 heads"):
+        swap_attention(MODELS["bert"](), 7, query="separate")
+
+
+@pytest.mark.parametrize("query", ["separate", "diagonal", "full", "own"])
+def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -> None:
+    """Moments of real inputs, padding left out, weigh the errors below it."""
+    torch.manual_seed(3)
+    batch, lost = inputs("bert"), {}
+    for key_dim, given in ((D, None), (6, None), (6, [batch] * 2)):
+        torch.manual_seed(3)
+        model = randomised(MODELS["bert"]())
+        expected = model(**batch).last_hidden_state
+        swap_attention(model, key_dim, query=query, inputs=given)
+        real = batch["attention_mask"].bool()
+        lost[key_dim, given is None] = (model(**batch).last_hidden_state - expected)[real].norm()
+    assert lost[D, True] < 1e-8
+    assert lost[6, False] < lost[6, True]

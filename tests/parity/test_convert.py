@@ -9,9 +9,10 @@ import torch
 import toy
 from toy_reparametrize import converted, inputs, target_of, trained
 
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.convert.base import Part
 from fairseq_collab.convert.calibrate import Sums, moments
+from fairseq_collab.convert.kinds import shared_keys
 from fairseq_collab.convert.low_rank import (
     SHARED,
     Roots,
@@ -21,6 +22,7 @@ from fairseq_collab.convert.low_rank import (
     relative_error,
     separate,
 )
+from fairseq_collab.export.attention import plain_weights
 from fairseq_collab.trained.attentions import attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -265,3 +267,16 @@ def test_heads_of_zeros_have_no_error() -> None:
     for make in SHARED.values():
         shared = make(heads, roots, 3)
         assert relative_error(heads, roots, shared.queries(), shared.key[None]) == 0
+
+
+def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
+    """Its mixing stays blocks, so that it exports to fairseq's own heads."""
+    part = attention()
+    weights, _ = shared_keys(part, D, "diagonal")
+    ours = CollaborativeAttention(D, H, D, self_attention=True)
+    kept = part.kept("v_proj", "out_proj")
+    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
+    again = ConcatenatedAttention(D, H, self_attention=True)
+    again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})
+    x = torch.randn(5, 2, D)
+    assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8
