@@ -39,8 +39,14 @@ def check_weights(
         strict: weights that are missing, or too many, are refused, too.
 
     Raises:
-        UserError: names the first field that differs, its saved and its given value.
+        UserError: the first field that differs, with its saved and its given value; or the
+            weights are those of stock fairseq.
     """
+    if strict and not any(name.endswith("signature") for name in state):
+        raise UserError(
+            "the checkpoint is a model of stock fairseq: it contains no signatures of heads",
+            todo="convert it first with fairseq-collab reparametrize, and give the result",
+        )
     problems = list(_differences(model, state, prefix, strict))
     if problems:
         more = f" (and {len(problems) - 1} more differences)" if len(problems) > 1 else ""
@@ -54,12 +60,6 @@ def _differences(
     model: nn.Module, state: Mapping[str, Tensor], prefix: str, strict: bool
 ) -> Iterator[str]:
     own = model.state_dict()
-    if strict and not any(name.endswith("signature") for name in state):
-        yield (
-            "it carries no signatures, so it is not one of this project's models "
-            "(a plain fairseq transformer, perhaps)"
-        )
-        return
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
         if isinstance(module, HeadAttention) and saved is not None:

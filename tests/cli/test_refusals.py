@@ -69,9 +69,11 @@ def test_another_dictionary_of_the_same_size(trained: Path, reordered: Path) -> 
     assert expected in line
 
 
-def test_a_stock_checkpoint(stock: Path, data: Path, tmp_path: Path) -> None:
-    line = refuse(*train(data, "--restore-file", stock, "--save-dir", tmp_path))
-    assert "it carries no signatures" in line
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
+def test_a_stock_checkpoint(option: str, stock: Path, data: Path, tmp_path: Path) -> None:
+    line = refuse(*train(data, option, stock, "--save-dir", tmp_path))
+    assert f"{stock}: the checkpoint is a model of stock fairseq" in line
+    assert "fairseq-collab reparametrize" in line
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,9 @@ def test_a_difference_is_named_with_both_values(
 @pytest.mark.parametrize(
     ("saved", "given", "message"),
     [
-        (lambda: toy.model("transformer"), ours, "carries no signatures"),
-        (lambda: language_model("transformer_lm"), lambda: build(LM, {}), "carries no signatures"),
+        (lambda: toy.model("transformer"), ours, "stock fairseq: it contains no signatures"),
+        (lambda: toy.model("transformer"), ours, "fairseq-collab reparametrize"),
+        (lambda: language_model("transformer_lm"), lambda: build(LM, {}), "collab reparametrize"),
         (ours, lambda: build(LATENT, {}), "7 MFA) is 2 in it, 6 here"),
         (ours, lambda: build(COLLAB, {}, toy.task(30)), "dictionary has 24 symbols in it, 34 here"),
         (
