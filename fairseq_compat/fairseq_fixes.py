@@ -12,11 +12,12 @@ import os
 import queue
 import sys
 import time
+import types
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from .patching import wrap
+from .patching import Proxy, wrap
 
 UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never initialises
 #: Whose dataclasses are configurations.
@@ -156,6 +157,17 @@ def end_loading_with_the_process() -> None:
                     while True:
                         iterator._queue.get_nowait()  # it may wait for room
                 iterator._consumer.join(0.01)
+
+
+def name_the_type_of_indices() -> None:
+    """A dataset of one sentence a line asks for np.compat.long, which NumPy 2 has removed.
+
+    Language models need it: `--sample-break-mode eos`, and fairseq-interactive always.
+    """
+    import numpy
+    from fairseq.data import token_block_dataset
+
+    token_block_dataset.np = Proxy(numpy, compat=types.SimpleNamespace(long=int))
 
 
 def accept_package_names() -> None:

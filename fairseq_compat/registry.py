@@ -62,6 +62,7 @@ FIXES = (
     Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
     Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
     Fix("models may search themselves", search.ask_the_model),
+    Fix("language models read one sentence a line", fairseq_fixes.name_the_type_of_indices),
     Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
     Fix("errors take one line", one_line.apply),

@@ -231,3 +231,22 @@ def test_a_number_format_is_no_device(given, tmp_path):
     assert args.bf16
     assert args.tpu is ("--tpu" in given)
     assert unfixed(options.parse_args_and_arch)(options.get_training_parser(), words).tpu
+
+
+# Language models
+
+
+def test_one_sentence_a_line(monkeypatch):
+    import numpy
+    from fairseq.data import TokenBlockDataset, token_block_dataset
+
+    def made():
+        given = {"block_size": None, "pad": 1, "eos": 2, "break_mode": "eos"}
+        lines = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
+        return [*TokenBlockDataset(lines, [3, 2], **given)]
+
+    assert [line.tolist() for line in made()] == [[5, 6, 2], [7, 2]]
+    monkeypatch.setattr(token_block_dataset, "np", numpy)
+    if int(numpy.__version__.split(".")[0]) > 1:
+        with pytest.raises(AttributeError, match="compat"):
+            made()
