@@ -1,7 +1,7 @@
 """Checks parallel text before fairseq reads it, and reports what was found.
 
 fairseq-preprocess accepts texts of unequal length and lines with a stray carriage return, and pairs
-every later sentence with the wrong translation. One policy stands in front of it:
+every later sentence with the wrong translation. The policy:
 
     training text            a pair with a fault is dropped and counted
     validation, test         the first fault is an error: shortened sets have scores of their own
@@ -13,6 +13,7 @@ Only LF ends a line. Memory does not grow with the text.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -29,14 +30,16 @@ from data_prep.parallel_text import Pair, check_equal, rows_of
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
 ALLOWED_LOSS = 0.05  # of the pairs of a set
 
-UTF8, RETURN, NUL, SEPARATOR = "invalid UTF-8", "carriage return", "NUL", "line separator"
+UTF8, UTF16, NUL = "invalid UTF-8", "UTF-16", "NUL"
+RETURN, SEPARATOR = "carriage return", "line separator"
 BOM, EMPTY, LONG = "byte order mark", "empty", "too long"
 #: Faults with which fairseq cannot read a line, or takes it for two.
-UNREADABLE = (UTF8, RETURN, NUL)
+UNREADABLE = (UTF8, UTF16, RETURN, NUL)
 _ALL = (*UNREADABLE, SEPARATOR, BOM, EMPTY, LONG)
 _TODO = {
     UTF8: "convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
-    NUL: "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+    UTF16: "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+    NUL: "convert it: iconv -f UTF-16LE -t UTF-8 FILE > NEW",
     RETURN: r"convert CR LF line ends: sed -i 's/\r$//' FILE",
     BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
 }
@@ -47,14 +50,15 @@ _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass
 class SetReport:
-    """What became of one set.
+    """What was found in one set.
 
     Args:
         read, kept: pairs
         dropped: pairs by reason
         first: place of the first dropped pair of each reason, FILE:LINE (detail)
         copies: pairs whose target is the source
-        in_training_text: pairs of a validation or test set that the training text has, too
+        in_training_text: pairs of a validation or test set that also occur in the training text
+        longest: words of the longest line kept
         tokens: subwords of both sides together
     """
 
@@ -64,6 +68,7 @@ class SetReport:
     first: dict[str, str] = field(default_factory=dict)
     copies: int = 0
     in_training_text: int = 0
+    longest: int = 0
     tokens: int = 0
 
     def drop(self, reason: str, where: str) -> None:
@@ -76,6 +81,8 @@ class SetReport:
 
 def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
     """The fault of a line ("" for none), and a detail of it."""
+    if opens_file and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return UTF16, ""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -95,13 +102,13 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
 
 @dataclass
 class HeldOut:
-    """Pairs of the validation and test sets, and how many of them the training text has, too."""
+    """Pairs of the validation and test sets, and how many of them the training text repeats."""
 
     pairs: dict[str, set[bytes]] = field(default_factory=dict)
     repeated: Counter[str] = field(default_factory=Counter)
 
     def note(self, split: str, source: bytes, target: bytes) -> None:
-        """Remembers a pair of a set; one of the training text, which comes last, is looked up."""
+        """Stores a pair of a held-out set; looks up a pair of the training text, which is last."""
         pair = source.strip() + b"\n" + target.strip()
         if split != "train":
             self.pairs.setdefault(split, set()).add(pair)
@@ -109,6 +116,28 @@ class HeldOut:
         for name in [name for name, pairs in self.pairs.items() if pair in pairs]:
             self.pairs[name].discard(pair)  # each counts once
             self.repeated[name] += 1
+
+
+def check_sets(
+    texts: Mapping[str, Pair], outputs: Mapping[str, Pair] | None, allowed: float
+) -> dict[str, SetReport]:
+    """Checks all sets of a corpus and writes what is kept.
+
+    Args:
+        outputs: None for text as published
+        allowed: share of a set that may be dropped
+
+    Raises UserError.
+    """
+    reports, held_out = dict.fromkeys(texts, SetReport()), HeldOut()
+    for split in sorted(texts, key="train".__eq__):  # it comes last, compared with the others
+        print(f"checking {split} ...", flush=True)
+        out = outputs[split] if outputs else None
+        reports[split] = check_set(split, texts[split], out, held_out)
+    for split, count in held_out.repeated.items():
+        reports[split].in_training_text = count
+    check_losses(reports, allowed)
+    return reports
 
 
 def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> SetReport:
@@ -137,6 +166,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
                 continue
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
+            report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.copies += source.strip() == target.strip() != b""
             held_out.note(split, source, target)
             for output, row in zip(outputs, (source, target), strict=False):
@@ -186,6 +216,7 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             "pairs read": f"{report.read:,}",
             "kept": f"{report.kept:,}",
             "dropped": ", ".join(f"{n:,} {why}" for why, n in report.dropped.items()) or "0",
+            "longest line": f"{report.longest:,} words",
             "tokens": f"{report.tokens:,}" if report.tokens else "-",
         }
         for split, report in reports.items()

@@ -1,6 +1,6 @@
 """A published corpus, from its archives to a folder for fairseq: one command each.
 
-    python -m data_prep.wmt14 --out data/wmt14
+    fairseq-collab data wmt14 --out data/wmt14
 
     data/wmt14-archives    as published, with the published hashes where there are any
     data/wmt14-text        train, valid and test in tokens; raw/ for scoring
@@ -18,34 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collab_common.command import positive, run
-from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep.archives import Member, extract
-from data_prep.fetch import check_hash, fetch
+from data_prep.archives import Archive, check_hash, extract, fetch
 from data_prep.parallel_text import Languages, Pair, pair_in
 from data_prep.prepare import SUBWORD_NMT, PrepareConfig, Published, prepare
 
 SPLITS = {"train": "train", "valid": "valid", "test": "test"}
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A published file: address ("" for none), needed members, hash (ALGORITHM:HEX) if known."""
-
-    name: str
-    url: str
-    members: tuple[Member, ...]
-    known_hash: str | None = None
-
-    def address(self, mirror: str | None) -> str:
-        if mirror:
-            return f"{mirror.rstrip('/')}/{self.name}"
-        if not self.url:
-            todo = "give --from DIR where it is, or --mirror URL"
-            raise UserError("no public address of this file is known", self.name, todo)
-        return self.url
 
 
 @dataclass(frozen=True)
@@ -101,26 +81,24 @@ class Corpus:
 
 
 def with_own_archives(corpus: Corpus) -> Corpus:
-    """The same corpus, of other text in archives of the same names and layout."""
+    """The corpus, of other text in archives of the published names and layout."""
     archives = tuple(replace(one, known_hash=None) for one in corpus.archives)
     return replace(corpus, archives=archives, note="own archives, not the published ones")
 
 
-def beside(out: Path, what: str) -> Path:
+def sibling(out: Path, what: str) -> Path:
     """The folder OUT-WHAT."""
     out = out.resolve()
     return out.with_name(f"{out.name}-{what}")
 
 
-def find_archives(
-    corpus: Corpus, out: Path, *, folder: Path | None = None, mirror: str | None = None
-) -> dict[str, Path]:
+def find_archives(corpus: Corpus, out: Path, folder: Path | None = None) -> dict[str, Path]:
     """The archives in `folder`, or downloaded to OUT-archives, by name. Raises UserError."""
     found = {}
     for archive in corpus.archives:
-        path = found[archive.name] = (folder or beside(out, "archives")) / archive.name
+        path = found[archive.name] = (folder or sibling(out, "archives")) / archive.name
         if folder is None:
-            fetch(archive.address(mirror), path, archive.known_hash)
+            fetch(archive.url, path, archive.known_hash)
         else:
             check_hash(path, archive.known_hash)
     return found
@@ -145,23 +123,16 @@ def make_text(
 
     inputs = {name: {"sha256": sha256(path)} for name, path in archives.items()}
     identity: Json = {"options": corpus.about | corpus.options, "inputs": inputs}
-    build_folder(beside(out, "text"), identity, build, force=force)
-    return beside(out, "text")
+    build_folder(sibling(out, "text"), identity, build, force=force)
+    return sibling(out, "text")
 
 
 def make(
-    corpus: Corpus,
-    out: Path,
-    *,
-    folder: Path | None = None,
-    mirror: str | None = None,
-    jobs: int = 1,
-    force: bool = False,
+    corpus: Corpus, out: Path, folder: Path | None = None, jobs: int = 1, force: bool = False
 ) -> Path:
     """Makes OUT, and whatever it is made from; returns it. Raises UserError."""
-    archives = find_archives(corpus, out, folder=folder, mirror=mirror)
     config = PrepareConfig(
-        text=make_text(corpus, out, archives, force=force),
+        text=make_text(corpus, out, find_archives(corpus, out, folder), force=force),
         out=out,
         languages=corpus.languages,
         vocab_size=corpus.vocab_size,
@@ -193,12 +164,13 @@ def command(
     parser.add_argument(
         "--pair", choices=tuple(pairs), default=pairs[0], help=f"languages (default: {pairs[0]})"
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--mirror", metavar="URL", help="download URL/NAME, not the originals")
-    where.add_argument("--from", dest="folder", type=Path, metavar="DIR", help="has the archives")
+    parser.add_argument(
+        "--from", dest="folder", type=Path, metavar="DIR",
+        help="folder of the archives (default: download them to OUT-archives)",
+    )  # fmt: skip
     parser.add_argument(
         "--own-archives", action="store_true",
-        help="other text in archives of the same layout: no published hash applies",
+        help="the archives hold other text in the published layout: no published hash applies",
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
     parser.add_argument("--force", action="store_true", help="rebuild --out and its text")
@@ -209,7 +181,6 @@ def command(
         corpus = corpus_for(args.variant, (source, target))
         if args.own_archives:
             corpus = with_own_archives(corpus)
-        where = {"folder": args.folder, "mirror": args.mirror}
-        make(corpus, args.out, **where, jobs=args.jobs, force=args.force)
+        make(corpus, args.out, args.folder, args.jobs, args.force)
 
     return run(prog, action)

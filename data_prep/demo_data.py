@@ -1,9 +1,8 @@
-"""A generated English-German corpus, ready for fairseq: `python -m data_prep.demo_data`."""
+"""The demo corpus, English-German sentences of a grammar: `fairseq-collab data demo-data`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,12 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
 from data_prep import demo_grammar
-from data_prep.corpus import SPLITS, beside
+from data_prep.corpus import SPLITS, sibling
 from data_prep.demo_grammar import Grammar
 from data_prep.parallel_text import write_lines
 from data_prep.prepare import add_prepare_options, config_from, prepare
 
-PROG = "data_prep.demo_data"
+PROG = "fairseq-collab data demo-data"
 PATIENCE = 2000  # draws without a new sentence, after which the grammar counts as used up
 
 
@@ -54,16 +53,16 @@ def make_text(folder: Path, sizes: dict[str, int], seed: int, force: bool) -> No
 
 
 def _make(args: argparse.Namespace) -> None:
-    text = beside(args.out, "text")
+    text = sibling(args.out, "text")
     make_text(text, {split: getattr(args, split) for split in SPLITS}, args.seed, args.force)
-    prepare(config_from(args, text, origin={"corpus": "embedded", "seed": args.seed}))
+    prepare(config_from(args, text, origin={"corpus": "demo", "seed": args.seed}))
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG,
-        description="Makes a folder for fairseq-train from a generated English-German corpus; the "
-        "text goes to OUT-text.",
+        description="Makes a folder for fairseq-train from generated English-German sentences; "
+        "the text goes to OUT-text.",
     )
     for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
         parser.add_argument(
@@ -76,7 +75,3 @@ def main(argv: list[str] | None = None) -> int:
     add_prepare_options(parser, vocab_size=1000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The grammar of the generated corpus: sentences in English and German.
+"""The grammar of the demo corpus: sentences in English and German.
 
 English decides the German side, so that a model can learn the rules: gender and case of noun
 phrases, verb-second and verb-final clauses, separable prefixes, two-part tenses, inversion.

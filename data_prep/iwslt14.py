@@ -1,4 +1,4 @@
-"""IWSLT14 (TED talks), from WIT3's archive to a folder for fairseq: `python -m data_prep.iwslt14`.
+"""IWSLT14 (TED talks), from WIT3's archive to a folder for fairseq: `fairseq-collab data iwslt14`.
 
 Variants:
 
@@ -11,30 +11,32 @@ Variants:
 from __future__ import annotations
 
 import re
-import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import moses
-from data_prep.archives import Member
+from data_prep.archives import Archive, Member
 from data_prep.clean_pairs import Limits, clean_pairs
-from data_prep.corpus import Archive, Corpus, Work, command
+from data_prep.corpus import Corpus, Work, command
 from data_prep.parallel_text import (
     Languages,
     Pair,
     carve,
     check_equal,
     join,
+    lines_of,
     rewrite,
     without_typographic_apostrophes,
     write_lines,
+    write_segments,
 )
 from data_prep.prepare import Published
-from data_prep.sgm import talk_lines, write_segments
 
-PROG = "data_prep.iwslt14"
+PROG = "fairseq-collab data iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"
 PAIRS = ("de-en", "en-de", "it-en", "en-it", "en-fr")
@@ -48,6 +50,9 @@ CLEAN = Limits(ratio=1.5, shortest=1, longest=175)
 _HYPHEN = re.compile(r"(\S)-(\S)")
 #: Lower-case, because fairseq's script lower-cases afterwards.
 SPLIT_HYPHEN = "##at##-##at##"
+# WIT3's training files carry these lines, one of each kind a talk, on both sides.
+_METADATA = ("<url>", "<talkid>", "<keywords>")
+_WRAPPING = re.compile("</?(?:title|description)>")
 
 
 def test_sets(pair: Languages) -> tuple[str, ...]:
@@ -120,6 +125,16 @@ def _make_text(split_hyphens: bool, work: Work) -> Json:
     return steps
 
 
+def talk_lines(path: Path) -> Iterator[str]:
+    """The sentences of a train.tags file: also titles, descriptions and names of speakers.
+
+    The file is not well-formed XML; these patterns are those of fairseq's script.
+    """
+    for line in lines_of(path):
+        if not any(tag in line for tag in _METADATA):
+            yield _WRAPPING.sub("", line)
+
+
 def _write_test(work: Work, target: Pair) -> dict[str, int]:
     """Joins the test sets, as published; the sentences of each."""
     published = {chosen: work.originals(chosen, ".xml") for chosen in test_sets(work.languages)}
@@ -142,6 +157,3 @@ def _tokenise(work: Work, source: Pair, target: Pair, split_hyphens: bool) -> Js
 
 DESCRIPTION = "Makes a folder for fairseq-train from IWSLT14's talks."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Multi30k, task 1 (image captions), ready for fairseq: `python -m data_prep.multi30k`.
+"""Multi30k, task 1 (image captions), ready for fairseq: `fairseq-collab data multi30k`.
 
 The text comes from its public repository, or from a folder that already holds it. Licence: the
 Flickr30k terms, non-commercial research and education; so it is downloaded, not shipped.
@@ -7,21 +7,19 @@ Flickr30k terms, non-commercial research and education; so it is downloaded, not
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
-from data_prep.corpus import beside
-from data_prep.fetch import fetch
+from data_prep.archives import fetch
+from data_prep.corpus import sibling
+from data_prep.parallel_text import text_file
 from data_prep.prepare import add_prepare_options, config_from, prepare
-from data_prep.splits import text_file
 
-PROG = "data_prep.multi30k"
+PROG = "fairseq-collab data multi30k"
 COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
-MIRROR = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}"
-FOLDER = "data/task1/raw"
+URL = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/task1/raw"
 LANGUAGES = ("en", "de")
 
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test1": "test_2017_flickr"}
@@ -39,17 +37,17 @@ SHA256 = {
 }
 
 
-def fetch_text(folder: Path, mirror: str) -> None:
-    """Downloads what is not yet in the folder."""
+def fetch_text(folder: Path) -> None:
+    """Downloads the files that the folder lacks."""
     for stem in SPLITS.values():
         for lang in LANGUAGES:
             name = f"{stem}.{lang}.gz"
-            fetch(f"{mirror.rstrip('/')}/{FOLDER}/{name}", folder / name)
+            fetch(f"{URL}/{name}", folder / name)
 
 
 def check_text(folder: Path) -> None:
     """Raises UserError unless the folder holds the text of Multi30k, plain or gzipped."""
-    todo = "fetch it again; for text of your own, use data_prep.prepare"
+    todo = "fetch it again; for text of your own, use fairseq-collab data prepare"
     for stem in SPLITS.values():
         for lang in LANGUAGES:
             path, name = text_file(folder, stem, lang), f"{stem}.{lang}"
@@ -58,9 +56,9 @@ def check_text(folder: Path) -> None:
 
 
 def _make(args: argparse.Namespace) -> None:
-    folder = args.from_folder or beside(args.out, "text")
+    folder = args.from_folder or sibling(args.out, "text")
     if args.from_folder is None:
-        fetch_text(folder, args.mirror)
+        fetch_text(folder)
     check_text(folder)
     prepare(config_from(args, text=folder, splits=SPLITS, origin={"corpus": "multi30k task 1"}))
 
@@ -69,20 +67,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
+    parser.add_argument(
         "--from", dest="from_folder", type=Path, metavar="DIR",
-        help="has train.en.gz, val.en.gz, ... (or without .gz); default: download them to OUT-text",
+        help="folder of train.en.gz, val.en.gz, ... (or without .gz; default: download them)",
     )  # fmt: skip
-    where.add_argument(
-        "--mirror", default=MIRROR, metavar="URL", help=f"address of {FOLDER}/ (default: {MIRROR})"
-    )
     parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
     parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
     add_prepare_options(parser, vocab_size=6000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,10 @@
-"""Streaming steps on parallel text that every corpus needs: read, write, join, split.
-
-Only LF ends a line.
-"""
+"""Parallel text: find, read, write, join and split it; only LF ends a line."""
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from collab_common.errors import UserError
@@ -15,12 +13,68 @@ from collab_common.folder import Json
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
+#: fairseq's name of each split (train, valid, test, test1, test2, ...), and the stem of its text.
+Splits = Mapping[str, str]
+
+_SEGMENT_START = re.compile(r'<seg id="[0-9]*">\s*')
+_SEGMENT_END = re.compile(r"\s*</seg>\s*")
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Pair]:
+    """Source and target file of each split, in fairseq's order.
+
+    Args:
+        splits: None for train, valid, test, test.1, test.2, ... where they exist
+    """
+    usual = {"train": "train", "valid": "valid", "test": "test"}
+    usual |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
+    splits = splits or {
+        name: stem
+        for name, stem in usual.items()
+        if any(_candidates(folder, stem, lang) for lang in languages)
+    }
+    for name in ("train", "valid"):
+        if name not in splits:
+            todo = f"name its files {name}.{languages[0]} and {name}.{languages[1]}"
+            raise UserError(f"no {name} set", folder, todo)
+    tests = [name for name in splits if name.startswith("test")]
+    # fairseq numbers them by their order: a gap would give a set another one's name
+    expected = [f"test{n or ''}" for n in range(len(tests))]
+    if set(tests) != set(expected):
+        what = f"the test sets are named {', '.join(tests)}"
+        raise UserError(what, folder, f"name them {', '.join(expected)}")
+    source, target = languages
+    return {
+        name: (text_file(folder, splits[name], source), text_file(folder, splits[name], target))
+        for name in ("train", "valid", *expected)
+    }
+
+
+def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
+    names = (f"{stem}.{lang}", f"{stem}.{lang}.gz")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def text_file(folder: Path, stem: str, lang: str) -> Path:
+    """The file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
+    found = _candidates(folder, stem, lang)
+    if not found:
+        raise UserError("no such file (nor with .gz)", folder / f"{stem}.{lang}")
+    if len(found) > 1:
+        raise UserError("exists both plain and as .gz", found[0], "remove one of them")
+    return found[0]
 
 
 def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> Pair:
     """The files STEM.SOURCE and STEM.TARGET, each with the suffix."""
     source, target = (folder / f"{stem}.{lang}{suffix}" for lang in languages)
     return source, target
+
+
+# ---- lines ---------------------------------------------------------------------------------------
 
 
 def rows_of(path: Path) -> Iterator[bytes]:
@@ -32,7 +86,7 @@ def rows_of(path: Path) -> Iterator[bytes]:
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, gzipped or not, without their newlines.
 
-    Raises UserError that names the line if it is not UTF-8.
+    Raises UserError with the line's number for invalid UTF-8.
     """
     for number, row in enumerate(rows_of(path), 1):
         try:
@@ -42,15 +96,15 @@ def lines_of(path: Path) -> Iterator[str]:
             raise UserError(what, f"{path}:{number}", "convert the text to UTF-8") from None
 
 
-def convert(source: Path, target: Path, function: Callable[[str], str]) -> Json:
-    """Writes `function` of each line of a text; "lines" and "tokens" written."""
-    counts = {"lines": 0, "tokens": 0}
-    with create(target) as stream:
-        for line in map(function, lines_of(source)):
-            stream.write(line.encode("utf-8") + b"\n")
-            counts["lines"] += 1
-            counts["tokens"] += len(line.split())
-    return counts
+def segments(path: Path) -> Iterator[str]:
+    """The segments of a test set in SGM or XML; entities are kept as they are.
+
+    WMT's and IWSLT's mark-up is not well-formed XML. Line-wise patterns, as in the published
+    scripts, give the sentences of the published results.
+    """
+    for line in lines_of(path):
+        if "<seg id" in line:
+            yield _SEGMENT_END.sub("", _SEGMENT_START.sub("", line)).strip()
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
@@ -63,6 +117,22 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     return count
 
 
+def convert(source: Path, target: Path, function: Callable[[str], str]) -> Json:
+    """Writes `function` of each line of a text; "lines" and "tokens" written."""
+    tokens = 0
+
+    def converted() -> Iterator[str]:
+        nonlocal tokens
+        for line in map(function, lines_of(source)):
+            tokens += len(line.split())
+            yield line
+
+    return {"lines": write_lines(target, converted()), "tokens": tokens}
+
+
+# ---- pairs ---------------------------------------------------------------------------------------
+
+
 def rewrite(sources: Pair, targets: Pair, change: Callable[[str], str] = str) -> Pair:
     """Writes both sides of a text, each line changed; the targets."""
     for source, target in zip(sources, targets, strict=True):
@@ -70,12 +140,19 @@ def rewrite(sources: Pair, targets: Pair, change: Callable[[str], str] = str) ->
     return targets
 
 
+def write_segments(originals: Pair, targets: Pair) -> int:
+    """Writes the segments of both sides; their number. Raises UserError for unequal numbers."""
+    pairs = zip(originals, targets, strict=True)
+    counts = [write_lines(target, segments(source)) for source, target in pairs]
+    return check_equal(originals, counts, "segments")
+
+
 def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
-    """The number of lines of both sides. Raises UserError that names both files if they differ."""
+    """The number of lines of both sides. Raises UserError with both files if they differ."""
     if counts[0] != counts[1]:
         raise UserError(
             f"unequal line counts: {pair[0]} has {counts[0]:,} {what}, {pair[1]} has {counts[1]:,}",
-            todo="nothing can be paired until they are equal",
+            todo="make line N of one file the translation of line N of the other",
         )
     return counts[0]
 

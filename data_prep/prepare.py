@@ -1,4 +1,4 @@
-"""From a folder of text to a folder that fairseq trains on: `python -m data_prep.prepare`.
+"""From a folder of text to a folder that fairseq trains on: `fairseq-collab data prepare`.
 
     text, checked -> joint subwords learnt and applied -> fairseq-preprocess -> report
 
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,12 @@ from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
-from data_prep import bpe, spm
-from data_prep.binarise import binarise, check_binarised
-from data_prep.check import ALLOWED_LOSS, HeldOut, SetReport, check_losses, check_set, report_lines
+from data_prep import subwords
+from data_prep.check import ALLOWED_LOSS, SetReport, check_losses, check_sets, report_lines
 from data_prep.clean_pairs import Limits, clean_pairs
-from data_prep.parallel_text import Languages, Pair, pair_in
-from data_prep.splits import Splits, find_files
+from data_prep.parallel_text import Languages, Pair, Splits, find_files, pair_in
 
-PROG = "data_prep.prepare"
+PROG = "fairseq-collab data prepare"
 SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword_nmt"
 
 
@@ -99,7 +98,7 @@ class PrepareConfig:
 
     @property
     def options(self) -> Json:
-        """Everything that the result depends on, apart from the text."""
+        """Everything but the text that decides on the result."""
         return {
             "source_lang": self.languages[0],
             "target_lang": self.languages[1],
@@ -143,9 +142,11 @@ def _name(config: PrepareConfig, path: Path) -> str:  # compressed or not
 
 
 def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Json:
-    """Fills the folder; returns the manifest's account of it."""
+    """Fills the folder; returns content of the manifest."""
     (folder / "raw").mkdir()
-    pairs, reports = _checked(config, files, folder / "raw")
+    raw = {split: pair_in(folder / "raw", split, config.languages) for split in files}
+    pairs = files if config.published else raw  # published text is read as it is
+    reports = check_sets(files, None if config.published else raw, config.allowed_loss)
     units = _segment(config, pairs, reports, folder)
     cleaned = _clean(config, reports, folder)
     print("binarising ...", flush=True)
@@ -171,27 +172,11 @@ def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Js
     }
 
 
-def _checked(
-    config: PrepareConfig, files: Mapping[str, Pair], raw: Path
-) -> tuple[dict[str, Pair], dict[str, SetReport]]:
-    """The text of each set: as it is if published, else what the checks keep, in `raw`."""
-    reports: dict[str, SetReport] = {}
-    pairs: dict[str, Pair] = {}
-    held_out = HeldOut()
-    for split in sorted(files, key="train".__eq__):  # it comes last, compared with the others
-        print(f"checking {split} ...", flush=True)
-        out = None if config.published else pair_in(raw, split, config.languages)
-        reports[split] = check_set(split, files[split], out, held_out)
-        pairs[split] = out or files[split]
-    reports = {split: reports[split] for split in files}
-    for split, count in held_out.repeated.items():
-        reports[split].in_training_text = count
-    check_losses(reports, config.allowed_loss)
-    return pairs, reports
-
-
 def _segment(
-    config: PrepareConfig, pairs: dict[str, Pair], reports: dict[str, SetReport], folder: Path
+    config: PrepareConfig,
+    pairs: Mapping[str, Pair],
+    reports: Mapping[str, SetReport],
+    folder: Path,
 ) -> int:
     """Writes every set in subwords to `folder`; how many units or merges were learnt."""
     if config.published and config.published.segmented:
@@ -200,21 +185,22 @@ def _segment(
                 shutil.copyfile(source, target)
         return 0
     is_bpe = config.subwords == SUBWORD_NMT
-    model = folder / (bpe.CODES if is_bpe else spm.MODEL)
+    model = folder / (subwords.CODES if is_bpe else subwords.MODEL)
     print(f"learning {config.vocab_size} subwords ...", flush=True)
     # source first, as in fairseq's scripts: the order decides between equally frequent pairs
-    learnt = (bpe.learn if is_bpe else spm.train)(pairs["train"], config.vocab_size, model)
+    learn = subwords.learn_merges if is_bpe else subwords.train_pieces
+    learnt = learn(pairs["train"], config.vocab_size, model)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
         texts = pairs[split], pair_in(folder, split, config.languages)
         if is_bpe:
-            report.tokens = bpe.apply(model, *texts)
+            report.tokens = subwords.apply_merges(model, *texts)
         else:
-            spm.segment(model, *texts, report, drop=split == "train")
+            subwords.write_pieces(model, *texts, report, drop=split == "train")
     return learnt
 
 
-def _clean(config: PrepareConfig, reports: dict[str, SetReport], folder: Path) -> Json:
+def _clean(config: PrepareConfig, reports: Mapping[str, SetReport], folder: Path) -> Json:
     """Drops segmented pairs for their lengths, if the corpus asks for it; counts by set."""
     counts: Json = {}
     cleaned = config.published.cleaned if config.published else {}
@@ -228,6 +214,39 @@ def _clean(config: PrepareConfig, reports: dict[str, SetReport], folder: Path) -
         for path in before:
             path.unlink()
     return counts
+
+
+def binarise(
+    folder: Path, splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
+) -> None:
+    """Runs fairseq-preprocess on the texts SPLIT.LANG of `folder`, and writes into it.
+
+    Raises UserError with the program's last lines if it fails.
+    """
+    arguments = ["--source-lang", languages[0], "--target-lang", languages[1], *options]
+    for option in ("train", "valid", "test"):
+        if chosen := [split for split in splits if split.startswith(option)]:
+            arguments += [f"--{option}pref", ",".join(chosen)]
+    arguments += ["--destdir", ".", "--workers", str(jobs)]
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.preprocess", *arguments],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    )  # fmt: skip
+    if done.returncode:
+        last = " | ".join(line.strip() for line in done.stdout.splitlines()[-5:])
+        raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {last}")
+    (folder / "preprocess.log").unlink(missing_ok=True)  # it has the number of processes in it
+
+
+def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
+    """Raises UserError unless both sides hold as many sentences as fairseq was given."""
+    for lang in languages:
+        index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
+        with index.open("rb") as stream:  # magic number (9 bytes), version (8), type (1), sentences
+            count = int.from_bytes(stream.read(26)[18:], "little")
+        if count != expected:
+            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
@@ -274,7 +293,3 @@ def main(argv: list[str] | None = None) -> int:
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: prepare(config_from(args, args.text, subwords=args.subwords)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """WMT14 English-German and English-French, from the published archives to a folder for fairseq.
 
-`python -m data_prep.wmt14`. Variants:
+`fairseq-collab data wmt14`. Variants:
 
     wmt14    newstest2013 to validate, all of newstest2014 to test; 32,000 joint merges
     fairseq  what fairseq's prepare-wmt14en2de.sh --icml17, or prepare-wmt14en2fr.sh, makes of the
@@ -12,18 +12,22 @@
 
 English-French has 36 million pairs against 4.5 (arXiv 1706.03762). Its dictionaries are not joined,
 as in fairseq's own preparation and in arXiv 2305.14380.
+
+Published hashes: SHA-256 of TensorFlow Datasets (url_checksums/wmt14_translate.txt); MD5 of
+test-full.tgz from sacreBLEU (wmt14/full), of the others from Amazon's Sockeye.
+File names have the languages in the other order: de-en, fr-en.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 from functools import partial
 
 from collab_common.errors import UserError
 from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import moses
+from data_prep.archives import Archive, Member
 from data_prep.clean_pairs import Limits
 from data_prep.corpus import SPLITS, Corpus, Work, command
 from data_prep.parallel_text import (
@@ -34,12 +38,11 @@ from data_prep.parallel_text import (
     join,
     rewrite,
     without_typographic_apostrophes,
+    write_segments,
 )
 from data_prep.prepare import Published
-from data_prep.sgm import write_segments
-from data_prep.wmt14_archives import READY_MADE, newstest2013, newstest2014, training
 
-PROG = "data_prep.wmt14"
+PROG = "fairseq-collab data wmt14"
 VARIANTS = {
     "wmt14": "newstest2013 validates",
     "fairseq": "as fairseq's script (en-de: with --icml17): every 100th (en-fr: 1333rd) training "
@@ -57,6 +60,94 @@ MERGES = {"wmt14": 32_000, "fairseq": 40_000}
 CLEAN = Limits(ratio=1.5, shortest=1, longest=250)
 GOOGLE_VOCABULARY = 32_768
 _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
+
+
+# ---- archives ------------------------------------------------------------------------------------
+
+_STATMT = "http://www.statmt.org"
+# Answers with a page that asks for a confirmation: take the file with a browser, give --from.
+_GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
+
+# Of training text: an archive's address, its members, its hash; {pair} is de-en or fr-en.
+_TRAINING = {
+    "europarl-v7": (
+        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
+        "training/europarl-v7.{pair}.{lang}",
+        "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+    ),
+    "commoncrawl": (
+        f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
+        "commoncrawl.{pair}.{lang}",
+        "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+    ),
+    "undoc.2000": (
+        f"{_STATMT}/wmt13/training-parallel-un.tgz",
+        "un/undoc.2000.{pair}.{lang}",
+        "md5:bb25a213ba9140023e4cc82c778bef53",
+    ),
+    "news-commentary-v9": (
+        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
+        "training/news-commentary-v9.{pair}.{lang}",
+        "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    ),
+    "giga-fren": (  # its members are gzipped, and stay so
+        f"{_STATMT}/wmt10/training-giga-fren.tar",
+        "giga-fren.release2.fixed.{lang}.gz",
+        "md5:0b12e20027d5b5f0dfcca290c72c8953",
+    ),
+}
+_GOOGLE_STEMS = {
+    "train": "train.tok.clean.bpe.32000",
+    "valid": "newstest2013.tok.bpe.32000",
+    "test": "newstest2014.tok.bpe.32000",
+}
+
+
+def training(name: str, languages: Languages) -> Archive:
+    """A corpus' archive: NAME.LANG for both languages, English first."""
+    url, path, known_hash = _TRAINING[name]
+    pair = f"{languages[1]}-en"
+    members = tuple(
+        Member(f"{name}.{lang}", path.format(pair=pair, lang=lang)) for lang in languages
+    )
+    return Archive(url.rpartition("/")[2], url, members, known_hash)
+
+
+def newstest2013(languages: Languages) -> Archive:
+    """WMT14's development sets."""
+    members = tuple(
+        Member(f"newstest2013.{lang}", f"dev/newstest2013.{lang}") for lang in languages
+    )
+    known_hash = "md5:88ba3fc60b2278d59277122e1c7dd6e7"
+    return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, known_hash)
+
+
+def newstest2014(languages: Languages) -> Archive:
+    """WMT14's test sets, whole, from English."""
+    members = tuple(
+        Member(
+            f"newstest2014.{lang}.sgm",
+            f"test-full/newstest2014-{languages[1]}en-{kind}.{lang}.sgm",
+        )
+        for lang, kind in zip(languages, ("src", "ref"), strict=True)
+    )
+    known_hash = "md5:a8cd784e006feb32ac6f3d9ec7eb389a"
+    return Archive("test-full.tgz", f"{_STATMT}/wmt14/test-full.tgz", members, known_hash)
+
+
+#: Tokenised and segmented: English-German, from WMT16's training text.
+READY_MADE = Archive(
+    "wmt16_en_de.tar.gz",
+    _GOOGLE,
+    tuple(
+        Member(f"{split}.{lang}", f"{stem}.{lang}")
+        for split, stem in _GOOGLE_STEMS.items()
+        for lang in ("en", "de")
+    ),
+)
+
+
+# ---- text ----------------------------------------------------------------------------------------
 
 
 def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
@@ -147,6 +238,3 @@ def _ready_made_text(work: Work) -> Json:
 
 DESCRIPTION = "Makes a folder for fairseq-train from WMT14's archives."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -63,10 +63,10 @@ count_updates() {
 prepare() {
     local from=(${FROM:+--from "$FROM"})
     case $1 in
-        embedded) python -m data_prep.demo_data --out "${@:2}" ;;
-        multi30k) python -m data_prep.multi30k --vocab-size 4000 "${from[@]}" --out "${@:2}" ;;
-        iwslt14) python -m data_prep.iwslt14 "${from[@]}" --out "${@:2}" ;;
-        wmt14) python -m data_prep.wmt14 --variant google "${from[@]}" --out "${@:2}" ;;
+        embedded) fairseq-collab data demo-data --out "${@:2}" ;;
+        multi30k) fairseq-collab data multi30k --vocab-size 4000 "${from[@]}" --out "${@:2}" ;;
+        iwslt14) fairseq-collab data iwslt14 "${from[@]}" --out "${@:2}" ;;
+        wmt14) fairseq-collab data wmt14 --variant google "${from[@]}" --out "${@:2}" ;;
     esac
 }
 

@@ -28,7 +28,7 @@ Stages: data (OUT/data); train, average, translate and score (a run in OUT/runs,
 with two of the methods also prune and fine-tune. What is done is not done again, and
 \`fairseq-collab table OUT/runs\` shows the runs.
 
-  --from DIR        the archives are in DIR;  --mirror URL: they are at URL/NAME
+  --from DIR        folder of the archives (default: download them)
   --own-archives    they hold other text in the same layout: published hashes do not apply
   --data-only       make the data, train nothing
   --out DIR         where everything goes (default: $out of the repository)
@@ -66,7 +66,6 @@ parse_options() {
             --variant) variant=$2 ;;
             --pair) pair=$2 ;;
             --from) source_options=(--from "$(absolute "$2")") ;;
-            --mirror) source_options=(--mirror "$2") ;;
             --method) method=$2 ;;
             --key-dim) key_dim=$2 ;;
             --head-size) head_size=$2 ;;
@@ -209,11 +208,11 @@ check_machine() {
         fail "$found GiB of memory, $needs_memory are needed to prepare the text"
 }
 
-# all_stages CORPUS MODULE: of configs/CORPUS.yaml and data_prep.MODULE.
+# all_stages CORPUS DATA: of configs/CORPUS.yaml and `fairseq-collab data DATA`.
 all_stages() {
     check_machine
     printf '\n== data\n'
-    call python -m "data_prep.$2" --variant "$variant" --pair "$pair" --out "$out/data" \
+    call fairseq-collab data "$2" --variant "$variant" --pair "$pair" --out "$out/data" \
         "${own[@]}" "${source_options[@]}" --jobs "$jobs"
     [ "$data_only" = no ] || return 0
     printf '\n== train, average, translate, score\n'

@@ -21,14 +21,13 @@ from typing import NamedTuple
 import sentencepiece
 
 from collab_common.errors import UserError
-from data_prep import bpe
 from data_prep.moses import pipeline
+from data_prep.subwords import CODES, MODEL, SEPARATOR, are_codes
+from data_prep.subwords import segmenter as segmenter_of_codes
 from fairseq_collab.analysis.trees import GoldSentence
 
 #: How sentencepiece marks the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-#: The sentencepiece model of a data folder.
-SENTENCEPIECE = "spm.model"
 
 
 class Subword(NamedTuple):
@@ -56,12 +55,12 @@ def pieces(model: Path) -> Segmenter:
 
 def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
     """subword-nmt's subwords of tokens."""
-    segment = bpe.segmenter(path)
+    segment = segmenter_of_codes(path)
 
     def subwords(text: str) -> list[Subword]:
         line = segment(tokenise(text))
         # Escaped characters (&apos;) are as many here as in the count of the whole.
-        return [Subword(symbol, len(symbol.removesuffix(bpe.SEPARATOR))) for symbol in line.split()]
+        return [Subword(symbol, len(symbol.removesuffix(SEPARATOR))) for symbol in line.split()]
 
     return subwords
 
@@ -78,14 +77,14 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     Raises:
         UserError: there is none, it cannot be read, or hyphens were split before the codes.
     """
-    own = (data / name for name in (SENTENCEPIECE, bpe.CODES))
+    own = (data / name for name in (MODEL, CODES))
     found = subwords or next((path for path in own if path.is_file()), None)
     if found is None:
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
-        raise UserError(f"has neither {SENTENCEPIECE} nor {bpe.CODES}", data, todo)
+        raise UserError(f"has neither {MODEL} nor {CODES}", data, todo)
     if not found.is_file():
         raise UserError("there is no such file", found)
-    if not bpe.are_codes(found):
+    if not are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None

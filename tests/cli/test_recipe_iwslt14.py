@@ -1,4 +1,4 @@
-"""recipes/iwslt14.sh, from an archive on a web server to scores."""
+"""recipes/iwslt14.sh, from an archive to scores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import succeed as command
-from data.corpus_archives import iwslt14
-from data.loopback import serving
+from data.corpus_archives import filled, iwslt14
 from data.recipe_runs import (
     environment,
     succeed,
@@ -29,13 +28,11 @@ def archive(shared_data: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def finished(archive: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything, downloaded from a server that cuts the first answer."""
+    """Everything, with the archive where a download would put it."""
     out = tmp_path_factory.mktemp("recipe") / "out"
-    with serving() as server:
-        server.files["/de-en.tgz"] = archive
-        server.cut_after = [1000]
-        told = succeed("iwslt14", out, "--mirror", server.url)
-        assert len(server.asked) == 2
+    out.mkdir()
+    filled(out / "data-archives", {"de-en.tgz": archive})
+    told = succeed("iwslt14", out)
     assert "model-vanilla" in told.partition("== the scores")[2]
     return out
 
@@ -110,6 +107,6 @@ def test_dry_run_does_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*recipe, *more], capture_output=True, text=True, env=settings)
     assert done.returncode == 0, done.stderr
     words = done.stdout.replace("\\\n", " ").split()
-    assert {"data_prep.iwslt14", "sweep", "score", "optimization.max_update=5"} <= {*words}
+    assert {"iwslt14", "sweep", "score", "optimization.max_update=5"} <= {*words}
     assert "paper3" in words
     assert not out.exists()

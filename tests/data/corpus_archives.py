@@ -195,11 +195,6 @@ TEST = {
 }
 
 
-def served(archives: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Archives under the paths that a flat mirror has them at."""
-    return {f"/{name}": content for name, content in archives.items()}
-
-
 def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
     """The folder, with archives in it."""
     folder.mkdir(exist_ok=True)
@@ -210,12 +205,12 @@ def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
 
 def text_of(corpus: Corpus, out: Path, source: Path) -> Path:
     """OUT-text, in this process."""
-    return make_text(corpus, out, find_archives(corpus, out, folder=source))
+    return make_text(corpus, out, find_archives(corpus, out, source))
 
 
 def data_of(corpus: Corpus, out: Path, source: Path, jobs: int = 1) -> Path:
     """OUT, in this process."""
-    return make(corpus, out, folder=source, jobs=jobs)
+    return make(corpus, out, source, jobs)
 
 
 def lines(path: Path) -> list[str]:

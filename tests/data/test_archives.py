@@ -1,17 +1,23 @@
-"""Archives: what is needed comes out whole, and nothing comes out of a bad one."""
+"""Archives: downloaded whole or not at all; only the needed files are extracted."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from pathlib import Path
 
 import pytest
 from corpus_archives import tgz
+from loopback import Server
 from refusals import refusing
+from text_tools import error_line, names, run
 
-from data_prep.archives import Member, extract
+from data_prep import multi30k
+from data_prep.archives import Member, check_hash, extract, fetch
 
+CONTENT = bytes(range(256)) * 1000
+SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 TEXT = b"one\ntwo\n" * 5000
 A = Member("a.en", "sub/a.en")
 
@@ -46,7 +52,7 @@ def test_kinds_of_tar(mode: str, tmp_path: Path) -> None:
 
 def test_members_that_are_missing(tmp_path: Path) -> None:
     archive = write(tmp_path, tgz({"sub/b.en": TEXT}))
-    with refusing(f"{archive}: has no member sub/a.en; this is another archive"):
+    with refusing(f"{archive}: has no member sub/a.en; give the published archive"):
         taken(tmp_path, archive, A)
     assert taken(tmp_path, archive, Member("a.en", "sub/a.en", optional=True)) == {}
 
@@ -79,3 +85,62 @@ def test_damaged_archives(content: bytes, tmp_path: Path) -> None:
     archive = write(tmp_path, content)
     with refusing(f"{archive}: is no intact tar archive", "fetch it again"):
         taken(tmp_path, archive, A, Member("z", "z"))
+
+
+# ---- downloads -----------------------------------------------------------------------------------
+
+
+def get(server: Server, folder: Path, known_hash: str | None = None) -> Path:
+    return fetch(f"{server.url}/f", folder / "f", known_hash)
+
+
+@pytest.mark.parametrize("known_hash", [None, SHA256])
+def test_a_cut_connection_is_tried_again(
+    known_hash: str | None, server: Server, tmp_path: Path
+) -> None:
+    server.files["/f"] = CONTENT
+    server.cut_after = [1000, 500]
+    assert get(server, tmp_path, known_hash).read_bytes() == CONTENT
+    get(server, tmp_path, known_hash)
+    assert server.asked == ["/f"] * 3, "the second call needs no network"
+    assert names(tmp_path) == {"f"}
+
+
+def test_another_file_is_refused(server: Server, tmp_path: Path) -> None:
+    server.files["/f"] = b"<html>"
+    with refusing(f"{server.url}/f: is not the published file"):
+        get(server, tmp_path, SHA256)
+    assert not names(tmp_path)
+
+
+def test_nothing_is_served(server: Server, tmp_path: Path) -> None:
+    with refusing(f"{server.url}/f: cannot be downloaded (404", "give --from DIR"):
+        get(server, tmp_path)
+    server.files["/f"] = CONTENT
+    server.cut_after = [10] * 9
+    with refusing(f"{server.url}/f: cannot be downloaded"):
+        get(server, tmp_path)
+    assert not names(tmp_path)
+
+
+def test_hash_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with refusing(f"{path}: no such file"):
+        check_hash(path, None)
+    path.write_bytes(b"abc")
+    check_hash(path, "md5:900150983cd24fb0d6963f7d28e17f72")
+    with refusing(f"{path}: md5 900150983cd24fb0d6963f7d28e17f72 is not the published 0"):
+        check_hash(path, "md5:0")
+
+
+def test_multi30k_that_is_another(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi30k, "URL", server.url)
+    with refusing(f"{server.url}/train.en.gz: cannot be downloaded"):
+        multi30k.fetch_text(tmp_path)
+    for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        for lang in ("en", "de"):
+            (tmp_path / f"{name}.{lang}").write_text("One.\n" * 29_000)
+    error = error_line(run("multi30k", "--from", tmp_path, "--out", tmp_path / "o"), "multi30k")
+    assert "train.en: not the text of Multi30k's train.en (other SHA" in error

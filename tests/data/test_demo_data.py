@@ -1,4 +1,4 @@
-"""The generated corpus: German by the rules, the same by seed, prepared by one command."""
+"""The demo corpus: German by the rules, the same by seed, prepared by one command."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_made_once_and_the_same_by_seed(tmp_path: Path, capsys: pytest.CaptureFi
     assert prepare("demo") == 0
     assert names(tmp_path) == {"demo", "demo-text"}
     made = manifest(tmp_path / "demo")
-    assert made["origin"] == {"corpus": "embedded", "seed": 1}
+    assert made["origin"] == {"corpus": "demo", "seed": 1}
     assert made["sets"]["train"]["kept"] == 300
     assert prepare("demo") == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -117,7 +117,7 @@ def test_made_once_and_the_same_by_seed(tmp_path: Path, capsys: pytest.CaptureFi
     assert manifest(tmp_path / "again")["outputs"] == made["outputs"]
     assert prepare("demo", "--seed", "2") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"data_prep.demo_data: error: {tmp_path}/demo-text: made from somethin")
+    assert f" demo-data: error: {tmp_path}/demo-text: made from something else" in error
     assert "options.seed: 1 there, 2 asked for" in error
     assert prepare("demo", "--seed", "2", "--force") == 0
     assert manifest(tmp_path / "demo")["inputs"] != made["inputs"]

@@ -20,9 +20,9 @@ from corpus_archives import (
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
-from data_prep.iwslt14 import corpus
+from data_prep.iwslt14 import corpus, talk_lines
 from data_prep.moses import ordinary_text
-from data_prep.sgm import segments, talk_lines
+from data_prep.parallel_text import segments
 
 
 def made(out: Path, source: Path, variant: str, pair: tuple[str, str] = ("de", "en")) -> Path:
@@ -120,8 +120,6 @@ def test_unequal_lengths(tmp_path: Path) -> None:
 def test_usage(tmp_path: Path) -> None:
     done = run("iwslt14", "--out", tmp_path, "--pair", "de-fr")
     assert "invalid choice: 'de-fr'" in error_line(done, "iwslt14", status=2)
-    done = run("iwslt14", "--out", tmp_path, "--from", tmp_path, "--mirror", "http://x")
-    assert "not allowed with" in error_line(done, "iwslt14", status=2)
     done = run("iwslt14", "--out", tmp_path / "out", "--from", tmp_path / "absent")
     assert "absent/de-en.tgz: no such file" in error_line(done, "iwslt14")
 

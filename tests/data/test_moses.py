@@ -15,8 +15,15 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from collab_common.errors import UserError
 from data_prep import moses
-from data_prep.moses import lowercase, normaliser, remove_non_printing
-from data_prep.moses_tokeniser import ENTITIES, NEVER, Tokeniser, tokeniser
+from data_prep.moses import (
+    ENTITIES,
+    NEVER,
+    Tokeniser,
+    lowercase,
+    normaliser,
+    remove_non_printing,
+    tokeniser,
+)
 
 # rule, language, text, tokens (without entities)
 TOKENS = [

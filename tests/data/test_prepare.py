@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from commands import BIN
 from fairseq.data import indexed_dataset
 from processes import wait_for
 from refusals import refusing
 from subword_nmt.apply_bpe import BPE
 from text_tools import (
     VOCAB_SIZE,
-    command,
     config,
     error_line,
     manifest,
@@ -30,8 +30,12 @@ from text_tools import (
 import data_prep.prepare as prepare_module
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
-from data_prep import binarise, spm
 from data_prep.prepare import prepare
+
+
+def sentences(folder: Path, split: str, lang: str) -> Any:
+    """A binarised set, as fairseq reads it."""
+    return indexed_dataset.make_dataset(str(folder / f"{split}.en-de.{lang}"), "mmap")
 
 
 def test_folder(prepared: Path, corpus: Path) -> None:
@@ -44,7 +48,7 @@ def test_folder(prepared: Path, corpus: Path) -> None:
     assert set(made["outputs"]) == files - {MANIFEST}
     for split, lines in (("train", 300), ("valid", 20), ("test", 20), ("test1", 10)):
         assert made["sets"][split]["kept"] == lines
-        assert binarise.count_sentences(prepared / f"{split}.en-de.de.idx") == lines
+        assert len(sentences(prepared, split, "de")) == lines
     assert sha256(prepared / "dict.en.txt") == sha256(prepared / "dict.de.txt")
     assert names(prepared.parent) == {"bin"}, "no lock, no temporary folder"
     assert names(prepared / "raw") == {
@@ -166,10 +170,7 @@ def test_pairs_of_the_training_text(corpus: Path, tmp_path: Path) -> None:
     splits = {"train": "train", "valid": "valid", "test": "train"}
     prepare(config(corpus, out, splits=splits))
     assert manifest(out)["sets"]["test"]["in_training_text"] == len(pairs)
-    train, test = (
-        indexed_dataset.make_dataset(str(out / f"{split}.en-de.en"), "mmap")[-1].tolist()
-        for split in ("train", "test")
-    )
+    train, test = (sentences(out, split, "en")[-1].tolist() for split in ("train", "test"))
     assert train == test
 
 
@@ -186,21 +187,6 @@ def test_line_without_pieces(tmp_path: Path) -> None:
         prepare(config(text, tmp_path / "bin"))
 
 
-def test_of_very_long_texts_every_nth_line_is_learnt_from(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts, model = (corpus / "train.en", corpus / "train.de"), tmp_path / "spm.model"
-    lines = b"".join(path.read_bytes() for path in texts).splitlines(keepends=True)
-    third = tmp_path / "third.txt"
-    third.write_bytes(b"".join(lines[2::3]))
-    (tmp_path / "none.txt").touch()
-    spm.train((third, tmp_path / "none.txt"), VOCAB_SIZE, model)
-    expected = model.read_bytes()
-    monkeypatch.setattr(spm, "MOST_LINES", 299)  # of 600: a half would be one too many
-    assert spm.train(texts, VOCAB_SIZE, model) == VOCAB_SIZE
-    assert model.read_bytes() == expected
-
-
 def test_vocabulary_too_large(corpus: Path, tmp_path: Path) -> None:
     with refusing("cannot learn a vocabulary of 9999", "try another --vocab-size"):
         prepare(config(corpus, tmp_path / "bin", vocab_size=9999))
@@ -213,7 +199,8 @@ def test_vocabulary_too_large(corpus: Path, tmp_path: Path) -> None:
 def test_killed_then_run_again(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     """SIGKILL while fairseq works, then a run that makes the same files."""
     out = tmp_path / "bin"
-    process = subprocess.Popen(command("prepare", *options(corpus, out)), start_new_session=True)
+    command = [BIN / "fairseq-collab", "data", "prepare", *map(str, options(corpus, out))]
+    process = subprocess.Popen(command, start_new_session=True)
     assert wait_for(lambda: list(tmp_path.glob(".bin.new-*/preprocess.log")))
     (temporary,) = tmp_path.glob(".bin.new-*")
     os.killpg(process.pid, signal.SIGSTOP)
@@ -232,7 +219,7 @@ def test_fairseq_failure_is_reported(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The child's status and last words; here it does not even start."""
-    monkeypatch.setattr("data_prep.binarise.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("data_prep.prepare.sys.executable", str(tmp_path / "python"))
     (tmp_path / "python").write_text("#!/bin/sh\necho first; echo out of luck >&2; exit 3\n")
     (tmp_path / "python").chmod(0o755)
     with refusing("fairseq-preprocess failed with status 3: first | out of luck"):

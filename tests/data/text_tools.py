@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,16 @@ Completed = subprocess.CompletedProcess[str]
 VOCAB_SIZE = 100
 
 
-def command(module: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-m", f"data_prep.{module}", *map(str, arguments)]
+def run(name: str, *arguments: object) -> Completed:
+    """`fairseq-collab data NAME`."""
+    return run_command("fairseq-collab", "data", name, *arguments)
 
 
-def run(module: str, *arguments: object, **options: Any) -> Completed:
-    """One of our commands, as a user starts it."""
-    return run_command("python", "-m", f"data_prep.{module}", *arguments, **options)
-
-
-def error_line(done: Completed, module: str, status: int = 1) -> str:
+def error_line(done: Completed, name: str, status: int = 1) -> str:
     """The one line that a failed command must end with."""
     assert done.returncode == status, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"data_prep.{module}: error: ")
+    assert last.startswith(f"fairseq-collab data {name}: error: ")
     assert "Traceback" not in done.stderr
     return last
 

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from collab_common.errors import UserError
-from data_prep import bpe, spm
+from data_prep.subwords import learn_merges, train_pieces
 from fairseq_collab.analysis import trees
 from fairseq_collab.analysis.subwords import (
     Subword,
@@ -141,10 +141,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).mkdir(parents=True)
     empty = root / "text.de"
     empty.touch()
-    spm.train((text, empty), 60, root / "pieces" / "spm.model")
+    train_pieces((text, empty), 60, root / "pieces" / "spm.model")
     tokens = root / "tokens.en"
     tokens.write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
-    bpe.learn((tokens, empty), 20, root / "codes" / "code")
+    learn_merges((tokens, empty), 20, root / "codes" / "code")
     form = {"moses": True, "lowercased": True, "hyphens": None}
     (root / "codes" / "manifest.json").write_text(json.dumps({"form": form}))
     return root

@@ -1,4 +1,4 @@
-"""Byte-pair encoding: the bytes that subword-nmt's own commands write."""
+"""Merges of subword-nmt: the bytes that its own commands write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refusals import refusing
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from data_prep import bpe
+from data_prep.subwords import apply_merges, learn_merges, segmenter
 
 
 @pytest.fixture
@@ -25,14 +25,21 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-def test_as_subword_nmt(texts: tuple[Path, Path], tmp_path: Path) -> None:
-    """Codes of both texts together, as of a file in which they follow each other; then segments."""
+def test_as_subword_nmt(
+    texts: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Codes of both texts together, as of a file in which they follow each other; then segments.
+
+    Its progress bar does not reach a log file.
+    """
     expected = io.StringIO()
     learn_bpe(io.StringIO("".join(path.read_text() for path in texts)), expected, 40)
     codes, out = tmp_path / "codes", (tmp_path / "a.bpe", tmp_path / "b.bpe")
-    assert bpe.learn(texts, 40, codes) == 40
+    capsys.readouterr()
+    assert learn_merges(texts, 40, codes) == 40
+    assert capsys.readouterr().err == ""
     assert codes.read_text() == expected.getvalue()
-    tokens = bpe.apply(codes, texts, out)
+    tokens = apply_merges(codes, texts, out)
     theirs = BPE(io.StringIO(expected.getvalue()))
     for path, segmented in zip(texts, out, strict=True):
         lines = [theirs.process_line(line) for line in path.read_text().splitlines(keepends=True)]
@@ -41,23 +48,15 @@ def test_as_subword_nmt(texts: tuple[Path, Path], tmp_path: Path) -> None:
     assert tokens == 0
 
 
-def test_odd_lines(texts: tuple[Path, Path], tmp_path: Path) -> None:
-    """Empty lines stay, blanks are one, and other white space is a letter like others."""
-    bpe.learn(texts, 10, tmp_path / "codes")
-    segment = bpe.segmenter(tmp_path / "codes")
-    lines = ("", "  ", " q  x ", "q\u2028q")
-    assert [*map(segment, lines)] == ["", "", "q x", "q@@ \u2028@@ q"]
-
-
 def test_no_words(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text(" \n\n")
     with refusing("a: no words to learn from"):
-        bpe.learn((tmp_path / "a", tmp_path / "b"), 10, tmp_path / "codes")
+        learn_merges((tmp_path / "a", tmp_path / "b"), 10, tmp_path / "codes")
 
 
 @pytest.mark.parametrize("content", [b"#version: 0.2\na b\nab\n", b"#version: 0.2\na \xff\n"])
 def test_codes_that_are_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "codes").write_bytes(content)
     with refusing("codes: holds no BPE codes; learn them again"):
-        bpe.segmenter(tmp_path / "codes")
+        segmenter(tmp_path / "codes")

@@ -1,0 +1,131 @@
+"""Joint subwords of both languages: sentencepiece for ordinary text, subword-nmt for tokens.
+
+sentencepiece   one BPE model of raw text (Kudo and Richardson 2018)
+subword_nmt     merges of characters within tokens, '@@' marks all but a word's last unit
+                (Sennrich, Haddow, Birch 2016); the program that the papers' recipes use
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from collab_common.errors import UserError
+from collab_common.files import create
+from data_prep.check import SetReport
+from data_prep.parallel_text import Pair, convert, lines_of
+
+MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scripts
+# sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
+LONGEST_FOR_TRAINING = 4192  # bytes
+SEPARATOR = "@@"
+NO_PIECES = "empty after normalisation"
+
+
+# ---- sentencepiece -------------------------------------------------------------------------------
+
+
+def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
+    """Trains on all lines of `texts`, in this order, and writes the model; its number of pieces."""
+    written = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            # not the files' names: they would be written into the model
+            sentence_iterator=chain.from_iterable(map(lines_of, texts)),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            num_threads=1,  # written into the model, so it must not depend on the machine
+            max_sentence_length=LONGEST_FOR_TRAINING,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
+        why = str(error).rpartition("] ")[2].strip().removesuffix(".")
+        what = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({why})"
+        raise UserError(what, texts[0].name, "try another --vocab-size") from None
+    model.write_bytes(written.getvalue())
+    return int(_processor(model).get_piece_size())
+
+
+def write_pieces(
+    model: Path, sources: Pair, targets: Pair, report: SetReport, *, drop: bool
+) -> None:
+    """Writes both sides of a text as pieces joined by blanks; counts tokens in the report.
+
+    Normalisation empties some lines, for example one of zero-width spaces: the pair is dropped
+    from training text (`drop`), and an error elsewhere.
+    """
+    processor = _processor(model)
+    with create(targets[0]) as source_out, create(targets[1]) as target_out:
+        for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
+            pieces = [processor.encode(line, out_type=str) for line in lines]
+            if not all(pieces):
+                where = f"{sources[0 if not pieces[0] else 1].name}:{number}"
+                if not drop:
+                    raise UserError(f"line is {NO_PIECES}", where, "correct the text")
+                report.drop(NO_PIECES, where)
+                report.kept -= 1
+                continue
+            for out, side in zip((source_out, target_out), pieces, strict=True):
+                report.tokens += len(side)
+                out.write((" ".join(side) + "\n").encode())
+
+
+def _processor(model: Path) -> Any:
+    return sentencepiece.SentencePieceProcessor(model_file=str(model))
+
+
+# ---- subword-nmt ---------------------------------------------------------------------------------
+
+
+def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
+    """Learns merges on both texts together, in this order; how many were found.
+
+    Raises UserError for a text without a word of two letters.
+    """
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open(encoding="utf-8", newline="\n")) for path in texts]
+        out = stack.enter_context(codes.open("w", encoding="utf-8", newline="\n"))
+        if not sys.stderr.isatty():  # its progress bar would fill a log file
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        try:
+            learn_bpe(chain(*files), out, merges)
+        except ValueError as error:  # no pair of symbols
+            raise UserError("no words to learn from", texts[0]) from error
+    with codes.open("rb") as stream:
+        return sum(1 for _ in stream) - 1
+
+
+def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
+    """Segments both sides of a text; the number of subwords."""
+    segment = segmenter(codes)
+    pairs = zip(sources, targets, strict=True)
+    return sum(convert(*pair, segment)["tokens"] for pair in pairs)
+
+
+def segmenter(codes: Path) -> Callable[[str], str]:
+    """Segments a line of tokens. Raises UserError for a file that holds no codes."""
+    try:
+        with codes.open(encoding="utf-8", newline="\n") as stream:
+            segment: Callable[[str], str] = BPE(stream, separator=SEPARATOR).segment
+    except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
+        todo = "learn them again, or give a file that subword-nmt wrote"
+        raise UserError("holds no BPE codes", codes, todo) from error
+    return segment
+
+
+def are_codes(path: Path) -> bool:
+    """Whether a file starts as codes of subword-nmt do."""
+    with path.open("rb") as file:
+        return file.read(9) == b"#version:"
