@@ -14,7 +14,7 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.adapters import hugging_face
 from fairseq_collab.adapters.core import collaborative_core
-from fairseq_collab.attention.checks import check_choice
+from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.convert.calibrate import Moments, Sums
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.projections import split_heads
+from fairseq_collab.attention.building import split_heads
 from fairseq_collab.trained.attentions import Attention, attentions
 
 Projection = Callable[[Tensor], Tensor]

@@ -1,19 +1,34 @@
-"""Keys and values that an attention keeps while sentences are decoded.
+"""Keys and values that attentions keep while sentences are decoded, and beams that share them.
 
-Shapes: ``B`` sentences, ``G`` heads of keys or of values (``H``, or 1 if all heads share one),
-``S`` keys, ``e`` size of a key, ``h_v`` size of a value.
+Beam search continues, at every step, some hypotheses several times and others not at all.  Moving
+the cached keys and values along would copy the whole cache at every step.  Here they stay in the
+slot where they were written (:class:`Slots`),
+
+    slot(t, j) = t * beam + j        what beam j of the sentence computed at step t,
+
+and a beam sees the slots of the hypotheses that it descends from.  All beams of a sentence are
+scored against all of its slots in one product, and what a beam does not see is masked.  A decoder
+keeps the mask, one :class:`BeamHistory` for all its attentions, and lays a step out so that the
+beams of a sentence are its query positions (:func:`fold_beams`).
+
+Shapes:
+    B  sentences      beam  hypotheses per sentence      rows  B * beam, sentence by sentence
+    t  steps so far   S  keys: slots t * beam, or source tokens
+    G  heads of keys or of values (H, or 1 if all heads share one)    e, h_v  their sizes
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 #: fairseq's: what modules keep from one step of decoding to the next, by module.
 IncrementalState = dict[str, dict[str, Any]]
 #: Slots for this many more steps are made at a time, or for half as many as there are, if more.
 _CHUNK = 16
+_BEAM_HISTORY = "beam_history"
 
 
 class Context(NamedTuple):
@@ -83,3 +98,111 @@ class Slots:
     def select(self, sentences: Tensor) -> None:
         """Make sentence ``i`` what sentence ``sentences[i]`` is now."""
         self._buffer = self._buffer.index_select(0, sentences)
+
+
+# ---- beams ---------------------------------------------------------------------------------------
+
+
+class BeamHistory:
+    """Which slots each beam sees, as a mask ``(B, beam, slots)``: 0 where it does, else -inf.
+
+    The decoder extends it before each step's layers and reorders it before they reorder theirs.
+    """
+
+    def __init__(self, sentences: int, beam: int, like: Tensor):
+        self.beam = beam
+        #: Which sentence each sentence was before the last reorder; None if all stayed in place.
+        self.moved: Tensor | None = None
+        self._mask = like.new_zeros(sentences, beam, 0)
+        self._any_padding = False
+        own = torch.full((beam, beam), float("-inf"), dtype=like.dtype, device=like.device)
+        self._own = own.fill_diagonal_(0)  # of a step's own slots, a beam sees one
+
+    @property
+    def sentences(self) -> int:
+        """``B``, as of now."""
+        return self._mask.size(0)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Added to scores: ``(B, 1, beam, slots)``; None where all see everything."""
+        if self.beam == 1 and not self._any_padding:
+            return None
+        return self._mask.unsqueeze(1)
+
+    def extend(self, padding: Tensor | None = None, steps: int = 1) -> None:
+        """Add the slots of more steps.
+
+        Args:
+            padding: ``(rows, steps)``, true where a row's token is none; None if there is none.
+            steps: how many.
+        """
+        new = self._own.repeat(1, steps).expand(self.sentences, -1, -1)  # (B, beam, steps * beam)
+        if padding is not None:
+            hidden = padding.to(torch.bool).unflatten(0, (-1, self.beam)).transpose(1, 2)
+            new = new.masked_fill(hidden.flatten(1).unsqueeze(1), float("-inf"))
+            self._any_padding = True
+        self._mask = torch.cat([self._mask, new], dim=2)
+
+    def per_step(self, weights: Tensor) -> Tensor:
+        """Weights by slot ``(..., t * beam)`` as weights by step ``(..., t)``."""
+        return weights.unflatten(-1, (-1, self.beam)).sum(-1)  # all but one of a step's are zero
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Make row ``i`` continue what is row ``new_order[i]`` now.
+
+        Raises:
+            ValueError: beams of one sentence are to continue those of several.
+        """
+        self.moved = moved_sentences(new_order, self.beam, self.sentences)
+        rows = self._mask.flatten(0, 1).index_select(0, new_order)
+        self._mask = rows.unflatten(0, (-1, self.beam))
+
+
+def moved_sentences(new_order: Tensor, beam: int, sentences: int) -> Tensor | None:
+    """Which of ``sentences`` each sentence was before ``new_order (rows,)``; None if all stay.
+
+    Raises:
+        ValueError: beams of one sentence are to continue those of several.
+    """
+    parents = new_order.view(-1, beam).div(beam, rounding_mode="floor")  # (B, beam)
+    before = parents[:, 0]
+    if not bool((parents == before[:, None]).all()):
+        raise ValueError("beam search moved hypotheses from one sentence to another")
+    stay = torch.arange(sentences, device=new_order.device)
+    return None if torch.equal(before, stay) else before
+
+
+def beam_history(state: IncrementalState) -> BeamHistory:
+    """The history that a decoder keeps in its incremental state.
+
+    Raises:
+        ValueError: it keeps none.
+    """
+    if not has_beam_history(state):
+        raise ValueError("the decoder keeps no beam history: it must start one before a step")
+    return state[_BEAM_HISTORY]["history"]
+
+
+def has_beam_history(state: IncrementalState) -> bool:
+    """Whether a decoder has made its first step."""
+    return _BEAM_HISTORY in state
+
+
+def start_beam_history(
+    state: IncrementalState, sentences: int, rows: int, like: Tensor
+) -> BeamHistory:
+    """Keep a history in ``state``: ``rows`` hypotheses of ``sentences`` sentences."""
+    history = BeamHistory(sentences, rows // sentences, like)
+    state[_BEAM_HISTORY] = {"history": history}
+    return history
+
+
+def fold_beams(x: Tensor, beam: int) -> Tensor:
+    """Beams become query positions: ``(T, B * beam, d) -> (T * beam, B, d)``."""
+    return x.unflatten(1, (-1, beam)).transpose(1, 2).flatten(0, 1)
+
+
+def unfold_beams(x: Tensor, steps: int) -> Tensor:
+    """The way back: ``(T * beam, B, d) -> (T, B * beam, d)`` with ``T = steps``."""
+    return x.unflatten(0, (steps, -1)).transpose(1, 2).flatten(1, 2)

@@ -35,22 +35,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.checks import (
+from fairseq_collab.attention.building import (
+    INITS,
+    SCALES,
     check_choice,
     check_positive,
     check_shared_evenly,
     even_head_size,
-)
-from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.projections import (
-    INITS,
     init_output,
     init_projection,
     linear,
     projection_of,
+    scaling,
     split_heads,
 )
-from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 #: What a head may do with the shared query: scale it, multiply it with a matrix, or have its own.

@@ -17,21 +17,20 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_collab.attention.checks import (
+from fairseq_collab.attention.building import (
+    INITS,
+    SCALES,
     check_choice,
     check_not_negative,
     check_positive,
     even_head_size,
-)
-from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.projections import (
-    INITS,
     init_output,
     init_projection,
     linear,
+    scaling,
     split_heads,
 )
-from fairseq_collab.attention.scores import SCALES, scaling
+from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 

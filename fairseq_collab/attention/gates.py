@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.checks import check_choice, check_positive
+from fairseq_collab.attention.building import check_choice, check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.signature import labelled
 

@@ -18,9 +18,16 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_positive, check_shared_evenly, even_head_size
+from fairseq_collab.attention.building import (
+    check_positive,
+    check_shared_evenly,
+    even_head_size,
+    init_output,
+    init_projection,
+    linear,
+    split_heads,
+)
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.projections import init_output, init_projection, linear, split_heads
 from fairseq_collab.attention.signature import Signature, labelled
 
 

@@ -28,16 +28,102 @@ Shapes:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
 
+from fairseq_collab.attention.building import check_choice, check_positive, split_heads
+from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.signature import chosen, labelled
+
+#: The feature of a head: its values, attention weights, or outputs before ``out_proj``.
+FEATURES = ("value", "attention", "output")
 #: Steps of k-means in one update, which starts from the groups of the last update.
 ITERATIONS = 5
-#: Cosines that differ by less are equal: rounding of a Gram matrix in single precision.
-TIE = 1e-6
+
+
+@dataclass(frozen=True)
+class HeadGroupSignature(ConcatenatedSignature):
+    kind = 3
+
+    groups: int = labelled("groups")
+    feature: str = chosen("group feature", FEATURES)
+
+
+class HeadGroupAttention(ConcatenatedAttention):
+    """:class:`ConcatenatedAttention` with groups of heads; it keeps features while watched.
+
+    The buffer ``membership (H, C)`` holds the groups: zeros before the first update, a mean of unit
+    vectors in an average of checkpoints.
+
+    Args:
+        groups: ``C``, at most ``H``.
+        feature: one of :data:`FEATURES`.
+        site: the attention type, for criterions.
+
+    Raises:
+        ValueError: see :class:`ConcatenatedAttention`; or there are more groups than heads.
+    """
+
+    membership: Tensor
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        groups: int,
+        feature: str = "value",
+        site: str = "",
+        **options: Any,
+    ):
+        check_positive(head_groups=groups)
+        if groups > num_heads:
+            raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
+        check_choice("group feature", feature, FEATURES)
+        self.groups, self.feature, self.site = groups, feature, site
+        self.may_fuse = feature != "attention"
+        super().__init__(embed_dim, num_heads, **options)
+        self.register_buffer("membership", torch.zeros(num_heads, groups))
+        #: ``(B, H, N, e)`` of the last watched forward pass.
+        self.features: Tensor | None = None
+
+    def describe(self) -> HeadGroupSignature:
+        heads = asdict(super().describe())
+        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
+
+    def watch(self) -> RemovableHandle:
+        """Keep ``features`` of every forward pass until the handle is removed."""
+        if self.feature == "value":  # (S, B, H * h_v)
+            return self.v_proj.register_forward_hook(
+                lambda module, inputs, output: self._keep(split_heads(output, self.num_heads))
+            )
+        if self.feature == "attention":  # (B, H, T, S), before dropout
+            return self.dropout_module.register_forward_pre_hook(
+                lambda module, inputs: self._keep(inputs[0])
+            )
+        return self.out_proj.register_forward_pre_hook(  # (T, B, H * h_v)
+            lambda module, inputs: self._keep(split_heads(inputs[0], self.num_heads))
+        )
+
+    def _keep(self, features: Tensor) -> None:
+        self.features = features
+
+    def positions_are_keys(self) -> bool:
+        """Whether the positions ``N`` of the features are those of the keys."""
+        return self.feature == "value"
+
+
+def head_group_attentions(model: nn.Module) -> list[HeadGroupAttention]:
+    """All attentions of a model whose heads have groups, in its order."""
+    return [module for module in model.modules() if isinstance(module, HeadGroupAttention)]
+
+
+# ---- k-means in the space of the Gram matrix -----------------------------------------------------
 
 
 def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -54,9 +140,6 @@ def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
             features = features * (~padding).to(features.dtype)[:, None, :, None]
         flat = features.transpose(0, 1).flatten(1)  # (H, B * N * e)
         return flat @ flat.T
-
-
-# ---- k-means in the space of the Gram matrix -----------------------------------------------------
 
 
 def mean_weights(membership: Tensor) -> Tensor:
@@ -162,16 +245,16 @@ def similarity(gram: Tensor, membership: Tensor) -> Similarity:
     centres = weights @ to_centres  # (L, C, C)
     norms, centre_norms = (g.diagonal(dim1=1, dim2=2) for g in (gram, centres))
     own_norms = (membership @ centre_norms.unsqueeze(2)).squeeze(2)  # (L, H)
-    within = _cosine((to_centres * membership).sum(dim=2), norms, own_norms).mean(dim=1)
+    within = cosine((to_centres * membership).sum(dim=2), norms, own_norms).mean(dim=1)
     groups = membership.size(2)
     if groups == 1:
         return Similarity(within, torch.zeros_like(within))
     one, other = torch.triu_indices(groups, groups, offset=1, device=gram.device)
-    pairs = _cosine(centres[:, one, other], centre_norms[:, one], centre_norms[:, other])
+    pairs = cosine(centres[:, one, other], centre_norms[:, one], centre_norms[:, other])
     return Similarity(within, pairs.mean(dim=1))
 
 
-def _cosine(product: Tensor, norm: Tensor, other_norm: Tensor) -> Tensor:
+def cosine(product: Tensor, norm: Tensor, other_norm: Tensor) -> Tensor:
     """From an inner product and two squared lengths; 0 without gradient for a length of 0."""
     tiny = torch.finfo(product.dtype).tiny
     return product / (norm * other_norm).clamp_min(tiny).sqrt()
@@ -193,32 +276,3 @@ def movement(gram: Tensor, before: Tensor, after: Tensor) -> Movement:
     )
     changed = 1 - (before * after).sum(dim=2).mean(dim=1)
     return Movement(changed, (moved / length.clamp_min(torch.finfo(moved.dtype).tiny)).sqrt())
-
-
-def match(membership: Tensor, reference: Tensor) -> Tensor:
-    """Number the groups as in ``reference``; pairs with most heads in common first."""
-    layers, _, groups = membership.shape
-    overlap = reference.transpose(1, 2) @ membership  # (L, C of the reference, C)
-    layer = torch.arange(layers, device=overlap.device)
-    order = torch.zeros_like(overlap)
-    for _ in range(groups):
-        best = overlap.flatten(1).argmax(dim=1)
-        name, group = best // groups, best % groups
-        order[layer, name, group] = 1
-        overlap[layer, name] = -1
-        overlap[layer, :, group] = -1
-    return membership @ order.transpose(1, 2)
-
-
-def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
-    """The head of each group with the largest cosine with the centre: ``(L, C)``.
-
-    Of equals (:data:`TIE`) the head with the longest feature.  The paper's phi, section 3.2.
-    """
-    weights = mean_weights(membership)
-    to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
-    centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
-    norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
-    cosines = _cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
-    equals = cosines >= cosines.amax(dim=1, keepdim=True) - TIE
-    return norms.masked_fill(~equals, -1).argmax(dim=1)

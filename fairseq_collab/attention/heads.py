@@ -11,9 +11,8 @@ Shapes:
     H  heads            G  heads of keys, or of values: each serves H/G heads
     e  size of a scored query/key vector              h_v  size of a head's value
 
-While sentences are decoded, their decoder owns the beams
-(:mod:`fairseq_collab.attention.beams`): the beams of a sentence are its queries here, and the
-decoder's history says which keys each of them sees.
+While sentences are decoded, the beams of a sentence are its queries here, and the decoder's history
+(:mod:`fairseq_collab.attention.cache`) has the keys that each of them sees.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.beams import beam_history
-from fairseq_collab.attention.cache import Cache, Context, IncrementalState
-from fairseq_collab.attention.memory import Maps
+from fairseq_collab.attention.cache import Cache, Context, IncrementalState, beam_history
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
@@ -97,18 +94,27 @@ class HeadAttention(nn.Module):
         """Keys of ``y`` and values of ``z``, for variants where both have a part in common."""
         return self.project_key(y), self.project_value(z)
 
-    def maps(self, decoding: bool) -> Maps | None:
-        """Linear maps that make keys and values of a memory, which is then attended to and cached.
+    def attends_to_memory(self, decoding: bool) -> bool:
+        """Whether heads attend to a memory, of which keys and values are linear maps.
 
-        None, unless a variant has a memory (:mod:`fairseq_collab.attention.latent`).
+        No, unless a variant has a memory (:mod:`fairseq_collab.attention.latent`), which defines
+        the three methods below.
 
         Args:
-            decoding: keys and values are kept for later steps.
+            decoding: the memory is kept for later steps, in place of keys and values.
         """
-        return None
+        return False
 
     def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
-        """The memory ``(B, 1, S, r)`` of which :meth:`maps` make keys of ``y``, values of ``z``."""
+        """The memory ``(B, 1, S, r)`` of the keys of ``y`` and the values of ``z``."""
+        raise NotImplementedError
+
+    def absorb_keys(self, q: Tensor) -> Tensor:
+        """Queries of keys as queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
+        raise NotImplementedError
+
+    def absorb_values(self, heads: Tensor) -> Tensor:
+        """Weighted memory as weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
         raise NotImplementedError
 
     def describe(self) -> Signature:
@@ -172,14 +178,12 @@ class HeadAttention(nn.Module):
         """
         if not self.num_heads:
             return torch.zeros_like(query) + self.out_proj.bias, None
-        maps = self.maps(incremental_state is not None)
+        to_memory = self.attends_to_memory(incremental_state is not None)
         mask = over_keys(key_padding_mask, attn_mask)
-        context = self._context(
-            query, key, value, mask, incremental_state, static_kv, maps is not None
-        )
+        context = self._context(query, key, value, mask, incremental_state, static_kv, to_memory)
         q = self.project_query(query)  # (B, H, T, e)
-        if maps is not None:
-            q = maps.of_memory(q)  # (B, H, T, r)
+        if to_memory:
+            q = self.absorb_keys(q)  # (B, H, T, r)
         if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):
             heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
             weights = None
@@ -187,14 +191,13 @@ class HeadAttention(nn.Module):
             scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
             if before_softmax:
                 values = for_each_head(context.values, self.num_heads)
-                values = values if maps is None else maps.of_values(values)
+                values = self.absorb_values(values) if to_memory else values
                 return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
-            shown = self.dropout_module(weights)
-            heads = weighted_values(shown, context.values)  # (B, H, T, h_v)
-        if maps is not None:
-            heads = maps.of_values(heads, None if weights is None else shown)  # of (B, H, T, r)
+            heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
+        if to_memory:
+            heads = self.absorb_values(heads)  # of (B, H, T, r)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if weights is None or not (need_weights or need_head_weights):
             return output, None

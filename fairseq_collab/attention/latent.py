@@ -13,7 +13,7 @@ Shapes:
 
 **Two forms of the same function.**  *Expanded* makes keys and values of the latents and attends as
 ever; *absorbed* takes ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
-the latents themselves (:mod:`fairseq_collab.attention.memory`).  Decoding is absorbed: it caches
+the latents themselves (``q_i (c Uk_i^T)^T = (q_i Uk_i) c^T``).  Decoding is absorbed: it caches
 ``r`` numbers a token, and does not make keys and values of the whole past at every step.  Training
 takes what costs less.  For as many queries as keys the projections of both forms have the same
 multiply-adds; scores and outputs of a head have ``h_qk + h_v`` for a query and a key if expanded,
@@ -25,13 +25,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_positive, even_head_size
+from fairseq_collab.attention.building import (
+    SCALES,
+    check_positive,
+    even_head_size,
+    init_output,
+    init_projection,
+    linear,
+    scaling,
+    split_heads,
+)
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.memory import Maps
-from fairseq_collab.attention.projections import init_output, init_projection, linear, split_heads
-from fairseq_collab.attention.scores import SCALES, scaling
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 
@@ -130,11 +137,16 @@ class LatentAttention(HeadAttention):
             raise ValueError("keys and values come from one latent: give the same input for both")
         return self.latent_proj(y)
 
-    def maps(self, decoding: bool) -> Maps | None:
-        if not decoding and self.qk_head_size + self.v_head_size <= 2 * self.latent_dim:
-            return None
-        heads = (self.num_heads, -1)
-        return Maps(self.k_proj.weight.unflatten(0, heads), self.v_proj.weight.unflatten(0, heads))
+    def attends_to_memory(self, decoding: bool) -> bool:
+        return decoding or self.qk_head_size + self.v_head_size > 2 * self.latent_dim
+
+    def absorb_keys(self, q: Tensor) -> Tensor:
+        up = self.k_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)
+        return torch.einsum("bhte,her->bhtr", q, up)
+
+    def absorb_values(self, heads: Tensor) -> Tensor:
+        up = self.v_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
+        return torch.einsum("bhtr,hvr->bhtv", heads, up)
 
     def describe(self) -> LatentSignature:
         return LatentSignature(

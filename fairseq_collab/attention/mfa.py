@@ -23,8 +23,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fairseq_collab.attention.building import linear
 from fairseq_collab.attention.collaborative import CollaborativeAttention
-from fairseq_collab.attention.projections import linear
 from fairseq_collab.attention.signature import Signature, labelled
 
 

@@ -17,12 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_collab.attention.checks import check_choice
-
 #: From so many queries, and on a CPU so many keys, on, torch's fused kernel is used.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
-#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
-SCALES = ("key", "embed")
 
 
 def head_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -99,9 +95,3 @@ def over_keys(padding: Tensor | None, attn_mask: Tensor | None = None) -> Tensor
         return mask
     forbidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == float("-inf")
     return mask & ~(mask | forbidden).all(-1, keepdim=True)
-
-
-def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
-    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
-    check_choice("attention scale", scale, SCALES)
-    return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5

@@ -19,8 +19,8 @@ from torch import nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.export.model import plain
-from fairseq_collab.models.config import PRESET_SIZES
-from fairseq_collab.models.translation import TRANSLATION
+from fairseq_collab.models.families import TRANSLATION
+from fairseq_collab.models.options import PRESET_SIZES
 from fairseq_collab.models.variants import VARIANTS
 from fairseq_collab.trained.opener import Trained
 

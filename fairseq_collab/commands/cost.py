@@ -9,8 +9,8 @@ from typing import Any
 from collab_common.command import positive
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.cost import LENGTH, cost, load_architecture, multiply_adds
-from fairseq_collab.models.collaborative import IN_SITES
-from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.families import HeadTransformer
+from fairseq_collab.models.shared_heads import IN_SITES
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.results.tables import grid, num
 

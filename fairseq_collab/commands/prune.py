@@ -10,7 +10,7 @@ from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
-from fairseq_collab.models.site_options import per_site
+from fairseq_collab.models.options import per_site
 from fairseq_collab.prune import choices, configuration, votes
 from fairseq_collab.prune.surgery import Kept, load, pruned
 from fairseq_collab.trained import opener

@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    from fairseq_collab.attention.head_groups import head_group_attentions
+    from fairseq_collab.attention.groups import head_group_attentions
     from fairseq_collab.prune import votes
     from fairseq_collab.trained.opener import epoch, load
 

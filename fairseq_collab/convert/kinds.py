@@ -14,7 +14,7 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.scores import scaling
+from fairseq_collab.attention.building import scaling
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.heads import stacked
 from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate

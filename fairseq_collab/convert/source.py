@@ -17,7 +17,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.convert.base import Target
-from fairseq_collab.models.translation import HeadTransformer
+from fairseq_collab.models.families import HeadTransformer
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained.attentions import Attention, attentions

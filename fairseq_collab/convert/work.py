@@ -15,7 +15,7 @@ from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.convert.source import with_heads
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.models.site_options import named_sites, one_a_layer
+from fairseq_collab.models.options import named_sites, one_a_layer
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.export.model import inexact
-from fairseq_collab.models.signature import register_dictionary_signature
+from fairseq_collab.models.loading import register_dictionary_signature
 from fairseq_collab.trained.opener import Trained, check_data
 
 #: The subword model of a data folder.

@@ -1,9 +1,9 @@
 """The fairseq seams: importing this package registers our architectures.
 
-A *variant* is a kind of heads, a *family* a kind of fairseq's models that can have them, a *site* a
-place of attention in a model; :mod:`fairseq_collab.models.variants` is the table of variants and
-families.  A variant costs six files: its attention, its options and factory here, a row of the
-table, a file in ``configs/model``, a test, and a row in the documentation.
+A *variant* is a kind of heads, a *family* a kind of fairseq's models that can have them;
+:mod:`fairseq_collab.models.variants` is the table of variants and families.  A variant costs six
+files: its attention, its options and factory here, a row of the table, a file in
+``configs/model``, a test, and a row in the documentation.
 """
 
 from fairseq_collab.models import variants

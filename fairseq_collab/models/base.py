@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
-from fairseq_collab.models.config import copied, plain_options, preset
 from fairseq_collab.models.layers import AttentionFactory, Site
-from fairseq_collab.models.signature import check_weights
+from fairseq_collab.models.loading import check_weights
+from fairseq_collab.models.options import copied, plain_options, preset
 
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"

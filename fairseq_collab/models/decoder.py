@@ -16,17 +16,17 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.beams import (
+from fairseq_collab.attention.cache import (
     BeamHistory,
+    IncrementalState,
     beam_history,
     fold_beams,
     has_beam_history,
     start_beam_history,
     unfold_beams,
 )
-from fairseq_collab.attention.cache import IncrementalState
 from fairseq_collab.models.layers import DecoderLayer, name_dropout, wrap_layer
-from fairseq_collab.models.signature import register_dictionary_signature
+from fairseq_collab.models.loading import register_dictionary_signature
 
 EncoderOut = dict[str, list[Tensor]]
 

@@ -22,7 +22,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.models.signature import register_dictionary_signature
+from fairseq_collab.models.loading import register_dictionary_signature
 
 #: A site: a place of attention in a model, that is the encoder's self-attention, the decoder's, or
 #: the decoder's attention to the encoder.

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from fairseq_collab.models import collaborative, concatenated, gated, head_groups, relatives
+from fairseq_collab.models import gated_heads as gated
+from fairseq_collab.models import separate_heads as separate
+from fairseq_collab.models import shared_heads as shared
 from fairseq_collab.models.base import Family, Variant, register
-from fairseq_collab.models.language_models import LANGUAGE_MODEL
-from fairseq_collab.models.translation import TRANSLATION
+from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION
 
 _ALL = (TRANSLATION, LANGUAGE_MODEL)
 
-COLLABORATIVE = Variant("collab", collaborative.attention, collaborative.CollabOptions, _ALL)
-CONCATENATED = Variant("headsize_n", concatenated.attention, concatenated.ConcatenatedOptions, _ALL)
+COLLABORATIVE = Variant("collab", shared.shared_keys, shared.CollabOptions, _ALL)
+MFA = Variant("mfa", shared.mfa, shared.MFAOptions, _ALL)
+GROUPED_QUERY = Variant("grouped_query", shared.grouped_query, shared.GroupedQueryOptions, _ALL)
+LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
+CONCATENATED = Variant("headsize_n", separate.separate_heads, separate.ConcatenatedOptions, _ALL)
 HEAD_GROUPS = Variant(
     "grouped_heads",
-    head_groups.attention,
-    head_groups.HeadGroupOptions,
+    separate.grouped_heads,
+    separate.HeadGroupOptions,
     _ALL,
-    upgrade=head_groups.add_groups,
+    upgrade=separate.add_groups,
 )
 GATED = Variant(
     "gated_heads",
-    gated.attention,
+    gated.gated_heads,
     gated.GatedOptions,
     (TRANSLATION,),
     finish=gated.freeze_parts,
     upgrade=gated.add_gates,
 )
-GROUPED_QUERY = Variant(
-    "grouped_query", relatives.grouped_query, relatives.GroupedQueryOptions, _ALL
-)
-LATENT = Variant("latent", relatives.latent, relatives.LatentOptions, _ALL)
-
-MFA = Variant("mfa", relatives.mfa, relatives.MFAOptions, _ALL)
 
 VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
 for variant in VARIANTS:

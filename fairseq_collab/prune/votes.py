@@ -29,8 +29,8 @@ from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
-from fairseq_collab.criterions.head_groups import alike, gram_matrices, padding_of, watched
+from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.criterions.constraint import alike, gram_matrices, padding_of, watched
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune.choices import Heads
 from fairseq_collab.prune.surgery import Kept
@@ -40,6 +40,8 @@ from fairseq_collab.trained.opener import Trained
 VERSION = 1
 #: Steps of k-means in a batch: more than in training, where the next update continues.
 ITERATIONS = 20
+#: Cosines that differ by less are equal: rounding of a Gram matrix in single precision.
+TIE = 1e-6
 Layer = list[list[float]]
 
 
@@ -56,9 +58,38 @@ def cast(gram: Tensor, reference: Tensor) -> Ballot:
     membership = groups.cluster(gram, reference, ITERATIONS)
     # torch.where instead of a branch avoids a GPU sync.
     reference = torch.where(reference.sum((1, 2), keepdim=True) > 0, reference, membership)
-    membership = groups.match(membership, reference)
-    typical = groups.typical_heads(gram, membership)  # (L, C)
+    membership = match(membership, reference)
+    typical = typical_heads(gram, membership)  # (L, C)
     return Ballot(functional.one_hot(typical, gram.size(1)), reference)
+
+
+def match(membership: Tensor, reference: Tensor) -> Tensor:
+    """Number the groups as in ``reference``; pairs with most heads in common first."""
+    layers, _, groups = membership.shape
+    overlap = reference.transpose(1, 2) @ membership  # (L, C of the reference, C)
+    layer = torch.arange(layers, device=overlap.device)
+    order = torch.zeros_like(overlap)
+    for _ in range(groups):
+        best = overlap.flatten(1).argmax(dim=1)
+        name, group = best // groups, best % groups
+        order[layer, name, group] = 1
+        overlap[layer, name] = -1
+        overlap[layer, :, group] = -1
+    return membership @ order.transpose(1, 2)
+
+
+def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
+    """The head of each group with the largest cosine with the centre: ``(L, C)``.
+
+    Of equals (:data:`TIE`) the head with the longest feature.  The paper's phi, section 3.2.
+    """
+    weights = groups.mean_weights(membership)
+    to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
+    centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
+    norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
+    cosines = groups.cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
+    equals = cosines >= cosines.amax(dim=1, keepdim=True) - TIE
+    return norms.masked_fill(~equals, -1).argmax(dim=1)
 
 
 class Count(NamedTuple):

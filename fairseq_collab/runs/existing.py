@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.provenance import commit, today
-from fairseq_collab.models.config import plain_options
+from fairseq_collab.models.options import plain_options
 from fairseq_collab.runs.record import Started
 from fairseq_collab.runs.run import PLUGIN, Run, flat, is_ours
 from fairseq_collab.trained import opener

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import Site
+from fairseq_collab.models.options import plain_options
 from fairseq_collab.trained.attentions import Attention, attentions, by_site
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import without_training

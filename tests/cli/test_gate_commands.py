@@ -10,7 +10,7 @@ from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, succeed, train_log
 
 from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.criterions.with_head_gates import LOGGED
+from fairseq_collab.criterions.losses import GATES_LOGGED
 from fairseq_compat import checkpoints
 
 GATED = [
@@ -39,7 +39,7 @@ def test_gates_go_on_from_a_converged_model(stock: Path, closing: tuple[Path, st
     entries = train_log(log)
     assert len(entries) == 3
     for entry in entries:
-        assert set(LOGGED) <= entry.keys()
+        assert set(GATES_LOGGED) <= entry.keys()
         assert float(entry["gates_open"]) == 4
     assert float(entries[-1]["gates_l0"]) < float(entries[0]["gates_l0"]) <= 4
     before, after = (checkpoints.read(path)["model"] for path in (stock, checkpoint))

@@ -14,7 +14,7 @@ from refusals import refusing
 
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.commands import vote as command_vote
-from fairseq_collab.criterions.with_head_groups import LOGGED
+from fairseq_collab.criterions.losses import GROUPS_LOGGED
 from fairseq_compat import checkpoints
 
 GROUPED = [
@@ -39,7 +39,7 @@ def test_training_logs_the_groups_and_resumes_with_them(
     entries = train_log(trained_in_groups[1])
     assert len(entries) == 2
     for entry in entries:
-        assert set(LOGGED) <= entry.keys()
+        assert set(GROUPS_LOGGED) <= entry.keys()
     assert float(entries[0]["groups_changed"]) < 0.5  # 1, had they been forgotten
     weights = checkpoints.read(trained_in_groups[0])["model"]
     membership = weights["decoder.layers.0.encoder_attn.membership"]

@@ -11,7 +11,7 @@ from cli.conftest import SHORT
 from commands import USER_DIR, run_command, succeed, train_log
 
 from fairseq_collab.commands import vote as command_vote
-from fairseq_collab.criterions.with_head_groups import LOGGED
+from fairseq_collab.criterions.losses import GROUPS_LOGGED
 
 LM = [
     "--task=language_modeling", "--tokens-per-sample=16", "--decoder-layers=2",
@@ -36,7 +36,7 @@ def grouped(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     entries = train_log(log)
     assert len(entries) == 3
     for entry in entries:
-        assert set(LOGGED) <= entry.keys()
+        assert set(GROUPS_LOGGED) <= entry.keys()
         assert 0 < float(entry["loss"]) < 10
     return folder / "checkpoint_last.pt"
 

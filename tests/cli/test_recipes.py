@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
-from fairseq_collab.models.config import plain_options
 from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.options import plain_options
 
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.

@@ -18,7 +18,7 @@ from hydra_runs import (
     trained_jobs,
 )
 
-from fairseq_collab.attention.head_groups import FEATURES
+from fairseq_collab.attention.groups import FEATURES
 from fairseq_collab.runs.sweep import plan
 
 

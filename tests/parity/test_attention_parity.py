@@ -146,8 +146,7 @@ def gated(ours: GatedAttention, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 def absorbed(**options: Any) -> LatentAttention:
     """One that attends to the latent itself, as in decoding."""
     ours = LatentAttention(D, H, 9, qk_head_size=5, v_head_size=7, scale="embed", **options)
-    maps = ours.maps
-    ours.maps = lambda decoding: maps(decoding=True)
+    ours.attends_to_memory = lambda decoding: True
     return ours
 
 
@@ -235,4 +234,4 @@ def test_a_latent_of_less_than_a_head_is_attended_to_itself() -> None:
     """By multiply-adds of the two forms: heads of (5 + 7) / 2."""
     for latent_dim, wanted in ((5, True), (6, False), (9, False)):
         ours = LatentAttention(D, H, latent_dim, qk_head_size=5, v_head_size=7)
-        assert (ours.maps(decoding=False) is not None) == wanted, latent_dim
+        assert ours.attends_to_memory(decoding=False) == wanted, latent_dim

@@ -13,7 +13,7 @@ from toy_language_models import language_model
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.metrics.cost import cost, multiply_adds
-from fairseq_collab.models.config import PRESET_SIZES
+from fairseq_collab.models.options import PRESET_SIZES
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols
 D, H, LAYERS = 512, 8, 6

@@ -8,7 +8,7 @@ from parity.test_incremental import VARIANTS, D, H
 from torch import Tensor
 
 from fairseq_collab.attention import heads as module
-from fairseq_collab.attention.head_groups import HeadGroupAttention
+from fairseq_collab.attention.groups import HeadGroupAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

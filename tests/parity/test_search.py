@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
-from fairseq_collab.search.beam import log_softmax_
-from fairseq_collab.search.seam import why_not
+from fairseq_collab.search.beam import log_softmax_, why_not
 from fairseq_compat.search import VARIABLE
 
 INFINITY = float("inf")

@@ -19,7 +19,7 @@ step = FairseqTask.train_step
 def train_step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs):
     result = step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs)
     # Imported late: fairseq imports the package as its --user-dir.
-    from fairseq_collab.attention.head_groups import head_group_attentions
+    from fairseq_collab.attention.groups import head_group_attentions
 
     told = {
         "update": update_num,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_collab.attention.beams import BeamHistory, moved_sentences
-from fairseq_collab.attention.cache import Slots
+from fairseq_collab.attention.cache import BeamHistory, Slots, moved_sentences
 
 HIDDEN = float("-inf")
 

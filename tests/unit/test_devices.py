@@ -12,7 +12,7 @@ import pytest
 import torch
 import toy
 
-from fairseq_collab.attention.beams import start_beam_history
+from fairseq_collab.attention.cache import start_beam_history
 from fairseq_collab.models.variants import VARIANTS
 from fairseq_collab.trained.attentions import attentions
 

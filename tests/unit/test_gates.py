@@ -16,7 +16,7 @@ from toy_heads import sample
 
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.criterions.with_head_gates import LabelSmoothedCrossEntropyWithHeadGates
+from fairseq_collab.criterions.losses import LabelSmoothedCrossEntropyWithHeadGates
 
 pytestmark = pytest.mark.usefixtures("float64")
 

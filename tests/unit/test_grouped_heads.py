@@ -18,10 +18,10 @@ from toy_language_models import language_model
 from unit.test_groups import naive_loss
 
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
-from fairseq_collab.criterions.head_groups import watched
-from fairseq_collab.criterions.with_head_groups import (
-    LOGGED,
+from fairseq_collab.attention.groups import FEATURES, head_group_attentions
+from fairseq_collab.criterions.constraint import watched
+from fairseq_collab.criterions.losses import (
+    GROUPS_LOGGED,
     AdaptiveLossWithHeadGroups,
     LabelSmoothedCrossEntropyWithHeadGroups,
 )
@@ -134,7 +134,7 @@ def test_what_stands_in_padding_does_not_matter() -> None:
         )
         data["target"] = torch.cat([data["target"], pad], 1)
         found.append(criterion()(net, data)[2])
-    for name in ("loss", *LOGGED):
+    for name in ("loss", *GROUPS_LOGGED):
         torch.testing.assert_close(found[0][name], found[1][name])
 
 
@@ -176,7 +176,7 @@ def test_log() -> None:
     with metrics.aggregate(new_root=True) as meters:
         constraint.reduce_metrics(logs)
     values = meters.get_smoothed_values()
-    for name in LOGGED:
+    for name in GROUPS_LOGGED:
         assert values[name] == pytest.approx(float(logs[0][name] + logs[1][name]) / 2, abs=1e-3)
     expected = BETA * values["group_between"] - ALPHA * values["group_within"]
     assert values["group_loss"] == pytest.approx(float(expected), abs=1e-3)

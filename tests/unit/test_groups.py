@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fairseq_collab.attention import groups
+from fairseq_collab.prune import votes
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -191,7 +192,7 @@ def test_nothing_moves_or_all_does() -> None:
 def test_groups_keep_their_numbers() -> None:
     reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
     renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved
-    assert groups.match(renamed, reference).argmax(dim=2).tolist() == [[0, 0, 1, 1, 2, 1]]
+    assert votes.match(renamed, reference).argmax(dim=2).tolist() == [[0, 0, 1, 1, 2, 1]]
 
 
 def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:
@@ -199,11 +200,11 @@ def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:
     flat = features(200, 2)
     flat[:100, 0] *= 3
     flat[100:, 1] *= 3
-    found = groups.typical_heads(gram_of(flat), torch.ones(200, 2, 1))
+    found = votes.typical_heads(gram_of(flat), torch.ones(200, 2, 1))
     assert found.squeeze(1).tolist() == [0] * 100 + [1] * 100
 
 
 def test_of_equal_cosines_the_longest_feature_wins() -> None:
     features = torch.outer(torch.tensor([0.9, 1.0, 1.2, 1.1]), torch.randn(64))
     gram = (features @ features.T).unsqueeze(0)
-    assert groups.typical_heads(gram, torch.ones(1, 4, 1)).tolist() == [[2]]
+    assert votes.typical_heads(gram, torch.ones(1, 4, 1)).tolist() == [[2]]

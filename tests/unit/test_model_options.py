@@ -16,8 +16,8 @@ from torch import nn
 from toy_language_models import language_model
 
 from fairseq_collab.models.base import register
-from fairseq_collab.models.language_models import LANGUAGE_MODEL
-from fairseq_collab.models.site_options import named_sites
+from fairseq_collab.models.families import LANGUAGE_MODEL
+from fairseq_collab.models.options import named_sites
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.trained.attentions import by_site
 

@@ -15,7 +15,7 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.attention.collaborative import CollaborativeSignature
 from fairseq_collab.attention.concatenated import ConcatenatedSignature
 from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.attention.head_groups import HeadGroupAttention
+from fairseq_collab.attention.groups import HeadGroupAttention
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
 LM = "transformer_lm_collab"

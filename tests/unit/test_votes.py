@@ -11,7 +11,7 @@ import torch
 from parity.test_prune_parity import ADAPTIVE, LM_GROUPED, inputs, trained
 from refusals import refusing
 
-from fairseq_collab.attention.head_groups import head_group_attentions
+from fairseq_collab.attention.groups import head_group_attentions
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.prune import votes as votes_file
 from fairseq_collab.prune.surgery import pruned

@@ -22,12 +22,17 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.checks import even_head_size
-from fairseq_collab.attention.projections import init_output, init_projection, linear, split_heads
+from fairseq_collab.attention.building import (
+    even_head_size,
+    init_output,
+    init_projection,
+    linear,
+    split_heads,
+)
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
+from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.layers import Site
-from fairseq_collab.models.translation import TRANSLATION
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,9 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.concatenated import (
-    ConcatenatedOptions,
-    add_to_heads,
-    head_options,
-)
-from fairseq_collab.models.config import option
 from fairseq_collab.models.layers import Site, is_copy
-from fairseq_collab.models.site_options import named_sites
+from fairseq_collab.models.options import named_sites, option
+from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +61,7 @@ class GatedOptions(ConcatenatedOptions):
     )
 
 
-def attention(
+def gated_heads(
     cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
 ) -> ConcatenatedAttention:
     """The attention of one type and layer, with gates where they are chosen."""

@@ -1,4 +1,4 @@
-"""Projections of inputs: linear maps with or without bias, their start, their outputs by head.
+"""What variants are built from: projections, initial weights, scales, and checks of sizes.
 
 Initial weights are drawn as fairseq draws them: one seed gives both the same model.
 """
@@ -10,6 +10,15 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
+
+#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
+#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
+INITS = ("constant", "fork")
+#: How scores are scaled: by the size of the scored vectors, or by the model's size per head.
+SCALES = ("key", "embed")
+
+
+# ---- projections ---------------------------------------------------------------------------------
 
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
@@ -53,11 +62,6 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
 
 
-#: Initial projections: fairseq's at every size, or with the jump in gain of the authors' fork of
-#: arXiv 2006.16362 (gain 1/sqrt(2) where all projections are square, and else 1).
-INITS = ("constant", "fork")
-
-
 def init_projection(projection: nn.Linear, same_dims: bool) -> None:
     """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
     nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
@@ -67,3 +71,53 @@ def init_output(projection: nn.Linear) -> None:
     """Initialise an output projection as fairseq does: Xavier, bias zero."""
     nn.init.xavier_uniform_(projection.weight)
     nn.init.zeros_(projection.bias)
+
+
+# ---- sizes and choices ---------------------------------------------------------------------------
+
+
+def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
+    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
+    check_choice("attention scale", scale, SCALES)
+    return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
+
+
+def check_positive(**sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+
+
+def check_not_negative(**sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below 0."""
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"{name} is {size}; it must be 0 or more")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError, with the choices, for an unknown one."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+
+
+def even_head_size(embed_dim: int, num_heads: int) -> int:
+    """``d/H``, which must be whole; ``d`` without heads."""
+    if num_heads == 0:
+        return embed_dim
+    if embed_dim % num_heads:
+        raise ValueError(
+            f"the model size {embed_dim} does not divide by {num_heads} heads: "
+            "change one of them, or give the head sizes"
+        )
+    return embed_dim // num_heads
+
+
+def check_shared_evenly(num_heads: int, groups: int, what: str) -> None:
+    """Raise ValueError if ``num_heads`` do not share ``groups`` of ``what`` evenly."""
+    if num_heads % groups:
+        raise ValueError(
+            f"{num_heads} heads do not share {groups} {what} evenly: give a number that divides "
+            "the heads"
+        )

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import groups
-from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 
 #: Measures of one batch by their names in the log: scalars, means over attentions.
 MEASURES = (

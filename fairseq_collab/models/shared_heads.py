@@ -1,0 +1,201 @@
+"""Models whose heads share keys, or keys and values.
+
+- ``..._collab``: one key of any width (Cordonnier et al. 2020, arXiv 2006.16362)
+- ``..._mfa``: one key and one value, a full matrix per query (Hu et al. 2024, arXiv 2412.19255)
+- ``..._grouped_query``: keys and values, by groups of heads (Shazeer 2019, arXiv 1911.02150;
+  Ainslie et al. 2023, arXiv 2305.13245); one group per head is fairseq's model of these sizes
+- ``..._latent``: one latent that keys and values of all heads come from (DeepSeek-V2, arXiv
+  2405.04434)
+"""
+
+# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
+# no other spelling.
+# ruff: noqa: UP045
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
+from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.options import at_layer, in_site, option, word_at_layer
+from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
+
+_key_dim = partial(
+    in_site, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
+)
+
+_value_heads = partial(in_site, "value heads of collaborative heads", default="--value-heads")
+
+_query_mixing = partial(in_site, "query mixing", default="--query-mixing", what="a word")
+
+#: The options that give single attention types a key width.
+IN_SITES = tuple(f"key_dim_in_{site}" for site in SITES)
+
+
+@dataclass
+class CollabOptions(FairseqDataclass):
+    """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
+
+    key_dim: Optional[int] = option(
+        None,
+        "width of the key that all heads of an attention share; 0 for standard heads (default: a "
+        "quarter of the model dimension)",
+    )
+    key_dim_in_encoder: Optional[str] = _key_dim("encoder")
+    key_dim_in_decoder: Optional[str] = _key_dim("decoder")
+    key_dim_in_cross: Optional[str] = _key_dim("cross")
+    value_heads: Optional[int] = option(
+        None,
+        "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
+    )
+    value_heads_in_encoder: Optional[str] = _value_heads("encoder")
+    value_heads_in_decoder: Optional[str] = _value_heads("decoder")
+    value_heads_in_cross: Optional[str] = _value_heads("cross")
+    query_mixing: str = option(
+        "diagonal",
+        "queries of a head from the shared query: diagonal (Cordonnier et al. 2020: one factor per "
+        "dimension), full (a matrix per head), own (a projection of the input per head)",
+    )
+    query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
+    query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
+    query_mixing_in_cross: Optional[str] = _query_mixing("cross")
+    v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
+    mixing_init: str = option(
+        "block",
+        "initial mixing: block (starts as standard heads of size key-dim/heads), xavier (as the "
+        "authors' translation code; own queries: fairseq's start), normal (std 0.2, as their "
+        "library)",
+    )
+    attention_scale: str = option(
+        "embed",
+        "scale of the scores: embed for (model dimension/heads)^-0.5 at every key width (as the "
+        "authors' translation code), key for (key-dim/heads)^-0.5 (as their library)",
+    )
+    attention_bias: str = option(
+        "projection",
+        "projection (query and key biases, as the authors' translation code), content (one "
+        "content vector a head, as their library), none",
+    )
+    value_init: str = option(
+        "constant",
+        "initial values: constant (fairseq's own at every key dimension), fork (gain 1 in place "
+        "of 1/sqrt(2) wherever the key dimension is not the model dimension, as the authors' "
+        "translation code)",
+    )
+
+
+def shared_keys(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> HeadAttention:
+    """The heads of one attention type in one layer; standard heads where the key width is 0."""
+    usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    key_dim = at_layer(cfg, "key_dim", site, layer, least=0, default=usual)
+    if key_dim == 0:
+        return ConcatenatedAttention(embed_dim, num_heads, **options)
+    return CollaborativeAttention(
+        embed_dim,
+        num_heads,
+        key_dim,
+        query_mixing=word_at_layer(
+            cfg, "query_mixing", site, layer, QUERY_MIXINGS, cfg.query_mixing
+        ),
+        v_head_size=cfg.v_head_size,
+        value_heads=at_layer(cfg, "value_heads", site, layer, 1, cfg.value_heads),
+        mixing_init=cfg.mixing_init,
+        scale=cfg.attention_scale,
+        bias=cfg.attention_bias,
+        value_init=cfg.value_init,
+        **options,
+    )
+
+
+_key_value_heads = partial(in_site, "key/value heads", default="--key-value-heads")
+
+
+@dataclass
+class GroupedQueryOptions(FairseqDataclass):
+    """Options of ``transformer_grouped_query`` (Ainslie et al. 2023, arXiv 2305.13245)."""
+
+    key_value_heads: int = option(
+        1,
+        "heads of keys and values, each shared by as many heads of queries: 1 is multi-query "
+        "attention, as many as there are heads fairseq's own",
+    )
+    key_value_heads_in_encoder: Optional[str] = _key_value_heads("encoder")
+    key_value_heads_in_decoder: Optional[str] = _key_value_heads("decoder")
+    key_value_heads_in_cross: Optional[str] = _key_value_heads("cross")
+
+
+def grouped_query(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> GroupedQueryAttention:
+    """The heads of one site in one layer."""
+    shared = at_layer(cfg, "key_value_heads", site, layer, 1, cfg.key_value_heads)
+    return GroupedQueryAttention(embed_dim, num_heads, shared, **options)
+
+
+_latent_dim = partial(in_site, "latent dimension", default="--latent-dim")
+
+
+@dataclass
+class LatentOptions(HeadSizeOptions):
+    """Options of ``transformer_latent`` (DeepSeek-V2, arXiv 2405.04434)."""
+
+    latent_dim: Optional[int] = option(
+        None,
+        "numbers that are kept of a token, from which all heads make their keys and values "
+        "(default: half the model dimension, a quarter of what ordinary heads keep)",
+    )
+    latent_dim_in_encoder: Optional[str] = _latent_dim("encoder")
+    latent_dim_in_decoder: Optional[str] = _latent_dim("decoder")
+    latent_dim_in_cross: Optional[str] = _latent_dim("cross")
+
+
+def latent(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> HeadAttention:
+    """The heads of one site in one layer; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_sizes(cfg, site, layer, num_heads)
+    if not heads:
+        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
+    usual = embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
+    latent_dim = at_layer(cfg, "latent_dim", site, layer, 1, usual)
+    return LatentAttention(embed_dim, heads, latent_dim, **sizes, **options)
+
+
+_shared_width = partial(in_site, "shared width", default="--key-dim")
+_heads = partial(in_site, "heads", default="--encoder-attention-heads, --decoder-attention-heads")
+
+
+@dataclass
+class MFAOptions(FairseqDataclass):
+    """Options of ``transformer_mfa`` (Hu et al. 2024, arXiv 2412.19255)."""
+
+    key_dim: Optional[int] = option(
+        None,
+        "width of the key and of the value that all heads of an attention share (default: a "
+        "quarter of the model dimension)",
+    )
+    key_dim_in_encoder: Optional[str] = _shared_width("encoder")
+    key_dim_in_decoder: Optional[str] = _shared_width("decoder")
+    key_dim_in_cross: Optional[str] = _shared_width("cross")
+    heads_in_encoder: Optional[str] = _heads("encoder")
+    heads_in_decoder: Optional[str] = _heads("decoder")
+    heads_in_cross: Optional[str] = _heads("cross")
+
+
+def mfa(
+    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+) -> MFAAttention:
+    """The heads of one attention type in one layer."""
+    heads = at_layer(cfg, "heads", site, layer, 1, num_heads)
+    usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    width = at_layer(cfg, "key_dim", site, layer, 1, usual)
+    return MFAAttention(embed_dim, heads, width, **options)
