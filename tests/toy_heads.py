@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
 from fairseq_collab.export.attention import plain_weights, smallest_size
-from fairseq_collab.prune import configuration
+from fairseq_collab.prune import surgery
 from fairseq_collab.trained.opener import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
@@ -83,7 +83,7 @@ def write_configuration(path: Path, encoder: str, decoder: str, cross: str, **op
     model = {"_name": "transformer_headsize_n", **heads, **options}
     path.touch()
     cfg = OmegaConf.create({"model": model})
-    configuration.write(Trained(path, {"cfg": cfg}, None, None), path)
+    surgery.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
     path.with_suffix(".yaml").rename(f"{path}.yaml")
     return path
 

@@ -13,10 +13,10 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 
 from fairseq_collab.commands.reparametrize import build_parser
-from fairseq_collab.convert import calibrate, source
+from fairseq_collab.convert import calibrate, conversion
 from fairseq_collab.convert.base import Part, Target
+from fairseq_collab.convert.conversion import Reparametrizer
 from fairseq_collab.convert.kinds import TARGETS, Collaborative
-from fairseq_collab.convert.work import Reparametrizer
 from fairseq_collab.trained.attentions import Attention
 from fairseq_collab.trained.opener import Trained
 
@@ -47,7 +47,7 @@ def trained(arch: str, target: Target = TARGET, **options: Any) -> Trained:
     cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     found = Trained(HERE, state, model, symbols)
-    source.check(found, target)
+    conversion.check(found, target)
     return found
 
 

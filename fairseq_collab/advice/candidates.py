@@ -24,9 +24,8 @@ from typing import Any
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import Importance
-from fairseq_collab.convert import source
+from fairseq_collab.convert.conversion import Reparametrizer, check
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.convert.work import Reparametrizer
 from fairseq_collab.models.layers import SITES, Site
 from fairseq_collab.prune import surgery
 from fairseq_collab.prune.choices import all_heads, without_gates, without_least
@@ -166,7 +165,7 @@ class Sharing(Method):
         self.to, self.chosen = SHARING[name]
         self.args = Namespace(**{**USUAL, **self.chosen}, to=self.to)
         self.target = TARGETS[self.to](self.args)
-        source.check(trained, self.target)
+        check(trained, self.target)
         for one in attentions(trained.model):
             self.target.check(one, trained.path)
         self.base = {

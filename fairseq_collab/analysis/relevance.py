@@ -4,12 +4,35 @@
     relevance of h = mean over steps of R_h / sum_h' |R_h'|,      h' the heads of its layer (A.3)
 
 A step is the model's prediction after a prefix of the reference.  It starts with relevance 1 at its
-highest logit and propagates it to the inputs by the paper's rule (appendix A.2), which
-:mod:`fairseq_collab.analysis.ratio` has.  A head with negative relevance speaks against the
-prediction.
+highest logit and propagates it to the inputs.  A head with negative relevance speaks against the
+prediction.  The relevance of the inputs (embeddings of tokens and positions, on both sides) and of
+the biases must add up to that of the output, which is checked.
 
-Conservation is checked: the relevance of the inputs (embeddings of tokens and positions, on both
-sides) and of the biases must add up to that of the output.
+The rule (appendix A.2): a neuron ``v`` hands its relevance to the neurons ``u`` that it is computed
+from, each its share:
+
+    sum      R_u = W_uv u / (sum_u' W_u'v u' + b_v) R_v        (Ding et al., ACL 2017)
+    a(x)     R_x = R_a                                         non-linearities are ignored
+    u u'     R_u = u / (u + u') R,   R_u' = u' / (u + u') R
+
+Attention ``sum_s A_ts v_s`` with ``A = softmax(q k^T)`` has two products: weights and values,
+queries and keys.  ``u / (u + u')`` depends on where the scale of the scores sits, and the paper
+does not say.  Here it is part of the query, which moves normalised relevance by up to 0.06 on a
+trained model.
+
+Per unit of activation, ``r = R / activation``, relevance propagates as gradients do:
+``r_u = sum_v W_uv r_v``.  So where a model is linear, torch's backward pass *is* the rule, and no
+activation near zero is a divisor.  The rest is computed as linear, with coefficients [c] that the
+backward pass does not enter:
+
+    activation    a(x) = x [a(x) / x]
+    layer norm    (x - mean(x)) [1 / std]                      not in the paper
+    product       u u' = [c] (u + u'),   c = u u' / (u + u')
+
+**Biases** are neurons that are always 1, and get their share.  Without it, all relevance would stay
+with the inputs; but a sum without its bias can vanish where the sum with it does not.  On a trained
+Multi30k transformer, with attention weights as constants, the heads' relevance on two halves of a
+text correlates with 0.999 with that share, and with -0.32 without.
 
 Shapes: ``B`` rows of a batch, ``H`` heads, ``T`` queries, ``S`` keys.
 """
@@ -17,7 +40,7 @@ Shapes: ``B`` rows of a batch, ``H`` heads, ``T`` queries, ``S`` keys.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -25,12 +48,13 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis import ratio
-from fairseq_collab.analysis.scores import hooked, inputs_of
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head
+from fairseq_collab.attention.scores import for_each_head
 from fairseq_collab.models.layers import Site
-from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.attentions import Attention, hooked, inputs_of, projections
 
+#: Added to divisors, so that none is 0.  A larger number would lose relevance at small sums.
+EPSILON = 1e-30
 #: The largest share of relevance that may be lost or made on the way.
 TOLERANCE = 1e-3
 #: Shares of either sign can be 1e9 times their sum; this share of their sizes may be rounding.
@@ -75,7 +99,7 @@ class Relevance:
         inputs = [x for name, x in self.model.named_parameters() if name.endswith(".bias")]
         with (
             torch.enable_grad(),
-            ratio.rules(self.model),
+            rules(self.model),
             embeddings(self.model, inputs),
             shared_relevance(self.model, inputs),
             head_outputs(self.model) as outputs,
@@ -100,7 +124,7 @@ class Relevance:
         decoder = self.model.decoder
         top = decoder.output_layer(features).argmax(-1)  # (n)
         weight = decoder.output_projection.weight[top].detach()  # (n, d)
-        return weight / ratio.away_from_zero((weight * features).sum(-1, keepdim=True))
+        return weight / away_from_zero((weight * features).sum(-1, keepdim=True))
 
     def _check(self, started: float, arrived: Tensor) -> None:
         total = float(arrived.sum())
@@ -138,7 +162,7 @@ def normalised(relevance: Tensor) -> Tensor:
 
 @contextmanager
 def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
-    """Within it, :func:`.ratio.head_outputs_of` computes the heads of each attention."""
+    """Within it, :func:`head_outputs_of` computes the heads of each attention."""
     seen: dict[str, Any] = {}
 
     def called(found: Attention) -> Any:
@@ -157,7 +181,7 @@ def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
     def joined(found: Attention) -> Any:
         def before(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
             x, y = seen["inputs"]
-            heads = ratio.head_outputs_of(found.module, x, y, seen["weights"], inputs)
+            heads = head_outputs_of(found.module, x, y, seen["weights"], inputs)
             return (heads.permute(2, 0, 1, 3).flatten(2),)  # (B, H, T, h_v) -> (T, B, H * h_v)
 
         return found.module.out_proj.register_forward_pre_hook(before)
@@ -180,3 +204,97 @@ def embeddings(model: Any, inputs: list[Tensor]) -> Iterator[None]:
         for module in found - {None}:
             hooks.enter_context(module.register_forward_hook(keep))
         yield
+
+
+def away_from_zero(x: Tensor) -> Tensor:
+    return x + torch.where(x < 0, -EPSILON, EPSILON)
+
+
+# ---- the rule -----------------------------------------------------------------------------------
+
+
+def head_outputs_of(
+    module: Any, x: Tensor, y: Tensor, weights: Tensor, inputs: list[Tensor]
+) -> Tensor:
+    """The heads' outputs ``(B, H, T, h_v)``, whose backward pass shares relevance.
+
+    Shapes: ``x (T, B, d)``, ``y (S, B, d_y)``, ``weights (B, H, T, S)``.  The constant parts of
+    queries and keys, biases and content scores, are appended to ``inputs``.
+    """
+    query, key, value = projections(module)
+    heads = weights.size(1)
+    q, k = (_with_constant(project, z, inputs) for project, z in ((query, x), (key, y)))
+    scores = SharedProduct.apply(q, for_each_head(k, heads).transpose(2, 3))  # (B, H, T, S)
+    # The softmax is a non-linearity; where a score is 0, relevance is 0 on both sides.
+    coefficient = (weights / scores.detach()).masked_fill(scores == 0, 0)
+    passed = weights + (scores - scores.detach()) * coefficient
+    return SharedProduct.apply(passed, for_each_head(value(y), heads))
+
+
+def _with_constant(project: Callable[[Tensor], Tensor], z: Tensor, inputs: list[Tensor]) -> Tensor:
+    """The projection of ``z``, whose constant part is one more of the inputs."""
+    constant = project(torch.zeros_like(z[:1, :1]))
+    inputs.append(constant.detach().requires_grad_())
+    return project(z) - constant + inputs[-1]
+
+
+class SharedProduct(torch.autograd.Function):
+    """``a b``, whose backward pass is that of ``sum_n [c] (a + b)`` with ``c = a b / (a + b)``.
+
+    Shapes: ``(..., T, n), (..., n, S) -> (..., T, S)``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, unit: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        of_a, of_b = torch.zeros_like(a), torch.zeros_like(b)
+        for t in range(a.size(-2)):  # all queries at once would take T times the memory
+            some = a[..., t, :, None]  # (..., n, 1)
+            found = some * b / away_from_zero(some + b) * unit[..., t, None, :]  # (..., n, S)
+            of_a[..., t, :] = found.sum(-1)
+            of_b += found
+        return of_a, of_b
+
+
+@contextmanager
+def rules(model: nn.Module) -> Iterator[None]:
+    """Within it, backward passes through ``model`` propagate relevance per unit of activation.
+
+    The results of forward passes stay the same, up to rounding.
+    """
+    with ExitStack() as undo:
+        parts: list[Any] = list(model.modules())
+        for module in parts:
+            if isinstance(module, nn.LayerNorm):
+                undo.enter_context(module.register_forward_hook(_with_constant_deviation))
+            if hasattr(module, "activation_fn"):
+                undo.callback(setattr, module, "activation_fn", module.activation_fn)
+                module.activation_fn = ignored(module.activation_fn)
+        yield
+
+
+def ignored(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """``activation`` as a product of its input with a constant, so that relevance passes it."""
+
+    def scale(x: Tensor) -> Tensor:
+        given = x.detach()
+        # Where x is 0, relevance is 0 on both sides.
+        return x * (activation(given) / given).masked_fill(given == 0, 0)
+
+    return scale
+
+
+def _with_constant_deviation(norm: nn.LayerNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    """The output ``(..., d)`` again, by a graph in which the standard deviation is a constant."""
+    (x,) = inputs
+    axes = tuple(range(-len(norm.normalized_shape), 0))
+    deviation = torch.sqrt(x.detach().var(axes, unbiased=False, keepdim=True) + norm.eps)
+    y = (x - x.mean(axes, keepdim=True)) / deviation
+    if norm.weight is not None:
+        y = y * norm.weight
+    return y if norm.bias is None else y + norm.bias

@@ -27,9 +27,8 @@ from fairseq_collab.analysis import content, measures
 from fairseq_collab.analysis.importance import Importance, normalised
 from fairseq_collab.analysis.measures import SELF_SITES, Measure
 from fairseq_collab.analysis.relevance import Relevance
-from fairseq_collab.analysis.roles import roles
-from fairseq_collab.analysis.subwords import Tree
 from fairseq_collab.analysis.syntax import SyntaxScores, as_sample, tree_batches
+from fairseq_collab.analysis.trees import Tree
 from fairseq_collab.analysis.weights import attend
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.trained import opener
@@ -90,7 +89,7 @@ def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: 
         part = stage.measure()
         found["measures"] |= part.pop("measures", {})
         found |= part
-        found["roles"] = roles(found, trained.heads)
+        found["roles"] = measures.roles(found, trained.heads)
         found["stages"][stage.name] = stage.settings
         content.write(path, found)
 

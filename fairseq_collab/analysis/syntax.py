@@ -26,7 +26,7 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_collab.analysis.subwords import Tree
+from fairseq_collab.analysis.trees import Tree
 from fairseq_collab.analysis.weights import AttentionBatch, Means
 
 #: The paper's relations, by their names in Universal Dependencies; nsubj includes nsubj:pass.

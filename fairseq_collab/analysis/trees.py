@@ -1,22 +1,40 @@
-"""Gold trees in CoNLL-U (universaldependencies.org/format.html), as text with words in it.
+"""Gold trees in CoNLL-U (universaldependencies.org/format.html), over the subwords of a model.
 
 A word is a span of characters.  The words of a multi-word token share its characters.  Each has
 those of its form where the forms make up the token (``do`` + ``n't``), else all of them (``de`` +
 ``le`` in ``du``).  Empty nodes stand for nothing in the text and are left out.
+
+A text is segmented as the training text was: by the sentencepiece model or the BPE codes of the
+data folder.  Counting characters finds the subwords of a word:
+
+    word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
+
+where ``n(i)`` is the number of characters that segmenting ``text[:i]`` gives.  So normalisation may
+change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
+multi-word token, are one *unit*: the model cannot tell them apart.
 """
 
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Callable
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import conllu
+import sentencepiece
 from conllu.exceptions import ParseException
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
+from data_prep.moses import pipeline
+from data_prep.subwords import CODES, MODEL, SEPARATOR, are_codes
+from data_prep.subwords import segmenter as segmenter_of_codes
+
+#: How sentencepiece marks the beginning of a word.
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 class GoldWord(NamedTuple):
@@ -93,3 +111,112 @@ def _check(token: Any, number: int, tokens: conllu.TokenList) -> None:
     total = sum(isinstance(one["id"], int) for one in tokens)
     if token["head"] is None or not 0 <= token["head"] <= total or token["head"] == number:
         raise ValueError(f"word {number} has no valid head: {token['head']}")
+
+
+# ---- subwords -----------------------------------------------------------------------------------
+
+
+class Subword(NamedTuple):
+    """A symbol that a model reads, and its number of characters of the text."""
+
+    symbol: str
+    letters: int
+
+
+#: Segments a text as the training text was.
+Segmenter = Callable[[str], list[Subword]]
+
+
+def pieces(model: Path) -> Segmenter:
+    """sentencepiece's subwords of raw text."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (OSError, RuntimeError) as error:
+        raise UserError("is no sentencepiece model", model, "give another file") from error
+    return lambda text: [
+        Subword(piece, len(piece.replace(SPACE, "")))
+        for piece in processor.encode(text, out_type=str)
+    ]
+
+
+def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
+    """subword-nmt's subwords of tokens."""
+    segment = segmenter_of_codes(path)
+
+    def subwords(text: str) -> list[Subword]:
+        line = segment(tokenise(text))
+        # Escaped characters (&apos;) are as many here as in the count of the whole.
+        return [Subword(symbol, len(symbol.removesuffix(SEPARATOR))) for symbol in line.split()]
+
+    return subwords
+
+
+def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:
+    """Segment text as the text of a data folder was segmented.
+
+    The manifest of the folder says whether the text under BPE codes is tokenised and lower-cased;
+    without a manifest it is tokenised.
+
+    Args:
+        subwords: a sentencepiece model, or BPE codes; the folder's own if None.
+
+    Raises:
+        UserError: there is none, it cannot be read, or hyphens were split before the codes.
+    """
+    own = (data / name for name in (MODEL, CODES))
+    found = subwords or next((path for path in own if path.is_file()), None)
+    if found is None:
+        todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
+        raise UserError(f"has neither {MODEL} nor {CODES}", data, todo)
+    if not found.is_file():
+        raise UserError("there is no such file", found)
+    if not are_codes(found):
+        return pieces(found)
+    manifest = data / "manifest.json"
+    form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
+    form = form or {"moses": True, "lowercased": False, "hyphens": None}
+    if form["hyphens"] is not None:
+        raise UserError("gold trees cannot be read on text with split hyphens", data)
+    if not form["moses"]:
+        return codes(found, str)
+    return codes(found, pipeline(language, lower=form["lowercased"], normalise=False))
+
+
+class Tree(NamedTuple):
+    """The subwords of a sentence, and the relations of its units.
+
+    Attributes:
+        symbols: the subwords.
+        units: the unit of each subword; from 0, in the order of the text.
+        pairs: relation, unit of the dependent and unit of the head; pairs within a unit, and of
+            words without subwords, are left out.
+    """
+
+    symbols: list[str]
+    units: list[int]
+    pairs: list[tuple[str, int, int]]
+
+
+def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
+    """The tree over the subwords of a sentence."""
+    text, words = sentence
+    subwords = segment(text)
+    ends = {end for word in words for end in (word.start, word.end)}
+    counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
+    spans = [(counts[word.start], counts[word.end]) for word in words]  # of subwords' characters
+    *starts, _ = accumulate((subword.letters for subword in subwords), initial=0)
+    # A word is of another unit than the one before it if a subword starts between them.
+    between = pairwise([(0, 0), *spans])
+    begins = [any(end <= start <= first for start in starts) for (_, end), (first, _) in between]
+    unit_of = [number - 1 for number in accumulate(begins)]
+    # A subword is of the word of its first character; a mark of a space, of the next one.
+    owners = [next((i for i, (_, end) in enumerate(spans) if start < end), -1) for start in starts]
+    units = [unit_of[owner] for owner in owners]
+    pairs = [
+        (word.relation, unit_of[i], unit_of[word.head])
+        for i, word in enumerate(words)
+        if word.head is not None
+    ]
+    read = set(units)  # normalisation may leave nothing of a word
+    kept = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
+    return Tree([subword.symbol for subword in subwords], units, kept)

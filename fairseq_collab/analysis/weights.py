@@ -30,9 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.analysis.scores import hooked
 from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.attentions import Attention, hooked
 
 #: The number of heads of each layer, by attention type.
 Heads = Mapping[Site, Sequence[int]]

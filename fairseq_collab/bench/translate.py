@@ -23,7 +23,7 @@ from collab_common.progress import say
 from fairseq_collab.bench.models import PRESETS, Pair, random_pair, unequal
 from fairseq_collab.bench.timing import Record, compared, in_turn
 from fairseq_collab.bench.work import batches, random_task
-from fairseq_collab.export.translation import Vocabulary
+from fairseq_collab.export.model import Vocabulary
 from fairseq_collab.metrics.translate import BEAM, words_of
 
 #: CTranslate2's number formats, by their names in tables.

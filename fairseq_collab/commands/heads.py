@@ -14,7 +14,7 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from fairseq_collab.analysis import content, stages, trees
 from fairseq_collab.analysis.stages import Stage
-from fairseq_collab.analysis.subwords import align, segmenter
+from fairseq_collab.analysis.trees import align, segmenter
 from fairseq_collab.commands import options
 from fairseq_collab.results.heads import page
 from fairseq_collab.trained.opener import Trained

@@ -11,8 +11,8 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
 from fairseq_collab.models.options import per_site
-from fairseq_collab.prune import choices, configuration, votes
-from fairseq_collab.prune.surgery import Kept, load, pruned
+from fairseq_collab.prune import choices, votes
+from fairseq_collab.prune.surgery import Kept, load, pruned, training_options, write_configuration
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.opener import Trained
 
@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
     kept = choices.open_heads(gates) if gates else choose(args, trained)
     result = pruned(choices.without_gates(trained, gates), kept)
     opener.save(result, args.out)
-    configuration.write(result, args.out)
+    write_configuration(result, args.out)
     lines = report(trained.heads, kept)
-    print(*lines, f"{args.out}: {configuration.training_options(result)}", sep="\n")
+    print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
     return 0

@@ -19,10 +19,10 @@ from tabulate import tabulate
 from collab_common.command import check_folder_of, not_negative
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.commands import options
-from fairseq_collab.convert import source
+from fairseq_collab.convert import conversion
 from fairseq_collab.convert.base import Target
+from fairseq_collab.convert.conversion import Reparametrizer, chosen_sizes
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.convert.work import Reparametrizer, chosen_sizes
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.trained import opener
 
@@ -132,7 +132,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the errors."""
     check_folder_of(args.out, "--out")
     target = TARGETS[args.to](args)
-    trained = source.load(args.checkpoint, target, args.data)
+    trained = conversion.load(args.checkpoint, target, args.data)
     trained.model.to(args.device)
     sizes = chosen_sizes(args, trained, target)
     result, fits = Reparametrizer(trained, args, list(sizes)).model(sizes)

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.convert.calibrate import Moments
-from fairseq_collab.convert.heads import HeadMaps
 from fairseq_collab.convert.low_rank import Roots, relative_error, root
 from fairseq_collab.models.base import Variant
-from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.attentions import Attention, HeadMaps
 
 #: The state dict of a new attention without its signature, and its errors.
 Converted = tuple[dict[str, Tensor], dict[str, Any]]

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.progress import bar
-from fairseq_collab.analysis.scores import inputs_of
-from fairseq_collab.trained.attentions import Attention
+from fairseq_collab.trained.attentions import Attention, inputs_of
 from fairseq_collab.trained.opener import Trained, collated, spread
 
 

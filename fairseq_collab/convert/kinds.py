@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.convert.base import Converted, Part, Target
-from fairseq_collab.convert.heads import stacked
 from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
 from fairseq_collab.models.layers import SITES
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
@@ -136,7 +136,7 @@ class GroupedQuery(Target):
         heads = part.heads
         weight, bias = stacked(heads.queries / embed_scale(part))
         weights = {"q_proj.weight": weight, "q_proj.bias": bias}
-        keys = heads.in_groups(heads.keys, size)  # (G, d_y, h)
+        keys = in_groups(heads.keys, size)  # (G, d_y, h)
         weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
         weights["k_proj.bias"] = weight.new_zeros(keys.size(0) * keys.size(2))
         values, value_error = pooled_values(part, size)
@@ -206,13 +206,13 @@ def shared_keys(part: Part, size: int, mixing: str) -> Converted:
     return part.state(weights), {"error": part.score_error(queries, shared.key.unsqueeze(0))}
 
 
-def pooled_values(part: Part, groups: int) -> tuple[dict[str, torch.Tensor], float]:
+def pooled_values(part: Part, groups: int) -> tuple[dict[str, Tensor], float]:
     """Weights of values shared by groups of heads, and their relative error.
 
     Biases are exact: attention weights sum to one, so the output's bias takes up what each loses.
     """
     heads = part.heads
-    values = heads.in_groups(heads.values, groups)  # (G, d_y + 1, h_v)
+    values = in_groups(heads.values, groups)  # (G, d_y + 1, h_v)
     each = values.repeat_interleave(len(heads.values) // groups, 0)
     lost = heads.values[:, -1] - each[:, -1]  # (H, h_v)
     weight, bias = stacked(values)
@@ -223,6 +223,17 @@ def pooled_values(part: Part, groups: int) -> tuple[dict[str, torch.Tensor], flo
         "out_proj.bias": heads.out_bias + torch.einsum("hdk,hk->d", heads.out, lost),
     }
     return weights, part.value_error(each[:, :-1])
+
+
+def stacked(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps ``(G, n + 1, e)`` as one projection: weight ``(G e, n)`` and bias ``(G e)``."""
+    rows = maps.transpose(1, 2).flatten(0, 1)  # (G e, n + 1)
+    return rows[:, :-1].contiguous(), rows[:, -1].contiguous()
+
+
+def in_groups(part: Tensor, groups: int) -> Tensor:
+    """Means of neighbouring heads, as in Ainslie et al. 2023: ``(H, ...) -> (G, ...)``."""
+    return part.unflatten(0, (groups, -1)).mean(1)
 
 
 def uneven(heads: int, groups: int) -> str | None:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_collab.convert.heads import HeadMaps
+from fairseq_collab.trained.attentions import HeadMaps
 
 #: Share of the mean eigenvalue that is added to all of a metric: in directions that calibration
 #: sentences hardly show, maps must not come out arbitrarily large.

@@ -27,18 +27,15 @@ queries with their scale, keys and values; biases are their last rows.
 
 from __future__ import annotations
 
-import copy
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from fairseq_collab.analysis.scores import matrix_of
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.attention.scores import for_each_head
+from fairseq_collab.trained.attentions import LinearMaps, linear_maps
 
 #: Attentions that can be converted.
 KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
@@ -51,16 +48,8 @@ class NotExactError(ValueError):
     """The heads do not fit the wanted size; the message has the reason."""
 
 
-class HeadMaps(NamedTuple):
-    """``A``, ``B`` and ``V`` of an attention in double precision."""
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-
-
-def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> HeadMaps:
-    """The maps; values include the gates of evaluation.
+def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> LinearMaps:
+    """The maps ``A``, ``B`` and ``V``.
 
     Args:
         heads_elsewhere: the number of zero heads for an attention without heads.
@@ -71,14 +60,10 @@ def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> HeadMaps:
     if not isinstance(attention, KNOWN) or isinstance(attention, MFAAttention):
         # MFA normalises its queries: they are no linear map of the input.
         raise NotExactError(f"export does not support {type(attention).__name__}")
-    exact = copy.deepcopy(attention).double().eval()
-    like, d, d_y = exact.out_proj.weight, exact.embed_dim, exact.kdim
-    d_v = d_y if isinstance(exact, LatentAttention) else exact.v_proj.in_features
-    if not exact.num_heads:
-        return HeadMaps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_v)))
-    queries = matrix_of(exact.project_query, d, like)
-    keys = matrix_of(exact.project_key, d_y, like)
-    return HeadMaps(queries, keys, matrix_of(exact.project_value, d_v, like))
+    if attention.num_heads:
+        return linear_maps(attention)
+    like, d, d_y = attention.out_proj.weight.double(), attention.embed_dim, attention.kdim
+    return LinearMaps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_y)))
 
 
 @torch.no_grad()
@@ -103,17 +88,17 @@ def plain_weights(
     if may_share and shares(attention):
         groups = key_value_heads(attention)
         return _state(
-            attention, HeadMaps(queries, _each(keys, groups), _each(values, groups)), size
+            attention, LinearMaps(queries, _each(keys, groups), _each(values, groups)), size
         )
     heads = [fit(*head, size) for head in scoring_heads(maps)]
     if values.size(2) > size:
         what = f"values have size {values.size(2)}; standard heads here have {size}"
         raise NotExactError(what)
     queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
-    return _state(attention, HeadMaps(queries, keys, _each(values, len(queries))), size)
+    return _state(attention, LinearMaps(queries, keys, _each(values, len(queries))), size)
 
 
-def _state(attention: HeadAttention, maps: HeadMaps, size: int) -> dict[str, Tensor]:
+def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, Tensor]:
     """The state dict of these maps, filled up to ``size``, for scores scaled by h^-0.5."""
     out, bias = attention.out_proj.weight, attention.out_proj.bias
     weights = {"out_proj.bias": bias.detach().clone()}
@@ -155,7 +140,7 @@ def smallest_size(attention: HeadAttention) -> int:
 # ---- single heads --------------------------------------------------------------------------------
 
 
-def scoring_heads(maps: HeadMaps) -> list[tuple[Tensor, Tensor]]:
+def scoring_heads(maps: LinearMaps) -> list[tuple[Tensor, Tensor]]:
     """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses.
 
     The scores of constant queries are the last dimension: its query is 1.

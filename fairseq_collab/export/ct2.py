@@ -34,8 +34,14 @@ from fairseq_collab.export.attention import (
     shares,
     smallest_size,
 )
-from fairseq_collab.export.model import common_heads, inexact
-from fairseq_collab.export.translation import Vocabulary, check, position_table, vocabulary
+from fairseq_collab.export.model import (
+    Vocabulary,
+    check_engine,
+    common_heads,
+    inexact,
+    position_table,
+    vocabulary,
+)
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -51,12 +57,12 @@ ACTIVATIONS = {
 
 def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``."""
-    check(trained, "CTranslate2", ACTIVATIONS)
+    check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
-    """Fill the folder with a model that :func:`.translation.check` accepts."""
+    """Fill the folder with a model that :func:`.check_engine` accepts."""
     spec = specification(trained, words)
     spec.validate()
     spec.optimize()

@@ -18,8 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
-from fairseq_collab.export.model import plain
-from fairseq_collab.export.translation import Vocabulary, check, position_table, vocabulary
+from fairseq_collab.export.model import Vocabulary, check_engine, plain, position_table, vocabulary
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.trained.opener import Trained
 
@@ -40,12 +39,12 @@ MAX_LENGTH = 200 + 2
 def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
     stock = plain(trained)
-    check(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
+    check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
     write(stock.model, vocabulary(stock, data), folder)
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:
-    """Fill the folder with fairseq's own transformer, as :func:`.translation.check` accepts it.
+    """Fill the folder with fairseq's own transformer, as :func:`.check_engine` accepts it.
 
     The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
     """

@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.text import subword_marks, tokenizer
+from fairseq_collab.metrics.bleu import subword_marks, tokenizer
 from fairseq_collab.trained.opener import collated
 
 BEAM = 5

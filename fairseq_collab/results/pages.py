@@ -25,7 +25,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_atomic
-from fairseq_collab.metrics.seeds import Gain, gain_of, holm
+from fairseq_collab.metrics.significance import Gain, gain_of, holm
 from fairseq_collab.results.figure import Series, draw
 from fairseq_collab.results.figure_style import saved
 from fairseq_collab.results.names import named

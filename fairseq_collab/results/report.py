@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fairseq_collab.metrics.seeds import Gain
+from fairseq_collab.metrics.significance import Gain
 from fairseq_collab.results.collect import read_runs, warnings
 from fairseq_collab.results.figure import GREY, INCHES, style
 from fairseq_collab.results.figure_style import BLUE, saved

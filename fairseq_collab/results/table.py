@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics.seeds import Gain, gain_of, holm
+from fairseq_collab.metrics.significance import Gain, gain_of, holm
 from fairseq_collab.results import collect
 from fairseq_collab.results.collect import SEED, check_same, check_seeds, column, numbers
 

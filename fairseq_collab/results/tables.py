@@ -9,7 +9,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from fairseq_collab.metrics.seeds import Gain
+from fairseq_collab.metrics.significance import Gain
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:

@@ -30,8 +30,8 @@ from collab_common.progress import bar
 from collab_common.provenance import circumstances
 from data_prep.moses import ordinary_text
 from fairseq_collab.metrics import bleu
+from fairseq_collab.metrics.bleu import subword_marks
 from fairseq_collab.metrics.cost import LENGTH, cost, multiply_adds
-from fairseq_collab.metrics.text import subword_marks
 from fairseq_collab.metrics.translate import Translations, translate
 from fairseq_collab.runs.devices import wanted
 from fairseq_collab.runs.record import Record, Task

@@ -1,12 +1,31 @@
-"""All attentions of a model, stock fairseq's or ours: the one place that knows where they are."""
+"""All attentions of a model, stock fairseq's or ours: where they are, what they compute, hooks.
+
+    score_i = q_i(x) k_i(y)^T = [x 1] A_i B_i^T [y 1]^T,      value_i = [y 1] V_i
+    output = sum_i softmax(score_i + mask) value_i Wo_i^T + bo
+
+Shapes:
+    x (T, B, d)    y (S, B, d_y)    H heads    G heads of keys or of values, each serves H/G heads
+    A (H, d + 1, e)    B (G, d_y + 1, e)    V (G, d_y + 1, h_v)    Wo (H, d, h_v)    bo (d)
+
+Biases are the last rows of the maps.  The scale of the scores is part of the queries.
+"""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.building import split_heads
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.scores import for_each_head
 from fairseq_collab.models.layers import SITES, Site
 
 #: How a model calls its attentions.
@@ -42,6 +61,104 @@ def attentions(model: nn.Module) -> list[Attention]:
 
 
 def by_site(model: nn.Module) -> dict[Site, list[Attention]]:
-    """The same by site; a site that the model lacks has an empty list."""
+    """All attentions by site; a site that the model lacks has an empty list."""
     found = attentions(model)
     return {site: [one for one in found if one.site == site] for site in SITES}
+
+
+# ---- what they compute ---------------------------------------------------------------------------
+
+Projection = Callable[[Tensor], Tensor]
+
+
+def projections(module: Any) -> tuple[Projection, Projection, Projection]:
+    """Scaled queries, keys and values, each with the variant's own number of heads.
+
+    ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``, ``(B, G, S, h_v)``.  fairseq's
+    own attention has no functions for them; they are built from its projections.
+    """
+    if isinstance(module, HeadAttention):
+        return module.project_query, module.project_key, module.project_value
+    heads, scale = module.num_heads, module.scaling
+    return (
+        lambda x: split_heads(module.q_proj(x) * scale, heads),
+        lambda y: split_heads(module.k_proj(y), heads),
+        lambda y: split_heads(module.v_proj(y), heads),
+    )
+
+
+def matrix_of(project: Projection, size: int, like: Tensor) -> Tensor:
+    """The affine map ``project`` as a matrix ``(H, size + 1, e)``, its constant in the last row."""
+    inputs = torch.eye(size + 1, size, dtype=like.dtype, device=like.device)
+    outputs = project(inputs.unsqueeze(1))[0]  # (H, size + 1, e)
+    constant = outputs[:, -1:]
+    return torch.cat([outputs[:, :-1] - constant, constant], dim=1)
+
+
+class LinearMaps(NamedTuple):
+    """``A``, ``B`` and ``V`` of an attention, in double precision."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+@torch.no_grad()
+def linear_maps(module: Any) -> LinearMaps:
+    """The maps of fairseq's attention or of any of ours; values include the gates of evaluation."""
+    exact = copy.deepcopy(module).double().eval()
+    like, of_keys = exact.out_proj.weight, exact.kdim
+    of_values = of_keys if isinstance(exact, LatentAttention) else exact.v_proj.in_features
+    sizes = (exact.embed_dim, of_keys, of_values)
+    return LinearMaps(
+        *(matrix_of(*one, like) for one in zip(projections(exact), sizes, strict=True))
+    )
+
+
+class HeadMaps(NamedTuple):
+    """The maps of all heads, and their outputs: a head is an index of the first dimension.
+
+    A bias of the keys adds one number to all scores of a query, which the softmax ignores: ``keys
+    (H, d_y, e)`` have no row for it.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    out: Tensor
+    out_bias: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, module: Any) -> HeadMaps:
+        """Those of fairseq's attention or of any of ours."""
+        heads, project = module.num_heads, module.out_proj
+        queries, keys, values = (
+            for_each_head(maps.unsqueeze(0), heads)[0] for maps in linear_maps(module)
+        )
+        out = project.weight.double().unflatten(1, (heads, -1)).transpose(0, 1)  # (H, d, h_v)
+        bias = out.new_zeros(out.size(1)) if project.bias is None else project.bias.double()
+        return cls(queries, keys[:, :-1], values, out.detach(), bias.detach())
+
+
+# ---- hooks ---------------------------------------------------------------------------------------
+
+
+def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """The input of the queries, and that of keys and values, in a call of an attention."""
+    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    query, key = given["query"], given.get("key")
+    return query, query if key is None or module.self_attention else key
+
+
+@contextmanager
+def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]:
+    """Within it, each attention of a model has a hook: ``hook`` adds it and returns its handle.
+
+    fairseq's encoder layers have a fused path around their attention module;
+    :mod:`fairseq_compat.fairseq_fixes` closes it.
+    """
+    with ExitStack() as hooks:
+        for attention in attentions(model):
+            hooks.enter_context(hook(attention))
+        yield

@@ -183,15 +183,7 @@ def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
     return (to_device(sample, trained.device) for sample in bar("batches", samples))
 
 
-def singles(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """The sentences of :func:`spread`, one per batch, on the model's device."""
-    dataset, chosen = spread(trained, subset, number)
-    return list(collated("sentences", dataset, chosen, trained.model, max_sentences=1))
-
-
-def collated(
-    what: str, dataset: Any, order: Sequence[int], model: Any, max_sentences: int | None = None
-) -> Iterator[dict[str, Any]]:
+def collated(what: str, dataset: Any, order: Sequence[int], model: Any) -> Iterator[dict[str, Any]]:
     """The sentences at these places in batches, in this order, on the model's device.
 
     A batch has at most :data:`MAX_TOKENS` with padding, and at least one sentence.
@@ -201,8 +193,7 @@ def collated(
     """
     device, places, size = next(model.parameters()).device, np.array(order), dataset.num_tokens
     most = max([MAX_TOKENS, *(int(size(place)) for place in places)])
-    batches = data_utils.batch_by_size(places, size, max_tokens=most, max_sentences=max_sentences)
-    for batch in bar(what, batches):
+    for batch in bar(what, data_utils.batch_by_size(places, size, max_tokens=most)):
         yield to_device(dataset.collater([dataset[int(place)] for place in batch]), device)
 
 

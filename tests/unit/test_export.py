@@ -27,7 +27,8 @@ from unit.test_opener import STORED, edited
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import export
-from fairseq_collab.export import ct2, hf, translation
+from fairseq_collab.export import ct2, hf
+from fairseq_collab.export.model import Vocabulary, check_engine, vocabulary
 from fairseq_collab.trained.opener import Trained
 from fairseq_compat import checkpoints
 
@@ -131,7 +132,7 @@ def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path
 
     model = toy.model("transformer", **options).eval()
     symbols = toy.dictionary()
-    words = translation.Vocabulary("en", "de", symbols, symbols)
+    words = Vocabulary("en", "de", symbols, symbols)
     hf.write(model, words, tmp_path)
     marian = MarianMTModel.from_pretrained(tmp_path).eval()
     source = torch.tensor([[5, 6, 7, 8, 2], [9, 5, 2, 1, 1]])  # fairseq takes padding on this side
@@ -165,7 +166,7 @@ def test_the_tokeniser_and_the_snippets_of_the_docs(
         symbols.add_symbol(pieces.id_to_piece(i))
     task = Namespace(source_dictionary=symbols, target_dictionary=symbols)
     model = toy.model("transformer", task, share_all_embeddings=True).eval()
-    words = translation.Vocabulary("en", "de", symbols, symbols, spm)
+    words = Vocabulary("en", "de", symbols, symbols, spm)
     ct2.write(opened(model), words, tmp_path / "ct2-model")
     hf.write(model, words, tmp_path / "hf-model")
     sentence = " ".join(SENTENCES[0])
@@ -209,7 +210,7 @@ def test_ctranslate2_computes_the_same_scores(
         if name.endswith(("bias", "content_bias")):
             torch.nn.init.normal_(parameter)
     symbols = toy.dictionary()
-    words = translation.Vocabulary("en", "de", symbols, symbols)
+    words = Vocabulary("en", "de", symbols, symbols)
     ct2.write(opened(model), words, tmp_path)
     engine = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     source, target = ["w1", "w2", "w3", "w1"], ["w7", "w8", "w5"]
@@ -241,7 +242,7 @@ def test_ctranslate2_continues_from_shared_keys_and_values(
         if parameter.ndim > 1:
             parameter.data.mul_(2.5)  # so that words differ in probability
     symbols = toy.dictionary()
-    words = translation.Vocabulary("en", "de", symbols, symbols)
+    words = Vocabulary("en", "de", symbols, symbols)
     ct2.write(opened(model), words, tmp_path)
     engine = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     sources = torch.randint(20, (20, 6)).tolist()
@@ -330,9 +331,9 @@ def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:
 def test_other_tasks_have_no_vocabulary() -> None:
     state = {"cfg": OmegaConf.create({"model": {}, "task": {"_name": "denoising"}})}
     with refusing("c.pt: no exact export: its task is 'denoising'"):
-        translation.vocabulary(Trained(Path("c.pt"), state, None, None), STORED)
+        vocabulary(Trained(Path("c.pt"), state, None, None), STORED)
     with refusing("a TransformerLanguageModel does not translate"):
-        translation.check(opened(language_model("transformer_lm")), "Marian", ())
+        check_engine(opened(language_model("transformer_lm")), "Marian", ())
 
 
 @pytest.mark.parametrize(
@@ -349,6 +350,4 @@ def test_other_tasks_have_no_vocabulary() -> None:
 )
 def test_what_marian_does_not_support(options: dict[str, Any], message: str) -> None:
     with refusing(message, "c.pt: no exact export: Marian does not support"):
-        translation.check(
-            opened(toy.model("transformer", **options)), "Marian", hf.ACTIVATIONS, True
-        )
+        check_engine(opened(toy.model("transformer", **options)), "Marian", hf.ACTIVATIONS, True)

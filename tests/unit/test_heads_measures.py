@@ -23,11 +23,10 @@ from fairseq_collab.analysis.measures import (
     confidence,
     positions,
 )
-from fairseq_collab.analysis.scores import inputs_of, projections
 from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.trained.attentions import attentions
+from fairseq_collab.trained.attentions import attentions, inputs_of, projections
 from fairseq_collab.trained.opener import Trained
 
 PAD, EOS = 1, 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairseq_collab.analysis.roles import roles
+from fairseq_collab.analysis.measures import roles
 
 NSUBJ = "syntactic nsubj dependent->head"
 

@@ -16,14 +16,14 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
 from fairseq_collab.models.layers import SITES
-from fairseq_collab.prune import configuration, surgery
+from fairseq_collab.prune import surgery
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
     """It holds the shape and all other options, whatever the data's configuration says."""
     source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
     result = surgery.pruned(source, {site: [[0, 2], [3]] for site in SITES})
-    path = configuration.write(result, tmp_path / "all-0.01.pt")
+    path = surgery.write_configuration(result, tmp_path / "all-0.01.pt")
     assert path == tmp_path / "all-0.01.yaml"
     text = path.read_text()
     assert text.startswith("# @package _global_\n")
@@ -50,7 +50,7 @@ def test_what_prune_prints_builds_the_same_model(
     source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", **options))
     kept: Any = {site: [[0, 2], [3]] for site in SITES}
     result = surgery.pruned(source, kept)
-    printed = configuration.training_options(result)
+    printed = surgery.training_options(result)
     assert said in printed
     words = [str(toy_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
@@ -69,7 +69,7 @@ def test_what_is_of_the_training_alone_is_not_said(arch: str) -> None:
     """Nor what the task says, such as a language model's ``tokens_per_sample``."""
     options = {"_name": arch, "data": "bin", "decoder_layers_to_keep": "0,1", "dropout": 0.3}
     options |= {"quant_noise_pq": 0.1, "checkpoint_activations": True, "tokens_per_sample": 64}
-    assert configuration.own_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
+    assert surgery.own_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

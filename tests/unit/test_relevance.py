@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from toy_heads import build, double, sample
 
 from collab_common.errors import UserError
-from fairseq_collab.analysis import ratio, relevance
+from fairseq_collab.analysis import relevance
 from fairseq_collab.analysis.relevance import Relevance, shared_relevance
 from fairseq_collab.analysis.weights import head_outputs
 from fairseq_collab.models.layers import SITES
@@ -92,7 +92,7 @@ def test_an_encoder_layer_by_loops() -> None:
     model = build("sizes", encoder_embed_dim=8, decoder_embed_dim=8)
     layer = model.encoder.layers[0]
     x = torch.randn(3, 8).double().requires_grad_()
-    with ratio.rules(model), shared_relevance(model, []), head_outputs(model) as caught:
+    with relevance.rules(model), shared_relevance(model, []), head_outputs(model) as caught:
         y = layer(x.unsqueeze(1), None)
     given = torch.randn(3, 8).double()
     (heads,) = caught.values()

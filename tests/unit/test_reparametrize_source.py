@@ -10,7 +10,7 @@ from refusals import refusing
 from toy_reparametrize import HERE, TARGET, arguments, converted, target_of, trained
 
 from collab_common.errors import UserError
-from fairseq_collab.convert import source, work
+from fairseq_collab.convert import conversion
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -61,7 +61,7 @@ def test_sizes_that_are_refused(options: list[str], message: str) -> None:
     args, target = arguments(*options), target_of(*options)
     found = trained("transformer", target)
     with refusing(message):
-        work.chosen_sizes(args, found, target)
+        conversion.chosen_sizes(args, found, target)
 
 
 def test_value_heads_that_are_refused() -> None:
@@ -75,7 +75,7 @@ def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
     args = arguments("--key-dim-in-cross=24", "--sites=cross")
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
-        work.chosen_sizes(args, found, TARGET)
+        conversion.chosen_sizes(args, found, TARGET)
 
 
 def test_other_models_are_refused() -> None:
@@ -87,4 +87,4 @@ def test_other_models_are_refused() -> None:
         with refusing(
             f"a {type(model).__name__} is none of the models that can be re-parametrised"
         ):
-            source.target_arch(Trained(HERE, {}, model, None), TARGET)
+            conversion.target_arch(Trained(HERE, {}, model, None), TARGET)

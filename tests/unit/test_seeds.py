@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_collab.metrics.seeds import Gain, gain_of, holm
+from fairseq_collab.metrics.significance import Gain, gain_of, holm
 
 
 def test_holm_by_its_definition() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from refusals import refusing
 
-from fairseq_collab.metrics.bleu import score
+from fairseq_collab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
 from fairseq_collab.metrics.significance import paired
-from fairseq_collab.metrics.text import check_ordinary, subword_marks, tokenizer
 from fairseq_collab.metrics.translate import corpus_bleu
 from fairseq_collab.runs.translations import read_hypotheses
 
