@@ -42,6 +42,7 @@ from fairseq_collab.export.model import (
     position_table,
     vocabulary,
 )
+from fairseq_collab.metrics.cost import BYTES_PER_FLOAT, cached_floats
 from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -56,9 +57,11 @@ ACTIVATIONS = {
 
 
 def export(trained: Trained, data: Path | None, folder: Path) -> None:
-    """Fill a folder for ``ctranslate2.Translator``."""
+    """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
+    for token, (own, there) in cache_bytes(trained).items():
+        print(f"KV cache per {token} token (float32): {own:,} bytes, in CTranslate2 {there:,}")
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -93,9 +96,7 @@ def symbols(dictionary: Dictionary) -> list[str]:
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     """The empty specification of ``stack``, whose attentions are replaced by plain projections."""
-    places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
-    size = max(head_size(trained, one) for one in places)
-    heads = common_heads(trained, side)
+    places, heads, size = layout(trained, side)
     for one in places:
         if isinstance(one.module, HeadAttention):
             name = one.name.rpartition(".")[2]
@@ -119,6 +120,30 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
             )
             setattr(spec.layer[one.layer], "self_attention" if own else "attention", shared)
     return spec
+
+
+def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
+    """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
+    places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
+    return places, common_heads(trained, side), max(head_size(trained, one) for one in places)
+
+
+def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
+    """Bytes of the KV cache per target token and per source token: of the model, in CTranslate2.
+
+    Sums over decoder layers, in single precision.  CTranslate2 caches keys and values of one size
+    for all heads of the decoder; only heads that share them in the model share them there.
+    """
+    places, heads, size = layout(trained, "decoder")
+    found = {"target": (0, 0), "source": (0, 0)}
+    for one in places:
+        is_shared = isinstance(one.module, HeadAttention) and shares(one.module)
+        groups = key_value_heads(one.module) if is_shared else heads
+        token = "source" if one.site == "cross" else "target"
+        own, there = found[token]
+        own += BYTES_PER_FLOAT * sum(cached_floats(one.module))
+        found[token] = own, there + BYTES_PER_FLOAT * 2 * groups * size
+    return found
 
 
 def head_size(trained: Trained, one: Attention) -> int:

@@ -88,10 +88,11 @@ def test_fairseqs_own_transformer_translates_alike(
 
 
 def test_ctranslate2_translates_alike(
-    expected: list[list[str]], trained: Path, tmp_path: Path
+    expected: list[list[str]], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "ct2"
     run(trained, STORED, "--format=ct2", "--out", out)
+    assert "KV cache per target token (float32): " in capsys.readouterr().out
     engine = ctranslate2.Translator(str(out), intra_threads=1)
     found = engine.translate_batch(SENTENCES, beam_size=5, max_decoding_length=200)
     assert [result.hypotheses[0] for result in found] == expected
@@ -222,6 +223,31 @@ def test_ctranslate2_computes_the_same_scores(
     scores = model.get_normalized_probs(output, log_probs=True)[0]
     expected = [scores[i, word].item() for i, word in enumerate([*indices, symbols.eos()])]
     assert found.log_probs == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "own", "there"),
+    [
+        ("transformer", {}, 32, 32),
+        ("transformer_collab", {"key_dim": 4}, 20, 32),  # a copy of the key per head
+        ("transformer_collab", {"key_dim": 6, "value_heads": 1}, 10, 12),  # values are filled up
+        ("transformer_grouped_query", {"key_value_heads": 1}, 8, 8),
+        ("transformer_latent", {"latent_dim": 5}, 5, 32),
+        ("transformer_headsize_n", {"heads_in_decoder": "0"}, 0, 32),
+    ],
+    ids=str,
+)
+def test_the_cache_of_ctranslate2_is_printed(
+    arch: str, options: dict[str, Any], own: int, there: int
+) -> None:
+    """Numbers per target token and layer; ``there`` are rows of the exported keys and values."""
+    source = opened(toy.model(arch, **options))
+    words = Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
+    layers = ct2.specification(source, words).decoder.layer
+    _, heads, size = ct2.layout(source, "decoder")
+    rows = sum(len(layer.self_attention.linear[0].weight) - heads * size for layer in layers)
+    assert rows == there * len(layers)
+    assert ct2.cache_bytes(source)["target"] == (4 * own * len(layers), 4 * rows)
 
 
 @pytest.mark.parametrize(
