@@ -26,7 +26,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.convert.conversion import Reparametrizer, check
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune import surgery
 from fairseq_collab.prune.choices import all_heads, without_gates, without_least
 from fairseq_collab.trained.attentions import attentions
@@ -53,11 +53,11 @@ class Candidate:
 
     Attributes:
         method: a key of :data:`MEANS`.
-        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`SITES`.
+        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`ATTENTION_TYPES`.
     """
 
     method: str
-    sizes: tuple[tuple[Site, int], ...]
+    sizes: tuple[tuple[AttentionType, int], ...]
 
     @property
     def name(self) -> str:
@@ -67,7 +67,9 @@ class Candidate:
 
 def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
     """The candidate with these sizes; other places keep their size."""
-    return Candidate(method, tuple((site, sizes[site]) for site in SITES if site in sizes))
+    return Candidate(
+        method, tuple((type_, sizes[type_]) for type_ in ATTENTION_TYPES if type_ in sizes)
+    )
 
 
 class Method(ABC):
@@ -88,11 +90,15 @@ class Method(ABC):
 
     def sizes(self) -> dict[str, list[int]]:
         """The sizes to try of each place that can shrink, the largest first."""
-        found = {site: self.site_sizes(site) for site in SITES if self.trained.attentions[site]}
+        found = {
+            type_: self.type_sizes(type_)
+            for type_ in ATTENTION_TYPES
+            if self.trained.attentions[type_]
+        }
         return {place: sizes for place, sizes in found.items() if sizes}
 
     @abstractmethod
-    def site_sizes(self, site: Site) -> list[int]:
+    def type_sizes(self, type_: AttentionType) -> list[int]:
         """The sizes to try of an attention type."""
 
     @abstractmethod
@@ -112,17 +118,17 @@ class Heads(Method):
         super().__init__(name, trained, *args)
         self.importance = functools.cache(self._importance)
 
-    def site_sizes(self, site: Site) -> list[int]:
-        return _shares(sum(self.trained.heads[site]), SHARES)
+    def type_sizes(self, type_: AttentionType) -> list[int]:
+        return _shares(sum(self.trained.heads[type_]), SHARES)
 
     def kept(self, one: Candidate) -> surgery.Kept:
         """The heads that stay."""
         sizes = dict(one.sizes)
         kept: surgery.Kept = all_heads(self.trained.heads)
-        for site in SITES:
-            if site in sizes:
-                removed = sum(self.trained.heads[site]) - sizes[site]
-                kept = without_least(kept, self.importance(), [site], removed)
+        for type_ in ATTENTION_TYPES:
+            if type_ in sizes:
+                removed = sum(self.trained.heads[type_]) - sizes[type_]
+                kept = without_least(kept, self.importance(), [type_], removed)
         return kept
 
     def make(self, one: Candidate) -> Trained:
@@ -131,13 +137,13 @@ class Heads(Method):
     def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
         kept = self.kept(one)
         chosen = [
-            f"{site}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[site])
-            for site, _ in one.sizes
+            f"{type_}:" + "/".join(",".join(map(str, heads)) or "-" for heads in kept[type_])
+            for type_, _ in one.sizes
         ]
         words = ["prune", checkpoint, data, "--keep-heads", *chosen, "--out", out]
         return shlex.join(["fairseq-collab", *words])
 
-    def _importance(self) -> dict[Site, list[list[float]]]:
+    def _importance(self) -> dict[AttentionType, list[list[float]]]:
         importance = Importance(self.trained.model)
         for batch in self.batches:
             importance.add(batch)
@@ -169,21 +175,21 @@ class Sharing(Method):
         for one in attentions(trained.model):
             self.target.check(one, trained.path)
         self.base = {
-            site: self._largest(site)
-            for site, found in trained.attentions.items()
+            type_: self._largest(type_)
+            for type_, found in trained.attentions.items()
             if any(self.target.converts(one.module) for one in found)
         }
 
-    def site_sizes(self, site: Site) -> list[int]:
-        modules = [one.module for one in self.trained.attentions[site]]
+    def type_sizes(self, type_: AttentionType) -> list[int]:
+        modules = [one.module for one in self.trained.attentions[type_]]
         return [
             size
-            for size in _shares(self._largest(site), SHARES)
+            for size in _shares(self._largest(type_), SHARES)
             if not any(self.target.out_of_range(module, size) for module in modules)
         ]
 
-    def _largest(self, site: Site) -> int:
-        return min(self.target.largest(one.module) for one in self.trained.attentions[site])
+    def _largest(self, type_: AttentionType) -> int:
+        return min(self.target.largest(one.module) for one in self.trained.attentions[type_])
 
     @functools.cached_property
     def _work(self) -> Reparametrizer:  # calibrates once
@@ -191,15 +197,17 @@ class Sharing(Method):
 
     def make(self, one: Candidate) -> Trained:
         found = self.trained.attentions
-        return self._work.model({each: size for site, size in one.sizes for each in found[site]})[0]
+        return self._work.model({each: size for type_, size in one.sizes for each in found[type_]})[
+            0
+        ]
 
     def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
         words = ["reparametrize", checkpoint, "--data", data, "--to", self.to]
         sizes = dict(one.sizes)
-        for site in SITES:
-            if self.trained.attentions[site]:
-                size = str(sizes.get(site, 0))
-                words += [f"--{self.target.size.replace('_', '-')}-in-{site}", size]
+        for type_ in ATTENTION_TYPES:
+            if self.trained.attentions[type_]:
+                size = str(sizes.get(type_, 0))
+                words += [f"--{self.target.size.replace('_', '-')}-in-{type_}", size]
         for name, value in self.chosen.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join(["fairseq-collab", *words, "--out", out])

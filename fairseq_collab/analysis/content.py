@@ -29,7 +29,7 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis.weights import Heads
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 VERSION = 1
 NAME = "heads.json"
@@ -72,7 +72,7 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(
     content: Mapping[str, Any], name: str, heads: Heads, path: Path
-) -> dict[Site, list[list[float]]]:
+) -> dict[AttentionType, list[list[float]]]:
     """One measure of all heads of a model that has these ``heads``.
 
     Raises:
@@ -82,21 +82,21 @@ def measure(
     if not isinstance(found, dict):
         known = ", ".join(sorted(content["measures"])) or "none"
         raise UserError(f"has no measure {name!r}; it has {known}", where=path)
-    measured: dict[Site, list[list[float]]] = {}
-    for site in SITES:
-        layers = found.get(site)
+    measured: dict[AttentionType, list[list[float]]] = {}
+    for type_ in ATTENTION_TYPES:
+        layers = found.get(type_)
         if layers is None:
-            raise UserError(f"{name} is not measured of {site} attention", where=path)
-        check_heads([len(layer) for layer in layers], heads, site, path)
-        measured[site] = layers
+            raise UserError(f"{name} is not measured of {type_} attention", where=path)
+        check_heads([len(layer) for layer in layers], heads, type_, path)
+        measured[type_] = layers
     return measured
 
 
-def check_heads(found: list[int], heads: Heads, site: Site, path: Path) -> None:
+def check_heads(found: list[int], heads: Heads, type_: AttentionType, path: Path) -> None:
     """Reject a file whose heads by layer are not those of the model."""
-    if found != list(heads[site]):
+    if found != list(heads[type_]):
         raise UserError(
-            f"is of another model: it has {found} heads by layer in {site} attention, the "
-            f"checkpoint has {list(heads[site])}",
+            f"is of another model: it has {found} heads by layer in {type_} attention, the "
+            f"checkpoint has {list(heads[type_])}",
             where=path,
         )

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head, read_by_decoder
-from fairseq_collab.models.layers import Site
+from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.trained.attentions import Attention, attentions
 
 
@@ -32,7 +32,7 @@ class Importance:
         self.model = model
         self._means = Means()
         for one in attentions(model):  # a layer without heads has an empty list
-            self._means.add(one.site, one.layer, torch.zeros(one.module.num_heads), 0)
+            self._means.add(one.type, one.layer, torch.zeros(one.module.num_heads), 0)
 
     def add(self, sample: dict[str, Any]) -> None:
         """Count a batch of fairseq's, on the model's device."""
@@ -42,10 +42,10 @@ class Importance:
             "decoder": read_by_decoder(sample).ne(padding).sum(),
         }
         for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
-            count = tokens.get(attention.site, tokens["decoder"])
-            self._means.add(attention.site, attention.layer, derivative.abs().sum((0, 1)), count)
+            count = tokens.get(attention.type, tokens["decoder"])
+            self._means.add(attention.type, attention.layer, derivative.abs().sum((0, 1)), count)
 
-    def per_token(self) -> dict[Site, list[list[float]]]:
+    def per_token(self) -> dict[AttentionType, list[list[float]]]:
         """Mean over query positions, in nats: the source's in the encoder, else the target's."""
         return self._means.result()
 
@@ -112,13 +112,13 @@ def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Te
 
 
 def normalised(
-    importance: Mapping[Site, Sequence[Sequence[float]]],
-) -> dict[Site, list[list[float]]]:
+    importance: Mapping[AttentionType, Sequence[Sequence[float]]],
+) -> dict[AttentionType, list[list[float]]]:
     """Importance with Euclidean norm 1 in each layer, to compare heads of several layers.
 
     A layer of zeros stays a layer of zeros.
     """
     return {
-        site: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
-        for site, layers in importance.items()
+        type_: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
+        for type_, layers in importance.items()
     }

@@ -36,21 +36,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from fairseq_collab.analysis.weights import AttentionBatch, Heads, Means
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 #: Relative positions of keys.
 REACH = 3
 OFFSETS = tuple(range(-REACH, REACH + 1))
 #: The attention types whose queries and keys are the same sentence.
-SELF_SITES: tuple[Site, ...] = ("encoder", "decoder")
+SELF_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder")
 #: The number of most frequent tokens that are not rare.
 FREQUENT = 500
 
 POSITIONAL_SHARE = 0.9
 SYNTACTIC_GAIN, SYNTACTIC_PAIRS = 1.1, 100
 RARE_SHARE, RARE_GAIN = 0.5, 2.0
-#: Site, layer, head.
-Place = tuple[Site, int, int]
+#: Attention type, layer, head.
+Place = tuple[AttentionType, int, int]
 #: Sums ``(H, ...)`` over a batch for one layer, and the number of summands.
 Summed = tuple[Tensor, Tensor]
 
@@ -59,37 +59,39 @@ class Measure(Means):
     """The mean over batches of ``of(batch, attention type, layer)``."""
 
     def __init__(
-        self, of: Callable[[AttentionBatch, Site, int], Summed], sites: Iterable[Site] = SITES
+        self,
+        of: Callable[[AttentionBatch, AttentionType, int], Summed],
+        types: Iterable[AttentionType] = ATTENTION_TYPES,
     ):
-        super().__init__(sites)
+        super().__init__(types)
         self._of = of
 
     def see(self, batch: AttentionBatch) -> None:
         """Count a batch."""
-        for site in self.sites:
-            for layer in range(len(batch.weights.get(site, []))):
-                self.add(site, layer, *self._of(batch, site, layer))
+        for type_ in self.types:
+            for layer in range(len(batch.weights.get(type_, []))):
+                self.add(type_, layer, *self._of(batch, type_, layer))
 
 
-def word_weights(batch: AttentionBatch, site: Site, layer: int) -> Tensor:
+def word_weights(batch: AttentionBatch, type_: AttentionType, layer: int) -> Tensor:
     """Weights ``(B, H, T, S)`` of keys that are words; those of other keys are zero."""
-    return batch.weights[site][layer] * batch.key_words(site)[:, None, None, :]
+    return batch.weights[type_][layer] * batch.key_words(type_)[:, None, None, :]
 
 
-def confidence(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+def confidence(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summed:
     """Each head's largest weights, of queries that are words: ``(H)``."""
-    rows = batch.query_words(site)  # (B, T)
-    largest = word_weights(batch, site, layer).amax(-1)  # (B, H, T)
+    rows = batch.query_words(type_)  # (B, T)
+    largest = word_weights(batch, type_, layer).amax(-1)  # (B, H, T)
     return (largest * rows[:, None]).sum((0, 2)), rows.sum()
 
 
 # ---- positions, in self-attention ----------------------------------------------------------------
 
 
-def positions(batch: AttentionBatch, site: Site, layer: int) -> Summed:
+def positions(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summed:
     """How many words look at each offset, and how many have a word there: ``(H, 7)``, ``(7)``."""
-    words = batch.query_words(site)  # (B, T)
-    largest = word_weights(batch, site, layer).argmax(-1)  # (B, H, T)
+    words = batch.query_words(type_)  # (B, T)
+    largest = word_weights(batch, type_, layer).argmax(-1)  # (B, H, T)
     distance = largest - torch.arange(words.size(1), device=words.device)
     rows = words[..., None] & neighbours(words)  # (B, T, 7)
     looks = distance[..., None] == torch.tensor(OFFSETS, device=words.device)  # (B, H, T, 7)
@@ -101,15 +103,15 @@ def neighbours(words: Tensor) -> Tensor:
     return functional.pad(words, (REACH, REACH)).unfold(1, len(OFFSETS), 1)
 
 
-def best_shares(offsets: dict[Site, Any]) -> dict[Site, Any]:
+def best_shares(offsets: dict[AttentionType, Any]) -> dict[AttentionType, Any]:
     """Each head's largest share, from the shares of all offsets."""
 
     def best(shares: list[float | None]) -> float | None:
         return max((share for share in shares if share is not None), default=None)
 
     return {
-        site: None if layers is None else [[best(head) for head in layer] for layer in layers]
-        for site, layers in offsets.items()
+        type_: None if layers is None else [[best(head) for head in layer] for layer in layers]
+        for type_, layers in offsets.items()
     }
 
 
@@ -163,7 +165,7 @@ def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
 # ---- roles --------------------------------------------------------------------------------------
 
 
-def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list[str]]]]:
+def roles(content: Mapping[str, Any], heads: Heads) -> dict[AttentionType, list[list[list[str]]]]:
     """The names of each head's roles, from the other parts of ``heads.json``."""
     measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
@@ -175,11 +177,11 @@ def roles(content: Mapping[str, Any], heads: Heads) -> dict[Site, list[list[list
         ]
 
     return {
-        site: [
-            [of((site, layer, head)) for head in range(number)]
-            for layer, number in enumerate(heads[site])
+        type_: [
+            [of((type_, layer, head)) for head in range(number)]
+            for layer, number in enumerate(heads[type_])
         ]
-        for site in SITES
+        for type_ in ATTENTION_TYPES
     }
 
 
@@ -210,6 +212,6 @@ def rare(shares: Mapping[str, Any], chance: float | None, place: Place) -> Itera
 
 def _at(measured: Mapping[str, Any], place: Place) -> Any:
     """The measure of a head, or None."""
-    site, layer, head = place
-    layers = measured.get(site)
+    type_, layer, head = place
+    layers = measured.get(type_)
     return None if layers is None else layers[layer][head]

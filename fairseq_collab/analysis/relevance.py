@@ -50,7 +50,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head
 from fairseq_collab.attention.scores import for_each_head
-from fairseq_collab.models.layers import Site
+from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.trained.attentions import Attention, hooked, inputs_of, projections
 
 #: Added to divisors, so that none is 0.  A larger number would lose relevance at small sums.
@@ -114,7 +114,7 @@ class Relevance:
             )
         for (attention, output), unit in zip(outputs.items(), found, strict=False):
             shares = per_head(output.detach() * unit, attention.module.num_heads).sum(0)  # (B, H)
-            self.means.add(attention.site, attention.layer, normalised(shares).sum(0), steps.sum())
+            self.means.add(attention.type, attention.layer, normalised(shares).sum(0), steps.sum())
         handed_on = zip(inputs, found[len(heads) :], strict=True)
         arrived = torch.cat([(x.detach() * unit).flatten() for x, unit in handed_on])
         self._check(float(steps.sum()), arrived)
@@ -137,7 +137,7 @@ class Relevance:
             )
         self.deviation = max(self.deviation, deviation)
 
-    def result(self) -> dict[Site, list[list[float]]]:
+    def result(self) -> dict[AttentionType, list[list[float]]]:
         """The relevance of each head among those of its layer."""
         return self.means.result()
 

@@ -25,7 +25,7 @@ from collab_common.files import sha256
 from collab_common.progress import bar, say
 from fairseq_collab.analysis import content, measures
 from fairseq_collab.analysis.importance import Importance, normalised
-from fairseq_collab.analysis.measures import SELF_SITES, Measure
+from fairseq_collab.analysis.measures import SELF_TYPES, Measure
 from fairseq_collab.analysis.relevance import Relevance
 from fairseq_collab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.trees import Tree
@@ -100,7 +100,7 @@ def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: 
 def attention(trained: Trained, subset: str) -> dict[str, Any]:
     """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s."""
     confidence = Measure(measures.confidence)
-    positions = Measure(measures.positions, SELF_SITES)
+    positions = Measure(measures.positions, SELF_TYPES)
     rare = measures.RareTokens(trained.task.source_dictionary)
     sentences = 0
     for sample in epoch(trained, subset):
@@ -116,7 +116,7 @@ def attention(trained: Trained, subset: str) -> dict[str, Any]:
             "positional": measures.best_shares(offsets),
             "rare": rare.pointed.result(),
         },
-        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_SITES}},
+        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_TYPES}},
         "rare": {"frequent": measures.FREQUENT, **rare.about()},
     }
 

@@ -30,33 +30,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.trained.attentions import Attention, hooked
 
 #: The number of heads of each layer, by attention type.
-Heads = Mapping[Site, Sequence[int]]
+Heads = Mapping[AttentionType, Sequence[int]]
 
 
 class Means:
     """Means over batches, for each head of each layer of some attention types."""
 
-    def __init__(self, sites: Iterable[Site] = SITES):
-        self.sites = tuple(sites)
-        self._sums: dict[tuple[Site, int], tuple[Tensor, Tensor]] = {}
+    def __init__(self, types: Iterable[AttentionType] = ATTENTION_TYPES):
+        self.types = tuple(types)
+        self._sums: dict[tuple[AttentionType, int], tuple[Tensor, Tensor]] = {}
 
-    def add(self, site: Site, layer: int, values: Tensor, count: Tensor | int) -> None:
+    def add(self, type_: AttentionType, layer: int, values: Tensor, count: Tensor | int) -> None:
         """Add sums ``(H, ...)`` of a layer, and their summands: ``count (...)`` or ``(H, ...)``."""
         zero = torch.tensor(0.0)
-        total, number = self._sums.get((site, layer), (zero, zero))
+        total, number = self._sums.get((type_, layer), (zero, zero))
         number = number + torch.as_tensor(count).double().cpu()
-        self._sums[site, layer] = total + values.double().cpu(), number
+        self._sums[type_, layer] = total + values.double().cpu(), number
 
-    def result(self) -> dict[Site, Any]:
+    def result(self) -> dict[AttentionType, Any]:
         """Lists by attention type, layer and head; None for other types and for no summands."""
-        found: dict[Site, Any] = {site: [] if site in self.sites else None for site in SITES}
-        for site, layer in sorted(self._sums):
-            total, count = self._sums[site, layer]
-            found[site].append(_listed(total / count))
+        found: dict[AttentionType, Any] = {
+            type_: [] if type_ in self.types else None for type_ in ATTENTION_TYPES
+        }
+        for type_, layer in sorted(self._sums):
+            total, count = self._sums[type_, layer]
+            found[type_].append(_listed(total / count))
         return found
 
 
@@ -79,7 +81,7 @@ class AttentionBatch:
     """
 
     sample: dict[str, Any]
-    weights: dict[Site, list[Tensor]]
+    weights: dict[AttentionType, list[Tensor]]
     pad: int
     eos: int
 
@@ -92,13 +94,13 @@ class AttentionBatch:
         """Which tokens are words: ``(B, T) -> (B, T)``."""
         return tokens.ne(self.pad) & tokens.ne(self.eos)
 
-    def key_words(self, site: Site) -> Tensor:
+    def key_words(self, type_: AttentionType) -> Tensor:
         """Which keys are words: ``(B, S)``.  The decoder's keys are the tokens that it reads."""
-        return self.words(read_by_decoder(self.sample) if site == "decoder" else self.source)
+        return self.words(read_by_decoder(self.sample) if type_ == "decoder" else self.source)
 
-    def query_words(self, site: Site) -> Tensor:
+    def query_words(self, type_: AttentionType) -> Tensor:
         """Which queries are words: ``(B, T)``."""
-        return self.words(self.sample["target"]) if site == "cross" else self.key_words(site)
+        return self.words(self.sample["target"]) if type_ == "cross" else self.key_words(type_)
 
 
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
@@ -115,9 +117,9 @@ def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
             model(**net_input)
         else:
             model.encoder(net_input["src_tokens"], net_input["src_lengths"])
-    weights: dict[Site, list[Tensor]] = {}
+    weights: dict[AttentionType, list[Tensor]] = {}
     for attention in sorted(seen, key=lambda attention: attention.layer):
-        weights.setdefault(attention.site, []).append(seen[attention])
+        weights.setdefault(attention.type, []).append(seen[attention])
     return AttentionBatch(sample, weights, symbols.pad(), symbols.eos())
 
 

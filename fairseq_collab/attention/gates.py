@@ -92,7 +92,7 @@ class GatedAttention(ConcatenatedAttention):
             steps do not depend on the gradient's scale, then moves ``log_alpha`` that much faster.
             The paper has 1.
         gate_evaluation: one of :data:`EVALUATIONS`; not part of the signature.
-        site: the attention type, for criterions.
+        attention_type: encoder, decoder or cross, for criterions.
 
     Raises:
         ValueError: see :class:`ConcatenatedAttention`; or an unknown choice, or a speed below 1.
@@ -105,12 +105,13 @@ class GatedAttention(ConcatenatedAttention):
         *,
         gate_speed: int = 1,
         gate_evaluation: str = "rounded",
-        site: str = "",
+        attention_type: str = "",
         **options: Any,
     ):
         check_choice("gate evaluation", gate_evaluation, EVALUATIONS)
         check_positive(gate_speed=gate_speed)
-        self.gate_speed, self.gate_evaluation, self.site = gate_speed, gate_evaluation, site
+        self.gate_speed, self.gate_evaluation = gate_speed, gate_evaluation
+        self.attention_type = attention_type
         super().__init__(embed_dim, num_heads, **options)
         self.theta = nn.Parameter(torch.full((num_heads,), OPEN) / gate_speed)
 

@@ -63,7 +63,7 @@ class HeadGroupAttention(ConcatenatedAttention):
     Args:
         groups: ``C``, at most ``H``.
         feature: one of :data:`FEATURES`.
-        site: the attention type, for criterions.
+        attention_type: encoder, decoder or cross, for criterions.
 
     Raises:
         ValueError: see :class:`ConcatenatedAttention`; or there are more groups than heads.
@@ -78,14 +78,15 @@ class HeadGroupAttention(ConcatenatedAttention):
         *,
         groups: int,
         feature: str = "value",
-        site: str = "",
+        attention_type: str = "",
         **options: Any,
     ):
         check_positive(head_groups=groups)
         if groups > num_heads:
             raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
         check_choice("group feature", feature, FEATURES)
-        self.groups, self.feature, self.site = groups, feature, site
+        self.groups, self.feature = groups, feature
+        self.attention_type = attention_type
         self.may_fuse = feature != "attention"
         super().__init__(embed_dim, num_heads, **options)
         self.register_buffer("membership", torch.zeros(num_heads, groups))

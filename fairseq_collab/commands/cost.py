@@ -10,7 +10,7 @@ from collab_common.command import positive
 from fairseq_collab.commands import options
 from fairseq_collab.metrics.cost import LENGTH, cost, load_architecture, multiply_adds
 from fairseq_collab.models.families import HeadTransformer
-from fairseq_collab.models.shared_heads import IN_SITES
+from fairseq_collab.models.shared_heads import IN_TYPES
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.results.tables import grid, num
 
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         model = load_architecture(path)
         rows.append([str(path), *cells(model, args.length)])
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
-            standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_SITES))
+            standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_TYPES))
             rows.append(["  with standard heads", *cells(standard, args.length)])
     print(grid(["model", *COLUMNS.values()], rows))
     print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")

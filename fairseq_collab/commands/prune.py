@@ -10,7 +10,7 @@ from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
-from fairseq_collab.models.options import per_site
+from fairseq_collab.models.options import per_type
 from fairseq_collab.prune import choices, votes
 from fairseq_collab.prune.surgery import Kept, load, pruned, training_options, write_configuration
 from fairseq_collab.trained import opener
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--random", type=int, metavar="SEED", help="keep --keep random heads of each attention"
     )
     parser.add_argument(
-        "--keep", metavar="C", type=options.typed(lambda text: per_site("--keep", text)),
+        "--keep", metavar="C", type=options.typed(lambda text: per_type("--keep", text)),
         help="with --importance or --random: heads to keep in each attention: a number, or three "
         "joined by commas, for encoder self-attention, decoder self-attention, cross-attention",
     )  # fmt: skip
@@ -114,15 +114,15 @@ def total(heads: choices.Heads) -> int:
 def report(heads: choices.Heads, kept: Kept) -> list[str]:
     """The kept heads, one line per attention type."""
     lines = []
-    for site, counts in heads.items():
+    for type_, counts in heads.items():
         if not counts:  # such as the encoder of a language model
             continue
-        stay = [" ".join(map(str, sorted(layer))) or choices.NO_HEADS for layer in kept[site]]
-        number = f"{sum(map(len, kept[site]))} of {sum(counts)} heads"
-        lines.append(f"{site}: {number}: {' / '.join(stay)}")
+        stay = [" ".join(map(str, sorted(layer))) or choices.NO_HEADS for layer in kept[type_]]
+        number = f"{sum(map(len, kept[type_]))} of {sum(counts)} heads"
+        lines.append(f"{type_}: {number}: {' / '.join(stay)}")
         lines += [
-            f"{site} layer {layer}: no head is left; its attention is a constant"
-            for layer, left in enumerate(kept[site])
+            f"{type_} layer {layer}: no head is left; its attention is a constant"
+            for layer, left in enumerate(kept[type_])
             if not left
         ]
     return lines

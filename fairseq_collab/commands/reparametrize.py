@@ -23,7 +23,7 @@ from fairseq_collab.convert import conversion
 from fairseq_collab.convert.base import Target
 from fairseq_collab.convert.conversion import Reparametrizer, chosen_sizes
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained import opener
 
 
@@ -81,7 +81,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         help="with --to collab: heads of values; divides the heads (default: unchanged)",
     )  # fmt: skip
     sizes.add_argument(
-        "--sites", default=",".join(SITES),
+        "--types", default=",".join(ATTENTION_TYPES),
         help="attention types: some of encoder, decoder, cross (default: all)",
     )  # fmt: skip
 
@@ -89,9 +89,9 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> None:
     """The option of a size, and those of the attention types."""
     group.add_argument(option, type=int, metavar=metavar, help=whole)
-    for site in SITES:
+    for type_ in ATTENTION_TYPES:
         group.add_argument(
-            f"{option}-in-{site}", metavar=f"{metavar},...",
+            f"{option}-in-{type_}", metavar=f"{metavar},...",
             help=f"a number, or one per layer; {none}",
         )  # fmt: skip
 
@@ -120,12 +120,12 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
         options.refuse(parser, args, ("subset",), "needs --calibration above 0")
     if all(getattr(args, name) is None for name in _sizes(TARGETS[args.to])):
         option = f"--{TARGETS[args.to].size.replace('_', '-')}"
-        parser.error(f"give sizes: {option} or {option}-in-SITE")
+        parser.error(f"give sizes: {option} or {option}-in-TYPE")
 
 
 def _sizes(target: type[Target]) -> tuple[str, ...]:
     """Options of a target's size, for all attentions and by attention type."""
-    return (target.size, *(f"{target.size}_in_{site}" for site in SITES))
+    return (target.size, *(f"{target.size}_in_{type_}" for type_ in ATTENTION_TYPES))
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def report(result: dict[str, Any]) -> str:
     """One line per attention, and one for the model."""
     fits = result["attentions"]
     rows = [
-        (f"{fit['site']} {fit['layer']}", *(fit[name] for name in _COLUMNS if name in fit))
+        (f"{fit['type']} {fit['layer']}", *(fit[name] for name in _COLUMNS if name in fit))
         for fit in fits
     ]
     titles = ["attention", *(title for name, title in _COLUMNS.items() if name in fits[0])]

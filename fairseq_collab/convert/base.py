@@ -67,7 +67,7 @@ class Target:
     #: Its architectures, and the name of its heads in messages.
     variant: ClassVar[Variant]
     heads: ClassVar[str]
-    #: The option of its size (``--key-dim``, ``--key-dim-in-SITE``), and the name of that size.
+    #: The option of its size (``--key-dim``, ``--key-dim-in-TYPE``), and the name of that size.
     size: ClassVar[str]
     what: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.

@@ -83,9 +83,9 @@ def moments(
 
     def see(place: Attention, module: nn.Module, args: Any, kwargs: Any) -> None:
         x, key = inputs_of(module, args, kwargs)  # (T, B, d), (S, B, d_y)
-        y = key if place.site == "cross" else x
-        x_real = real["encoder" if place.site == "encoder" else "decoder"]
-        y_real = real["decoder" if place.site == "decoder" else "encoder"]
+        y = key if place.type == "cross" else x
+        x_real = real["encoder" if place.type == "encoder" else "decoder"]
+        y_real = real["decoder" if place.type == "decoder" else "encoder"]
         queries, keys, values = sums[place]
         queries.add(x[x_real])
         weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)

@@ -24,8 +24,8 @@ from fairseq_collab.convert import calibrate
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.models.families import HeadTransformer
-from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.models.options import named_sites, one_a_layer
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
+from fairseq_collab.models.options import named_types, one_a_layer
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -50,7 +50,7 @@ def check(trained: Trained, target: Target) -> None:
     first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for one in attentions(trained.model):
         check_attention(one, trained.path, target)
-        other = first.setdefault(one.site == "encoder", one)
+        other = first.setdefault(one.type == "encoder", one)
         heads, expected = one.module.num_heads, other.module.num_heads
         if heads != expected:
             what = f"{one} has {heads} heads and {other} has {expected}"
@@ -140,13 +140,13 @@ def shape_options(
     everywhere = len(common) == 1 and len(sizes) == sum(map(len, found.values()))
     if everywhere:
         options[target.size] = common.pop()
-    for site, places in found.items():
+    for type_, places in found.items():
         if not places:
             continue
         if not everywhere:
             each = [sizes.get(place, target.kept(place.module)) for place in places]
-            options[f"{target.size}_in_{site}"] = ",".join(map(str, each))
-        side = "encoder" if site == "encoder" else "decoder"
+            options[f"{target.size}_in_{type_}"] = ",".join(map(str, each))
+        side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = places[0].module.num_heads
         # The loaded model has the layers that were kept, and no others.
         options |= {f"{side}_layers": len(places), f"{side}_layers_to_keep": None}
@@ -164,19 +164,20 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     """
     option, whole = _option(target), getattr(args, target.size)
     lists = {
-        site: _listed(site, args, target, len(found)) for site, found in trained.attentions.items()
+        type_: _listed(type_, args, target, len(found))
+        for type_, found in trained.attentions.items()
     }
     places, sizes = chosen_places(args, trained), {}
-    sites = {place.site for place in places}
-    for site, listed in lists.items():
-        if site not in sites and any(listed or ()):
-            what = f"{site} attention is not among --sites"
-            raise UserError(what, f"{option}-in-{site}", "leave one of the two out")
+    types = {place.type for place in places}
+    for type_, listed in lists.items():
+        if type_ not in types and any(listed or ()):
+            what = f"{type_} attention is not among --types"
+            raise UserError(what, f"{option}-in-{type_}", "leave one of the two out")
     for place in places:
-        listed = lists[place.site]
+        listed = lists[place.type]
         given = listed[place.layer] if listed else whole
         if given is None:
-            todo = f"give {option}-in-{place.site} or {option}"
+            todo = f"give {option}-in-{place.type} or {option}"
             raise UserError(f"no {target.what} for {place}", trained.path, todo)
         if listed and given == 0:
             continue
@@ -198,16 +199,16 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
 
 
 def chosen_places(args: Namespace, trained: Trained) -> list[Attention]:
-    """The attentions of the chosen sites."""
+    """The attentions of the chosen types."""
     try:
-        sites = named_sites("--sites", args.sites, or_none=True)
+        types = named_types("--types", args.types, or_none=True)
     except ValueError as error:
         raise UserError(str(error)) from error
     found = trained.attentions
-    places = [place for site in sites for place in found[site]]
+    places = [place for type_ in types for place in found[type_]]
     if not places:
-        has = f"it has {', '.join(site for site in SITES if found[site])}"
-        raise UserError("the model has no such attention", f"--sites {args.sites}", has)
+        has = f"it has {', '.join(type_ for type_ in ATTENTION_TYPES if found[type_])}"
+        raise UserError("the model has no such attention", f"--types {args.types}", has)
     return places
 
 
@@ -215,8 +216,8 @@ def _option(target: Target) -> str:
     return f"--{target.size.replace('_', '-')}"
 
 
-def _listed(site: Site, args: Namespace, target: Target, layers: int) -> list[int] | None:
-    option, text = f"{_option(target)}-in-{site}", getattr(args, f"{target.size}_in_{site}")
+def _listed(type_: AttentionType, args: Namespace, target: Target, layers: int) -> list[int] | None:
+    option, text = f"{_option(target)}-in-{type_}", getattr(args, f"{target.size}_in_{type_}")
     if text is not None and not layers:
         raise UserError("the model has no such attention", option, "leave the option out")
     try:
@@ -259,7 +260,7 @@ class Reparametrizer:
             began = time.perf_counter()
             weights[place], fit = self.converted(place, size)
             seconds = round(time.perf_counter() - began, 3)
-            here = {"site": place.site, "layer": place.layer, target.size: size}
+            here = {"type": place.type, "layer": place.layer, target.size: size}
             fits.append({**here, **fit, "seconds": seconds})
         for place, size in self.kept.items():
             if place not in sizes:

@@ -18,12 +18,12 @@ from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
 from fairseq_collab.trained.attentions import Attention
 
 #: Options of single attention types end like this.
-IN_SITES = tuple(f"_in_{site}" for site in SITES)
+IN_TYPES = tuple(f"_in_{type_}" for type_ in ATTENTION_TYPES)
 
 
 def embed_scale(part: Part) -> float:
@@ -43,7 +43,7 @@ class Collaborative(Target):
         super().__init__(args)
         self.options = {"attention_scale": "embed", "query_mixing": args.query_mixing}
         if args.value_heads is None:
-            names = [f"value_heads{site}" for site in ("", *IN_SITES)]
+            names = [f"value_heads{type_}" for type_ in ("", *IN_TYPES)]
             self.inherited = (*names, "v_head_size")
         else:
             self.options["value_heads"] = args.value_heads

@@ -48,8 +48,8 @@ class Padding(NamedTuple):
 
     def of(self, attention: HeadGroupAttention) -> Tensor:
         """The padding along the positions of an attention's features."""
-        of_source = attention.site == "encoder" or (
-            attention.site == "cross" and attention.positions_are_keys()
+        of_source = attention.attention_type == "encoder" or (
+            attention.attention_type == "cross" and attention.positions_are_keys()
         )
         return self.source if of_source else self.target
 

@@ -114,7 +114,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     )
     for one in places:
         if isinstance(one.module, HeadAttention) and shares(one.module):
-            own = one.site != "cross"
+            own = one.type != "cross"
             shared = MultiHeadAttentionSpec(
                 own, num_heads_kv=key_value_heads(one.module), head_dim=size
             )
@@ -139,7 +139,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     for one in places:
         is_shared = isinstance(one.module, HeadAttention) and shares(one.module)
         groups = key_value_heads(one.module) if is_shared else heads
-        token = "source" if one.site == "cross" else "target"
+        token = "source" if one.type == "cross" else "target"
         own, there = found[token]
         own += BYTES_PER_FLOAT * sum(cached_floats(one.module))
         found[token] = own, there + BYTES_PER_FLOAT * 2 * groups * size

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
-from fairseq_collab.trained.attentions import by_site
+from fairseq_collab.trained.attentions import by_type
 from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import check_transformer
 
@@ -53,10 +53,10 @@ class Cost:
 
 def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
-    sites = by_site(model)
+    types = by_type(model)
     floats = {
-        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[place] for one in site]
-        for token, site in (("target", sites["decoder"]), ("source", sites["cross"]))
+        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[place] for one in type_]
+        for token, type_ in (("target", types["decoder"]), ("source", types["cross"]))
         for place, part in enumerate(("key", "value"))
     }
     kinds = (HeadAttention, MultiheadAttention)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
-from fairseq_collab.models.layers import AttentionFactory, Site
+from fairseq_collab.models.layers import AttentionFactory, AttentionType
 from fairseq_collab.models.loading import check_weights
 from fairseq_collab.models.options import copied, plain_options, preset
 
@@ -161,7 +161,7 @@ class Family:
         options: of fairseq's own model.
         presets: other defaults of these options, by the ending of the architecture's name.
         stock: fairseq's classes, exactly: one derived from them may compute something else.
-        absent: sites that the model lacks; a variant's options for them alone are left out.
+        absent: attention types that the model lacks; a variant's options for them are left out.
         ignored: options that fairseq's own model accepts and ignores.
     """
 
@@ -170,7 +170,7 @@ class Family:
     options: type
     presets: Mapping[str, Mapping[str, Any]]
     stock: tuple[type, ...]
-    absent: tuple[Site, ...] = ()
+    absent: tuple[AttentionType, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
@@ -180,7 +180,7 @@ class Variant:
 
     Args:
         name: in the architectures' names, between a family's prefix and a preset's ending.
-        attention: builds the attention of one site in one layer.
+        attention: builds the attention of one attention type in one layer.
         options: a dataclass of what it adds to the options of fairseq's models.
         families: the models that have it.
         finish: is called with a model that was built, and its options.
@@ -202,7 +202,7 @@ def register(variant: Variant) -> None:
     The names work for ``--arch`` and as ``model._name``.
     """
     for family in variant.families:
-        endings = tuple(f"_in_{site}" for site in family.absent)
+        endings = tuple(f"_in_{type_}" for type_ in family.absent)
         own = [
             copied(option)
             for option in fields(variant.options)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.layers import Site, is_copy
-from fairseq_collab.models.options import named_sites, option
+from fairseq_collab.models.layers import AttentionType, is_copy
+from fairseq_collab.models.options import named_types, option
 from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _EMBEDDINGS = ("embed_tokens", "embed_positions", "output_projection", "adaptive
 class GatedOptions(ConcatenatedOptions):
     """Options of ``transformer_gated_heads`` (Voita et al. 2019, arXiv 1905.09418)."""
 
-    gated_sites: str = option(
+    gated_types: str = option(
         "encoder,decoder,cross",
         "attention types whose heads have gates: some of encoder, decoder (self-attention), "
         "cross, joined by commas",
@@ -62,18 +62,23 @@ class GatedOptions(ConcatenatedOptions):
 
 
 def gated_heads(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> ConcatenatedAttention:
     """The attention of one type and layer, with gates where they are chosen."""
-    heads, sizes = head_options(cfg, site, layer, num_heads)
-    if not heads or site not in named_sites("--gated-sites", cfg.gated_sites):
+    heads, sizes = head_options(cfg, type_, layer, num_heads)
+    if not heads or type_ not in named_types("--gated-types", cfg.gated_types):
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     return GatedAttention(
         embed_dim,
         heads,
         gate_speed=cfg.gate_speed,
         gate_evaluation=cfg.gate_evaluation,
-        site=site,
+        attention_type=type_,
         **sizes,
         **options,
     )
@@ -99,12 +104,12 @@ def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
         within = {side, "embeddings"} if rest.startswith(_EMBEDDINGS) else {side}
         if within & parts:
             parameter.requires_grad = False
-    still = {a.site for a in gated_attentions(model) if not a.theta.requires_grad}
+    still = {a.attention_type for a in gated_attentions(model) if not a.theta.requires_grad}
     if still:
         raise UserError(
             f"freezes the gates of {' and '.join(sorted(still))} attention, too",
             where="--freeze",
-            todo="name only trained attentions in --gated-sites",
+            todo="name only trained attentions in --gated-types",
         )
 
 

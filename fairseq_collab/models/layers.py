@@ -1,7 +1,7 @@
 """fairseq's transformer layers and encoder, with attention that a model chooses.
 
 A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
-attention of each site and change nothing else.
+attention of each type and change nothing else.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from torch import Tensor, nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.loading import register_dictionary_signature
 
-#: A site: a place of attention in a model, that is the encoder's self-attention, the decoder's, or
-#: the decoder's attention to the encoder.
-Site = Literal["encoder", "decoder", "cross"]
-SITES: tuple[Site, ...] = ("encoder", "decoder", "cross")
+#: An attention type: encoder self-attention, decoder self-attention, or cross-attention.
+AttentionType = Literal["encoder", "decoder", "cross"]
+ATTENTION_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
 
 
 class AttentionFactory(Protocol):
-    """Builds the attention of one site in one layer (counted from 0).
+    """Builds the attention of one attention type in one layer (counted from 0).
 
     Keyword arguments are :class:`HeadAttention`'s.
     """
@@ -41,7 +40,7 @@ class AttentionFactory(Protocol):
     def __call__(
         self,
         cfg: TransformerConfig,
-        site: Site,
+        type_: AttentionType,
         layer: int,
         embed_dim: int,
         num_heads: int,
@@ -50,7 +49,7 @@ class AttentionFactory(Protocol):
 
 
 def build_attention(cfg: TransformerConfig, *place: Any, **options: Any) -> HeadAttention:
-    """The attention of a site and layer, with fairseq's dropout (for ``--retain-dropout``)."""
+    """The attention of a type and layer, with fairseq's dropout (for ``--retain-dropout``)."""
     attention = cfg.attention_factory(cfg, *place, **options)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"

@@ -9,7 +9,7 @@ A preset is a dataclass of its own, registered as a model of its own: its sizes 
 defaults, and hold on the command line and under Hydra alike (fairseq applies architecture
 *functions* on the command line only).
 
-Options named ``--NAME-in-SITE`` have one value for an attention type, or one for each layer.
+Options named ``--NAME-in-TYPE`` have one value for an attention type, or one for each layer.
 """
 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
@@ -24,7 +24,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
@@ -115,16 +115,18 @@ def plain_options(cfg: DictConfig) -> dict[str, Any]:
 
 # ---- options of single attention types ----------------------------------------------------------
 
-#: What the help of options calls the sites.
+#: What the help of options calls the attention types.
 _CALLED = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
-    "cross": "decoder-encoder attention",
+    "cross": "cross-attention",
 }
 
 
-def in_site(name: str, site: Site, default: str, zero: str = "", what: str = "a number") -> Any:
-    """The option ``--NAME-in-SITE``: one value for an attention type, or one for each layer.
+def in_type(
+    name: str, type_: AttentionType, default: str, zero: str = "", what: str = "a number"
+) -> Any:
+    """The option ``--NAME-in-TYPE``: one value for an attention type, or one for each layer.
 
     Args:
         name: of the value.
@@ -133,43 +135,45 @@ def in_site(name: str, site: Site, default: str, zero: str = "", what: str = "a 
         what: kind of value.
     """
     each = f"{what}, or one for each layer, joined by commas"
-    return option(None, f"{name} in {_CALLED[site]}: {each}{zero} (default: {default})")
+    return option(None, f"{name} in {_CALLED[type_]}: {each}{zero} (default: {default})")
 
 
-def named_sites(option: str, text: str, or_none: bool = False) -> tuple[Site, ...]:
-    """Parse names of :data:`SITES` joined by commas.
+def named_types(option: str, text: str, or_none: bool = False) -> tuple[AttentionType, ...]:
+    """Parse names of :data:`ATTENTION_TYPES` joined by commas.
 
     Args:
         option: how the option is called, for messages.
-        or_none: the word ``none`` stands for no site.
+        or_none: the word ``none`` stands for no type.
 
     Raises:
         ValueError: an unknown name, or no name at all.
     """
     names = [] if or_none and text == "none" else text.split(",")
-    if set(names) - set(SITES):
+    if set(names) - set(ATTENTION_TYPES):
         raise ValueError(
-            f"{option} is {text!r}; it must name some of {', '.join(SITES)}, joined by commas"
-            + (", or be none" if or_none else "")
+            f"{option} is {text!r}; it must name some of "
+            f"{', '.join(ATTENTION_TYPES)}, joined by commas" + (", or be none" if or_none else "")
         )
-    return tuple(site for site in SITES if site in names)
+    return tuple(type_ for type_ in ATTENTION_TYPES if type_ in names)
 
 
-def per_site(option: str, text: str) -> dict[Site, int]:
-    """Parse a number for all attentions, or one for each of :data:`SITES`, joined by commas.
+def per_type(option: str, text: str) -> dict[AttentionType, int]:
+    """Parse a number for all attentions, or one per attention type, joined by commas.
 
     Raises:
         ValueError: neither of that, or a number below 1.
     """
     parts = str(text).split(",")
     if len(parts) == 1:
-        parts *= len(SITES)
-    if len(parts) != len(SITES) or not all(part.isdecimal() and int(part) for part in parts):
+        parts *= len(ATTENTION_TYPES)
+    if len(parts) != len(ATTENTION_TYPES) or not all(
+        part.isdecimal() and int(part) for part in parts
+    ):
         raise ValueError(
             f"{option} is {text!r}; it must be a number above 0, or three joined by commas, for "
-            f"{', '.join(SITES)}"
+            f"{', '.join(ATTENTION_TYPES)}"
         )
-    return {site: int(part) for site, part in zip(SITES, parts, strict=True)}
+    return {type_: int(part) for type_, part in zip(ATTENTION_TYPES, parts, strict=True)}
 
 
 def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
@@ -205,9 +209,14 @@ def _one_each(option: str, text: str, layers: int, values: list[Any], what: str)
 
 
 def at_layer(
-    cfg: TransformerConfig, name: str, site: Site, layer: int, least: int, default: Any = None
+    cfg: TransformerConfig,
+    name: str,
+    type_: AttentionType,
+    layer: int,
+    least: int,
+    default: Any = None,
 ) -> Any:
-    """The number that ``--NAME-in-SITE`` gives one layer (counted from 0), or else ``default``.
+    """The number that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
@@ -216,31 +225,31 @@ def at_layer(
     Raises:
         ValueError: not numbers, or neither one nor one per layer, removed layers included.
     """
-    text, (layers, kept) = getattr(cfg, f"{name}_in_{site}"), cfg.layers_at[site]
-    numbers = one_a_layer(_option(name, site), text, layers, least)
+    text, (layers, kept) = getattr(cfg, f"{name}_in_{type_}"), cfg.layers_at[type_]
+    numbers = one_a_layer(_option(name, type_), text, layers, least)
     return default if numbers is None else numbers[kept[layer]]
 
 
 def word_at_layer(
     cfg: TransformerConfig,
     name: str,
-    site: Site,
+    type_: AttentionType,
     layer: int,
     choices: tuple[str, ...],
     default: str,
 ) -> str:
-    """The word that ``--NAME-in-SITE`` gives one layer, or else ``default``.
+    """The word that ``--NAME-in-TYPE`` gives one layer, or else ``default``.
 
     Raises:
         ValueError: a word that is not among ``choices``, or neither one nor one per layer.
     """
-    text, (layers, kept) = getattr(cfg, f"{name}_in_{site}"), cfg.layers_at[site]
+    text, (layers, kept) = getattr(cfg, f"{name}_in_{type_}"), cfg.layers_at[type_]
     if text is None:
         return default
     words = text.split(",") if set(text.split(",")) <= set(choices) else []
     what = f"one of {', '.join(choices)}"
-    return _one_each(_option(name, site), text, layers, words, what)[kept[layer]]
+    return _one_each(_option(name, type_), text, layers, words, what)[kept[layer]]
 
 
-def _option(name: str, site: Site) -> str:
-    return f"--{name.replace('_', '-')}-in-{site}"
+def _option(name: str, type_: AttentionType) -> str:
+    return f"--{name.replace('_', '-')}-in-{type_}"

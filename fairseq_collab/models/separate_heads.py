@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.groups import HeadGroupAttention
-from fairseq_collab.models.layers import Site
-from fairseq_collab.models.options import at_layer, in_site, option, per_site
+from fairseq_collab.models.layers import AttentionType
+from fairseq_collab.models.options import at_layer, in_type, option, per_type
 
-_heads = partial(in_site, "heads", zero="; in a layer with 0 nothing is attended to")
+_heads = partial(in_type, "heads", zero="; in a layer with 0 nothing is attended to")
 
 
 @dataclass
@@ -72,29 +72,34 @@ class ConcatenatedOptions(HeadSizeOptions):
 
 
 def separate_heads(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> ConcatenatedAttention:
-    """The heads of one site in one layer."""
-    heads, sizes = head_options(cfg, site, layer, num_heads)
+    """The heads of one attention type in one layer."""
+    heads, sizes = head_options(cfg, type_, layer, num_heads)
     return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
 
 
 def head_options(
-    cfg: TransformerConfig, site: Site, layer: int, num_heads: int
+    cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
 ) -> tuple[int, dict[str, Any]]:
     """How many heads there are, and further arguments of :class:`ConcatenatedAttention`."""
-    heads, sizes = head_sizes(cfg, site, layer, num_heads)
+    heads, sizes = head_sizes(cfg, type_, layer, num_heads)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
 
 def head_sizes(
-    cfg: TransformerConfig, site: Site, layer: int, num_heads: int
+    cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
 ) -> tuple[int, dict[str, Any]]:
     """How many heads there are, their sizes and scale, by :class:`HeadSizeOptions`.
 
-    There are ``num_heads`` unless ``--heads-in-SITE`` is given.
+    There are ``num_heads`` unless ``--heads-in-TYPE`` is given.
     """
-    heads = at_layer(cfg, "heads", site, layer, 0, num_heads)
+    heads = at_layer(cfg, "heads", type_, layer, 0, num_heads)
     return heads, {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
@@ -160,16 +165,21 @@ class HeadGroupOptions(ConcatenatedOptions):
 
 
 def grouped_heads(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> ConcatenatedAttention:
     """The attention of one type and layer; without heads that of ``..._headsize_n``."""
-    heads, sizes = head_options(cfg, site, layer, num_heads)
+    heads, sizes = head_options(cfg, type_, layer, num_heads)
     if not heads:
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
-        groups = per_site("--head-groups", cfg.head_groups)[site]
-    own = {"groups": groups, "feature": cfg.group_feature, "site": site}
+        groups = per_type("--head-groups", cfg.head_groups)[type_]
+    own = {"groups": groups, "feature": cfg.group_feature, "attention_type": type_}
     return HeadGroupAttention(embed_dim, heads, **own, **sizes, **options)
 
 

@@ -23,20 +23,20 @@ from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
-from fairseq_collab.models.layers import SITES, Site
-from fairseq_collab.models.options import at_layer, in_site, option, word_at_layer
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
+from fairseq_collab.models.options import at_layer, in_type, option, word_at_layer
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
 _key_dim = partial(
-    in_site, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
+    in_type, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
 )
 
-_value_heads = partial(in_site, "value heads of collaborative heads", default="--value-heads")
+_value_heads = partial(in_type, "value heads of collaborative heads", default="--value-heads")
 
-_query_mixing = partial(in_site, "query mixing", default="--query-mixing", what="a word")
+_query_mixing = partial(in_type, "query mixing", default="--query-mixing", what="a word")
 
 #: The options that give single attention types a key width.
-IN_SITES = tuple(f"key_dim_in_{site}" for site in SITES)
+IN_TYPES = tuple(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
 
 
 @dataclass
@@ -92,11 +92,16 @@ class CollabOptions(FairseqDataclass):
 
 
 def shared_keys(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> HeadAttention:
     """The heads of one attention type in one layer; standard heads where the key width is 0."""
     usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    key_dim = at_layer(cfg, "key_dim", site, layer, least=0, default=usual)
+    key_dim = at_layer(cfg, "key_dim", type_, layer, least=0, default=usual)
     if key_dim == 0:
         return ConcatenatedAttention(embed_dim, num_heads, **options)
     return CollaborativeAttention(
@@ -104,10 +109,10 @@ def shared_keys(
         num_heads,
         key_dim,
         query_mixing=word_at_layer(
-            cfg, "query_mixing", site, layer, QUERY_MIXINGS, cfg.query_mixing
+            cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing
         ),
         v_head_size=cfg.v_head_size,
-        value_heads=at_layer(cfg, "value_heads", site, layer, 1, cfg.value_heads),
+        value_heads=at_layer(cfg, "value_heads", type_, layer, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         bias=cfg.attention_bias,
@@ -116,7 +121,7 @@ def shared_keys(
     )
 
 
-_key_value_heads = partial(in_site, "key/value heads", default="--key-value-heads")
+_key_value_heads = partial(in_type, "key/value heads", default="--key-value-heads")
 
 
 @dataclass
@@ -134,14 +139,19 @@ class GroupedQueryOptions(FairseqDataclass):
 
 
 def grouped_query(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> GroupedQueryAttention:
-    """The heads of one site in one layer."""
-    shared = at_layer(cfg, "key_value_heads", site, layer, 1, cfg.key_value_heads)
+    """The heads of one attention type in one layer."""
+    shared = at_layer(cfg, "key_value_heads", type_, layer, 1, cfg.key_value_heads)
     return GroupedQueryAttention(embed_dim, num_heads, shared, **options)
 
 
-_latent_dim = partial(in_site, "latent dimension", default="--latent-dim")
+_latent_dim = partial(in_type, "latent dimension", default="--latent-dim")
 
 
 @dataclass
@@ -159,19 +169,24 @@ class LatentOptions(HeadSizeOptions):
 
 
 def latent(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> HeadAttention:
-    """The heads of one site in one layer; without heads, those of ``..._headsize_n``."""
-    heads, sizes = head_sizes(cfg, site, layer, num_heads)
+    """The heads of one attention type in one layer; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_sizes(cfg, type_, layer, num_heads)
     if not heads:
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
     usual = embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
-    latent_dim = at_layer(cfg, "latent_dim", site, layer, 1, usual)
+    latent_dim = at_layer(cfg, "latent_dim", type_, layer, 1, usual)
     return LatentAttention(embed_dim, heads, latent_dim, **sizes, **options)
 
 
-_shared_width = partial(in_site, "shared width", default="--key-dim")
-_heads = partial(in_site, "heads", default="--encoder-attention-heads, --decoder-attention-heads")
+_shared_width = partial(in_type, "shared width", default="--key-dim")
+_heads = partial(in_type, "heads", default="--encoder-attention-heads, --decoder-attention-heads")
 
 
 @dataclass
@@ -192,10 +207,15 @@ class MFAOptions(FairseqDataclass):
 
 
 def mfa(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> MFAAttention:
     """The heads of one attention type in one layer."""
-    heads = at_layer(cfg, "heads", site, layer, 1, num_heads)
+    heads = at_layer(cfg, "heads", type_, layer, 1, num_heads)
     usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    width = at_layer(cfg, "key_dim", site, layer, 1, usual)
+    width = at_layer(cfg, "key_dim", type_, layer, 1, usual)
     return MFAAttention(embed_dim, heads, width, **options)

@@ -15,13 +15,13 @@ import torch
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, deterministic, gated_attentions
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained
 
-Heads = Mapping[Site, Sequence[int]]  # head counts by attention type and layer
+Heads = Mapping[AttentionType, Sequence[int]]  # head counts by attention type and layer
 #: A number for each head, by attention type and layer: an importance, or a gate.
-Measure = Mapping[Site, Sequence[Sequence[float]]]
+Measure = Mapping[AttentionType, Sequence[Sequence[float]]]
 #: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
 MEASURE = "importance"
 #: Stands for a layer without heads in ``--keep-heads``.
@@ -30,7 +30,7 @@ NO_HEADS = "-"
 
 def all_heads(heads: Heads) -> Kept:
     """Every head."""
-    return {site: [list(range(count)) for count in counts] for site, counts in heads.items()}
+    return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
 
 
 def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
@@ -45,7 +45,7 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     kept = dict(all_heads(heads))
     named: set[str] = set()
     for part in parts:
-        site, _, text = part.partition(":")
+        type_, _, text = part.partition(":")
         try:
             layers = [
                 [] if layer == NO_HEADS else [int(head) for head in layer.split(",")]
@@ -53,50 +53,52 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
             ]
         except ValueError:
             layers = []
-        if site not in SITES or not layers or site in named:
+        if type_ not in ATTENTION_TYPES or not layers or type_ in named:
             raise UserError(
                 f"cannot parse {part!r}",
                 where="--keep-heads",
-                todo=f"give each of {', '.join(SITES)} at most once, as in encoder:0,3/1,2 (heads "
-                "0 and 3 of the first layer, 1 and 2 of the second)",
+                todo=f"give each of {', '.join(ATTENTION_TYPES)} at most once, as in "
+                "encoder:0,3/1,2 (heads 0 and 3 of the first layer, 1 and 2 of the second)",
             )
-        if not heads[site]:
-            raise UserError(f"the model has no {site} attention", where="--keep-heads")
-        named.add(site)
-        kept[site] = layers * len(heads[site]) if len(layers) == 1 else layers
+        if not heads[type_]:
+            raise UserError(f"the model has no {type_} attention", where="--keep-heads")
+        named.add(type_)
+        kept[type_] = layers * len(heads[type_]) if len(layers) == 1 else layers
     return kept
 
 
-def random_heads(heads: Heads, keep: Mapping[Site, int], seed: int) -> Kept:
+def random_heads(heads: Heads, keep: Mapping[AttentionType, int], seed: int) -> Kept:
     """``keep`` random heads of each attention; ``seed`` determines them."""
     check_enough(heads, keep)
     generator = torch.Generator().manual_seed(seed)
     return {
-        site: [sorted(torch.randperm(n, generator=generator)[: keep[site]].tolist()) for n in each]
-        for site, each in heads.items()
+        type_: [
+            sorted(torch.randperm(n, generator=generator)[: keep[type_]].tolist()) for n in each
+        ]
+        for type_, each in heads.items()
     }
 
 
-def check_enough(heads: Heads, keep: Mapping[Site, int]) -> None:
+def check_enough(heads: Heads, keep: Mapping[AttentionType, int]) -> None:
     """Raise UserError for more heads than an attention has."""
-    for site, counts in heads.items():
-        if min(counts, default=keep[site]) < keep[site]:
-            what = f"cannot keep {keep[site]} heads of {site} attention, which has {min(counts)}"
+    for type_, counts in heads.items():
+        if min(counts, default=keep[type_]) < keep[type_]:
+            what = f"cannot keep {keep[type_]} heads of {type_} attention, which has {min(counts)}"
             raise UserError(what, "--keep")
 
 
 # ---- by importance -------------------------------------------------------------------------------
 
 
-def most_important(measure: Measure, heads: Heads, keep: Mapping[Site, int]) -> Kept:
+def most_important(measure: Measure, heads: Heads, keep: Mapping[AttentionType, int]) -> Kept:
     """The ``keep`` most important heads of each attention; of equals the first."""
     check_enough(heads, keep)
     return {
-        site: [
-            sorted(sorted(range(len(values)), key=lambda head: -values[head])[: keep[site]])
-            for values in measure[site]
+        type_: [
+            sorted(sorted(range(len(values)), key=lambda head: -values[head])[: keep[type_]])
+            for values in measure[type_]
         ]
-        for site in heads
+        for type_ in heads
     }
 
 
@@ -111,13 +113,13 @@ def importance_kept(measure: Measure, heads: Heads, number: int) -> Kept:
         what = f"cannot keep {number} of {sum(counts)} heads: each of {len(counts)} layers keeps 1"
         raise UserError(what, "--importance", "change --remove-share or --as-many-as")
     gone = sum(counts) - number
-    return without_least(all_heads(heads), measure, SITES, gone, least=1)
+    return without_least(all_heads(heads), measure, ATTENTION_TYPES, gone, least=1)
 
 
 def without_least(
-    kept: Kept, measure: Measure, sites: Sequence[Site], number: int, least: int = 0
+    kept: Kept, measure: Measure, types: Sequence[AttentionType], number: int, least: int = 0
 ) -> Kept:
-    """``kept`` without its ``number`` least important heads of ``sites``; of equals the last goes.
+    """``kept`` without its ``number`` least important heads of ``types``; of equals the last goes.
 
     Importances are divided by their l2 norm in each layer, as in Michel et al. 2019 (arXiv
     1905.10650), which makes layers comparable.
@@ -128,18 +130,18 @@ def without_least(
     """
     comparable = normalised(measure)
     places = [
-        (value, site, layer, head)
-        for site in sites
-        for layer, values in enumerate(comparable[site])
-        for value, head in zip(values, kept[site][layer], strict=True)
+        (value, type_, layer, head)
+        for type_ in types
+        for layer, values in enumerate(comparable[type_])
+        for value, head in zip(values, kept[type_][layer], strict=True)
     ]
-    left = {site: [set(heads) for heads in layers] for site, layers in kept.items()}
+    left = {type_: [set(heads) for heads in layers] for type_, layers in kept.items()}
     for i in sorted(range(len(places)), key=lambda i: (places[i][0], -i)):
-        _, site, layer, head = places[i]
-        if number and len(left[site][layer]) > least:
-            left[site][layer].remove(head)
+        _, type_, layer, head = places[i]
+        if number and len(left[type_][layer]) > least:
+            left[type_][layer].remove(head)
             number -= 1
-    return {site: [sorted(heads) for heads in layers] for site, layers in left.items()}
+    return {type_: [sorted(heads) for heads in layers] for type_, layers in left.items()}
 
 
 # ---- by gates ------------------------------------------------------------------------------------
@@ -152,13 +154,13 @@ def gates_of(trained: Trained, evaluation: str | None = None) -> Measure:
         evaluation: one of :data:`.gates.EVALUATIONS`; default: the model's own.
     """
     return {
-        site: [
+        type_: [
             deterministic(module.log_alpha.detach(), evaluation or module.gate_evaluation).tolist()
             if isinstance(module := one.module, GatedAttention)
             else [1.0] * module.num_heads
             for one in found
         ]
-        for site, found in trained.attentions.items()
+        for type_, found in trained.attentions.items()
     }
 
 
@@ -173,8 +175,8 @@ def rounded_gates(trained: Trained) -> Measure:
 def open_heads(gates: Measure) -> Kept:
     """The heads whose gates are above 0; a layer may have none."""
     return {
-        site: [[head for head, gate in enumerate(values) if gate > 0] for values in layers]
-        for site, layers in gates.items()
+        type_: [[head for head, gate in enumerate(values) if gate > 0] for values in layers]
+        for type_, layers in gates.items()
     }
 
 
@@ -188,8 +190,8 @@ def without_gates(trained: Trained, gates: Measure | None = None) -> Trained:
         return trained
     gates = gates or gates_of(trained)
     result = trained.with_model(copy.deepcopy(trained.model))
-    for site, found in result.attentions.items():
-        for one, values in zip(found, gates[site], strict=True):
+    for type_, found in result.attentions.items():
+        for one, values in zip(found, gates[type_], strict=True):
             if isinstance(one.module, GatedAttention):
                 result.model.set_submodule(one.name, one.module.ungated(torch.tensor(values)))
     return result

@@ -40,7 +40,7 @@ from torch import Tensor
 from collab_common.errors import UserError, first_line
 from collab_common.files import write_atomic
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.models.layers import SITES, Site, is_copy
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType, is_copy
 from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -49,7 +49,7 @@ from fairseq_collab.trained.opener import Trained
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
 #: Options that describe the shape of a pruned model, said even where they are the default.
 SHAPE = (
-    *(f"heads_in_{site}" for site in SITES),
+    *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
 #: Options of how a model was trained or stored, which do not change its function.
@@ -63,7 +63,7 @@ _OF_TRAINING = {
 _OWN = ("signature", ".membership")
 
 #: The heads to keep, counted from 0, by attention type and layer.
-Kept = Mapping[Site, Sequence[Sequence[int]]]
+Kept = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def load(path: Path, data: Path | None = None) -> Trained:
@@ -91,17 +91,17 @@ def check_heads(trained: Trained) -> None:
 def pruned(trained: Trained, kept: Kept) -> Trained:
     """The model with the ``kept`` heads only."""
     check_kept(trained, kept)
-    counts = {site: [*map(len, layers)] for site, layers in kept.items()}
+    counts = {type_: [*map(len, layers)] for type_, layers in kept.items()}
     return rebuilt(trained, sized_options(trained, counts), keep_heads(trained, kept))
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:
     """Raise UserError for heads or layers that the model does not have."""
-    for site, counts in trained.heads.items():
-        layers = kept[site]
+    for type_, counts in trained.heads.items():
+        layers = kept[type_]
         if len(layers) != len(counts):
             what = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
-            raise UserError(f"{site} attention: {what}", where=trained.path)
+            raise UserError(f"{type_} attention: {what}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
             unknown = [head for head in heads if not 0 <= head < count]
             if len(set(heads)) < len(heads):
@@ -110,7 +110,7 @@ def check_kept(trained: Trained, kept: Kept) -> None:
                 what = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
             else:
                 continue
-            raise UserError(f"{site} attention, layer {layer}: {what}", where=trained.path)
+            raise UserError(f"{type_} attention, layer {layer}: {what}", where=trained.path)
 
 
 def keep_heads(trained: Trained, kept: Kept) -> dict[str, Tensor]:
@@ -137,7 +137,9 @@ def keep_heads(trained: Trained, kept: Kept) -> dict[str, Tensor]:
 def heads_by_attention(trained: Trained, kept: Kept) -> list[tuple[Attention, Sequence[int]]]:
     """Each attention with its ``kept`` heads."""
     found = trained.attentions
-    return [pair for site in SITES for pair in zip(found[site], kept[site], strict=True)]
+    return [
+        pair for type_ in ATTENTION_TYPES for pair in zip(found[type_], kept[type_], strict=True)
+    ]
 
 
 def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
@@ -181,15 +183,15 @@ def options_for(
     return {**{str(name): value for name, value in values.items()}, "_name": arch}
 
 
-def sized_options(trained: Trained, heads: Mapping[Site, list[int]]) -> dict[str, Any]:
+def sized_options(trained: Trained, heads: Mapping[AttentionType, list[int]]) -> dict[str, Any]:
     """Options of ``transformer_headsize_n`` with the trained head sizes and these head counts.
 
     Scores are scaled by the head size: d/H would change with the head count.
     """
     lm = trained.is_language_model
-    sites = ("decoder",) if lm else SITES  # those that the architecture has options for
+    types = ("decoder",) if lm else ATTENTION_TYPES  # those that the architecture has options for
     chosen = {
-        **{f"heads_in_{site}": ",".join(map(str, heads[site])) or None for site in sites},
+        **{f"heads_in_{type_}": ",".join(map(str, heads[type_])) or None for type_ in types},
         "head_size": None,
         "qk_head_size": common_head_size(trained, "q_proj"),
         "v_head_size": common_head_size(trained, "v_proj"),

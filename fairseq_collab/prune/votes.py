@@ -31,10 +31,9 @@ from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions.constraint import alike, gram_matrices, padding_of, watched
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune.choices import Heads
 from fairseq_collab.prune.surgery import Kept
-from fairseq_collab.trained.attentions import by_site
 from fairseq_collab.trained.opener import Trained
 
 VERSION = 1
@@ -95,7 +94,7 @@ def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
 class Count(NamedTuple):
     """The votes of an epoch."""
 
-    votes: dict[Site, list[Layer]]  # (C, H) by attention type and layer
+    votes: dict[AttentionType, list[Layer]]  # (C, H) by attention type and layer
     batches: int
 
 
@@ -136,8 +135,10 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
         for places, each in zip(stacks, votes, strict=True)
         for place, layer in zip(places, each.tolist(), strict=True)
     }
-    by_type = by_site(model).items()
-    ordered = {site: [lists.get(one.module, []) for one in places] for site, places in by_type}
+    ordered = {
+        type_: [lists.get(one.module, []) for one in places]
+        for type_, places in trained.attentions.items()
+    }
     return Count(ordered, batches)
 
 
@@ -187,11 +188,11 @@ def read(path: Path, heads: Heads) -> Kept:
     votes: Any = read_versioned(path, VERSION, "votes", todo).get("votes")
     try:
         voted = {
-            site: [torch.tensor(one).shape[1] if one else 0 for one in votes[site]]
-            for site in SITES
+            type_: [torch.tensor(one).shape[1] if one else 0 for one in votes[type_]]
+            for type_ in ATTENTION_TYPES
         }
     except (TypeError, LookupError, ValueError, RuntimeError) as error:
         raise UserError("its votes are damaged", where=path, todo="vote again") from error
-    for site in SITES:
-        content.check_heads(voted[site], heads, site, path)
-    return {site: [elected(layer) for layer in votes[site]] for site in SITES}
+    for type_ in ATTENTION_TYPES:
+        content.check_heads(voted[type_], heads, type_, path)
+    return {type_: [elected(layer) for layer in votes[type_]] for type_ in ATTENTION_TYPES}

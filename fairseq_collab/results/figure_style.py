@@ -1,4 +1,4 @@
-"""What all figures share: colours, marks, the names of the attention sites, and their files."""
+"""What all figures share: colours, marks, the names of the attention types, and their files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORANGE, SKY_BLUE, BLACK = "#E69F00", "#56B4E9", "#000000"
 #: One after the other for the curves of a figure, with marks that differ besides.
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
 SHAPES = ("o", "s", "^", "D", "v", "P", "X")
-SITE_NAMES = {
+TYPE_NAMES = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "cross": "cross-attention",

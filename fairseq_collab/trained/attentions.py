@@ -26,7 +26,7 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import split_heads
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
-from fairseq_collab.models.layers import SITES, Site
+from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 #: How a model calls its attentions.
 _NAME = re.compile(
@@ -35,15 +35,15 @@ _NAME = re.compile(
 
 
 class Attention(NamedTuple):
-    """One attention of a model: its site, its layer from 0, the module, its name in the weights."""
+    """One attention of a model: its type, its layer from 0, the module, its name in the weights."""
 
-    site: Site
+    type: AttentionType
     layer: int
     module: Any
     name: str
 
     def __str__(self) -> str:
-        return f"{self.site} {self.layer}"
+        return f"{self.type} {self.layer}"
 
 
 def attentions(model: nn.Module) -> list[Attention]:
@@ -54,16 +54,16 @@ def attentions(model: nn.Module) -> list[Attention]:
     found = []
     for name, module in model.named_modules(remove_duplicate=False):
         if match := _NAME.fullmatch(name):
-            own: Site = "encoder" if match["side"] == "encoder" else "decoder"
-            site: Site = own if match["kind"] == "self_attn" else "cross"
-            found.append(Attention(site, int(match["layer"]), module, name))
-    return sorted(found, key=lambda one: (SITES.index(one.site), one.layer))
+            own: AttentionType = "encoder" if match["side"] == "encoder" else "decoder"
+            type_: AttentionType = own if match["kind"] == "self_attn" else "cross"
+            found.append(Attention(type_, int(match["layer"]), module, name))
+    return sorted(found, key=lambda one: (ATTENTION_TYPES.index(one.type), one.layer))
 
 
-def by_site(model: nn.Module) -> dict[Site, list[Attention]]:
-    """All attentions by site; a site that the model lacks has an empty list."""
+def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
+    """All attentions by type; a type that the model lacks has an empty list."""
     found = attentions(model)
-    return {site: [one for one in found if one.site == site] for site in SITES}
+    return {type_: [one for one in found if one.type == type_] for type_ in ATTENTION_TYPES}
 
 
 # ---- what they compute ---------------------------------------------------------------------------

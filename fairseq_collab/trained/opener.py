@@ -19,9 +19,9 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from fairseq_collab.models.layers import Site
+from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import plain_options
-from fairseq_collab.trained.attentions import Attention, attentions, by_site
+from fairseq_collab.trained.attentions import Attention, attentions, by_type
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED
@@ -61,14 +61,16 @@ class Trained:
         return str(self.options.get("_name") or self.options.get("arch"))
 
     @property
-    def attentions(self) -> dict[Site, list[Attention]]:
+    def attentions(self) -> dict[AttentionType, list[Attention]]:
         """All attentions, by attention type and layer."""
-        return by_site(self.model)
+        return by_type(self.model)
 
     @property
-    def heads(self) -> dict[Site, list[int]]:
+    def heads(self) -> dict[AttentionType, list[int]]:
         """The number of heads of each layer, by attention type."""
-        return {site: [a.module.num_heads for a in each] for site, each in self.attentions.items()}
+        return {
+            type_: [a.module.num_heads for a in each] for type_, each in self.attentions.items()
+        }
 
     @property
     def is_language_model(self) -> bool:
@@ -240,7 +242,7 @@ def check_architecture(options: Any, path: Path) -> None:
 def check_transformer(model: Any, path: Path) -> None:
     """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
-    if not needed <= {one.site for one in attentions(model)}:
+    if not needed <= {one.type for one in attentions(model)}:
         what = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(what, path, todo)

@@ -17,7 +17,7 @@ GATED = [
     "--arch=transformer_gated_heads",
     *SIZES,
     "--share-all-embeddings",
-    "--gated-sites=encoder",
+    "--gated-types=encoder",
 ]
 CRITERION = ["--criterion=label_smoothed_cross_entropy_with_head_gates", "--gate-penalty=0.5"]
 

@@ -68,9 +68,9 @@ def test_vote_prune_translate_and_tune(
     command = [trained_in_groups[0], data, "--votes", voted, "--out", pruned]
     done = run_command("fairseq-collab", "prune", *command)
     assert done.returncode == 0, done.stderr
-    *sites, last = done.stdout.splitlines()[-4:]
-    assert [line.partition(":")[0] for line in sites] == ["encoder", "decoder", "cross"]
-    assert all("2 of 4 heads" in line for line in sites)
+    *types, last = done.stdout.splitlines()[-4:]
+    assert [line.partition(":")[0] for line in types] == ["encoder", "decoder", "cross"]
+    assert all("2 of 4 heads" in line for line in types)
     options = last.partition(": ")[2].split()
     output = succeed("fairseq-generate", data, *USER_DIR, "--path", pruned, "--cpu")
     assert output.count("\nH-") == 50
@@ -88,7 +88,7 @@ def test_prune_at_random_and_by_name(trained_in_groups: tuple[Path, str], tmp_pa
     assert command_prune.main([str(checkpoint), *options, f"--out={out}"]) == 0
     state = checkpoints.read(out)
     model = state["cfg"]["model"]
-    assert [model[f"heads_in_{site}"] for site in ("encoder", "decoder", "cross")] == [*"123"]
+    assert [model[f"heads_in_{type_}"] for type_ in ("encoder", "decoder", "cross")] == [*"123"]
     assert yaml.safe_load(out.with_suffix(".yaml").read_text())["model"]["heads_in_cross"] == "3"
     options = ["--keep-heads", "cross:2", "encoder:0,1"]
     assert command_prune.main([str(checkpoint), f"--out={out}", *options]) == 0

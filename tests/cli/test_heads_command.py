@@ -13,7 +13,7 @@ from collab_common import main as cli
 from fairseq_collab.analysis import stages
 
 MEASURES = {"confidence", "positional", "rare", "importance", "relevance"}
-SITES = ("encoder", "decoder", "cross")
+ATTENTION_TYPES = ("encoder", "decoder", "cross")
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +62,17 @@ def test_a_collaborative_model(
         "valid",
         50,
     )
-    assert found["heads"] == {site: [4] for site in SITES}
+    assert found["heads"] == {type_: [4] for type_ in ATTENTION_TYPES}
     assert {"commit", "versions", "hardware", "date", "command"} < set(found)
     assert set(found["measures"]) == MEASURES
     assert found["relevance"]["sentences"] == 4
     for name, measure in found["measures"].items():
-        for site in SITES:
-            applies = site == "encoder" if "rare" in name else site != "cross" or "pos" not in name
-            assert (measure[site] is not None) == applies, (name, site)
-            assert not applies or [len(layer) for layer in measure[site]] == [4]
+        for type_ in ATTENTION_TYPES:
+            applies = (
+                type_ == "encoder" if "rare" in name else type_ != "cross" or "pos" not in name
+            )
+            assert (measure[type_] is not None) == applies, (name, type_)
+            assert not applies or [len(layer) for layer in measure[type_]] == [4]
     syntax = found["syntax"]
     assert (syntax["sentences"], syntax["too_long"]) == (2, 1)
     up = syntax["relations"]["obj"]["dependent->head"]

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.models.options import plain_options
 
 RECIPES = REPOSITORY / "recipes"
@@ -110,7 +110,7 @@ def test_grouped_heads(tmp_path: Path) -> None:
         made = models[options(command)["--out"]]
         source = trained[Path(command[1]).parent.name].model
         count = int(options(command).get("--keep", source.get("head_groups", "")))
-        assert [int(made[f"heads_in_{site}"]) for site in SITES] == [count] * 3
+        assert [int(made[f"heads_in_{type_}"]) for type_ in ATTENTION_TYPES] == [count] * 3
         assert made.head_size == source.encoder_embed_dim // source.encoder_attention_heads
 
 
@@ -214,7 +214,11 @@ def test_head_pruning(tmp_path: Path) -> None:
     for config in (*tuned.values(), *important.values()):
         # a copy of one configuration, which names the model that it was written for
         assert config.checkpoint.finetune_from_model == str(made)
-        assert [config.model[f"heads_in_{site}"] for site in SITES] == ["4,1", "8,2", "7,8"]
+        assert [config.model[f"heads_in_{type_}"] for type_ in ATTENTION_TYPES] == [
+            "4,1",
+            "8,2",
+            "7,8",
+        ]
     updates = [runs.optimization.max_update for runs in (
         gated["gate_penalty-0.01_seed-7"], tuned[names[0]], important[names[2]], trained[standard],
     )]  # fmt: skip

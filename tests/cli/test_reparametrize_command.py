@@ -97,10 +97,10 @@ def test_shared_keys_and_values_translate_and_train_on(
     )  # fmt: skip
 
 
-def test_layers_and_sites(stock: Path, tmp_path: Path) -> None:
-    report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--sites=encoder,cross",
+def test_layers_and_types(stock: Path, tmp_path: Path) -> None:
+    report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--types=encoder,cross",
                  "--out", tmp_path / "out.pt")  # fmt: skip
-    assert [(fit["site"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
+    assert [(fit["type"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
     weights = checkpoints.read(tmp_path / "out.pt")["model"]
     assert weights["decoder.layers.0.encoder_attn.q_proj.weight"].shape == (4 * 9, 32)
     assert weights["decoder.layers.0.self_attn.k_proj.weight"].shape == (32, 32)

@@ -21,14 +21,14 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--relevance-sentences=x", "argument --relevance-sentences: must be a"),
     ],
     "reparametrize c.pt --out=out.pt": [
-        ("", "give sizes: --key-dim or --key-dim-in-SITE"),
+        ("", "give sizes: --key-dim or --key-dim-in-TYPE"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),
         ("--key-dim=4 --query-mixing=all", "invalid choice: 'all'"),
         ("--key-dim=4 --calibration=few", "must be a whole number from 0 up, not 'few'"),
         ("--key-dim=4 --calibration=0 --subset=valid", "--subset needs --calibration above 0"),
     ],
     "reparametrize c.pt --out=out.pt --to=latent": [
-        ("", "give sizes: --latent-dim or --latent-dim-in-SITE"),
+        ("", "give sizes: --latent-dim or --latent-dim-in-TYPE"),
         ("--key-value-heads-in-cross=2", "--key-value-heads-in-cross needs --to grouped-query"),
         ("--latent-dim=4 --value-heads=2", "--value-heads needs --to collab"),
         ("--latent-dim=4 --query-mixing=full", "--query-mixing needs --to collab"),

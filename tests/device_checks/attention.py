@@ -73,17 +73,17 @@ def within(errors: dict[str, float], bound: float) -> str:
 def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bound: float) -> str:
     """Of each attention type, and with torch's fused kernel, which must be used."""
     errors = {}
-    for site, layer, module, _ in attentions(model_of(kind.name)):
+    for type_, layer, module, _ in attentions(model_of(kind.name)):
         if layer == 0:
-            errors |= errors_of(module, site, FEW, device, dtype)
+            errors |= errors_of(module, type_, FEW, device, dtype)
     with mock.patch.object(heads, "fused_heads", wraps=heads.fused_heads) as kernel:
-        errors |= errors_of(module, f"fused {site}", MANY, device, dtype)
+        errors |= errors_of(module, f"fused {type_}", MANY, device, dtype)
     expect(kernel.called or not module.may_fuse, "the fused kernel is not used")
     return within(errors, bound)
 
 
 def errors_of(
-    module: Any, site: str, sizes: tuple[int, int], device: torch.device, dtype: torch.dtype
+    module: Any, type_: str, sizes: tuple[int, int], device: torch.device, dtype: torch.dtype
 ) -> dict[str, float]:
     """Of outputs without and with weights, of weights, and of the gradient of the query."""
     exact = copy.deepcopy(module).to(dtype).double()
@@ -92,11 +92,11 @@ def errors_of(
     query, key = (torch.randn(n, B, D).to(dtype) for n in (queries, keys))
     padding = torch.zeros(B, keys, dtype=torch.bool)
     padding[1, -3:] = padding[2, -9:] = True
-    future = torch.ones(queries, queries, dtype=torch.bool).triu(1) if site == "decoder" else None
+    future = torch.ones(queries, queries, dtype=torch.bool).triu(1) if type_ == "decoder" else None
     expected = results(exact, query.double(), key.double(), padding, future)
     masks = (padding.to(device), None if future is None else future.to(device))
     found = results(here, query.to(device), key.to(device), *masks)
-    return {f"{site}, {name}": error(found[name], expected[name]) for name in expected}
+    return {f"{type_}, {name}": error(found[name], expected[name]) for name in expected}
 
 
 def results(

@@ -69,7 +69,7 @@ def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
 @pytest.mark.parametrize(("kept", "body"), [(2, "29.96"), (4, "34.69"), (3, "32.32")])
 def test_fewer_heads_of_the_same_size_match_paper_3(kept: int, body: str) -> None:
     """Heads that are gone, not masked: 30M in Ni et al. 2023, table 1, are 2 of 8 heads."""
-    heads = {f"heads_in_{site}": kept for site in ("encoder", "decoder", "cross")}
+    heads = {f"heads_in_{type_}": kept for type_ in ("encoder", "decoder", "cross")}
     found = published("_wmt_en_de", "transformer_headsize_n", head_size=64, **heads) - SHARED
     assert f"{found / 1e6:.2f}" == body
 

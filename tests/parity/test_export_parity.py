@@ -25,7 +25,7 @@ from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
 from fairseq_collab.export.model import plain
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -173,7 +173,13 @@ def trained(arch: str, **options: Any) -> Trained:
         (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
         (SIZED, {"heads_in_encoder": "2", "layernorm_embedding": True}),
         (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
-        (SIZED, {f"heads_in_{n}": h for n, h in zip(SITES, ("4,0", "0,0", "0,2"), strict=True)}),
+        (
+            SIZED,
+            {
+                f"heads_in_{n}": h
+                for n, h in zip(ATTENTION_TYPES, ("4,0", "0,0", "0,2"), strict=True)
+            },
+        ),
     ],
     ids=str,
 )

@@ -99,7 +99,7 @@ def test_pruning_leaves_the_trained_model_alone() -> None:
 
 def test_gates_between_are_kept_as_they_are() -> None:
     """Nothing is rounded where heads are chosen by other means."""
-    whole = gated(gated_sites="encoder,cross", gate_evaluation="mean")
+    whole = gated(gated_types="encoder,cross", gate_evaluation="mean")
     for attention in gated_attentions(whole.model):
         nn.init.uniform_(attention.theta, -2, 2)
     plain = without_gates(whole, gates_of(whole))

@@ -74,7 +74,7 @@ def no_copies(stock: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in stock.named_parameters() if id(p) in used}
 
 
-#: With another encoder size, the limit K = d would be another K at each site.
+#: With another encoder size, the limit K = d would be another K at each type.
 CASES = [
     (limit, options)
     for limit in LIMITS

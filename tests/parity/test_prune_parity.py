@@ -142,12 +142,12 @@ def test_pruned_equals_masked(source: str, case: str) -> None:
     kept = {
         "some heads": KEPT,
         "all heads": all_heads(whole.heads),
-        "a layer without heads": {site: [*layers[:-1], []] for site, layers in KEPT.items()},
+        "a layer without heads": {type_: [*layers[:-1], []] for type_, layers in KEPT.items()},
     }[case]
-    kept = {site: kept[site] if heads else [] for site, heads in whole.heads.items()}
+    kept = {type_: kept[type_] if heads else [] for type_, heads in whole.heads.items()}
     result = pruned(whole, kept)
     assert result.arch == (LM_HEADSIZE if whole.is_language_model else HEADSIZE)
-    assert result.heads == {site: [*map(len, layers)] for site, layers in kept.items()}
+    assert result.heads == {type_: [*map(len, layers)] for type_, layers in kept.items()}
     smaller, expected = built(result), masked(whole, kept)
     check_same(smaller, expected, whole)
     assert all(map(torch.equal, translations(smaller), translations(expected)))
@@ -159,8 +159,8 @@ def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:
     attention = built(result).encoder.layers[0].self_attn
     assert [name for name, _ in attention.named_parameters()] == ["out_proj.bias"]
     assert attention.cached_floats_per_token() == (0, 0)
-    again = pruned(result, {site: [[], []] for site in KEPT})
-    assert again.heads == {site: [0, 0] for site in KEPT}
+    again = pruned(result, {type_: [[], []] for type_ in KEPT})
+    assert again.heads == {type_: [0, 0] for type_ in KEPT}
 
 
 def test_shared_weights_stay_shared_and_training_is_left_out() -> None:
@@ -174,8 +174,8 @@ def test_shared_weights_stay_shared_and_training_is_left_out() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def changed(**sites: Any) -> Kept:
-    return {**KEPT, **sites}
+def changed(**types: Any) -> Kept:
+    return {**KEPT, **types}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.trained.attentions import attentions, by_site
+from fairseq_collab.trained.attentions import attentions, by_type
 from fairseq_collab.trained.opener import Trained
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
@@ -32,7 +32,7 @@ def build(arch: str, **options: object) -> nn.Module:
         ("transformer_lm", {"decoder_layers": 11}, [f"decoder {i}" for i in range(11)]),
     ],
 )
-def test_all_attentions_are_found_by_site_and_layer(
+def test_all_attentions_are_found_by_type_and_layer(
     arch: str, options: dict, places: list[str]
 ) -> None:
     model = build(arch, **options)
@@ -43,9 +43,9 @@ def test_all_attentions_are_found_by_site_and_layer(
     assert {one.module for one in found} == modules
 
 
-def test_a_site_that_a_model_lacks_is_empty() -> None:
+def test_a_type_that_a_model_lacks_is_empty() -> None:
     model = build("transformer_headsize_n", heads_in_decoder="1,2")
     heads = Trained(Path("x.pt"), {}, model, None).heads
     assert heads == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
-    assert by_site(build("transformer_lm"))["cross"] == []
+    assert by_type(build("transformer_lm"))["cross"] == []
     assert attentions(nn.Linear(2, 2)) == []

@@ -24,19 +24,19 @@ def test_on_one_device(variant: Any, training: bool) -> None:
     x, context = torch.ones(3, 2, 16, device="meta"), torch.ones(5, 2, 16, device="meta")
     causal = torch.zeros(3, 3, device="meta")
     for one in attentions(model.train(training)):
-        keys = context if one.site == "cross" else x
+        keys = context if one.type == "cross" else x
         padding = torch.zeros(2, len(keys), dtype=torch.bool, device="meta")
-        mask = causal if one.site == "decoder" else None
+        mask = causal if one.type == "decoder" else None
         for wanted in (True, False):
             output, _ = one.module(
                 x, keys, keys, key_padding_mask=padding, attn_mask=mask, need_head_weights=wanted
             )
             assert output.is_meta
         output.sum().backward()
-        if one.site != "encoder" and not training:
+        if one.type != "encoder" and not training:
             state: dict[str, Any] = {}
             start_beam_history(state, 2, 2, x)
-            step = {"incremental_state": state, "static_kv": one.site == "cross"}
+            step = {"incremental_state": state, "static_kv": one.type == "cross"}
             assert one.module(x[:1], keys, keys, **step)[0].is_meta
 
 

@@ -149,7 +149,10 @@ def test_half_precision_samples_in_single(dtype: torch.dtype) -> None:
 
 
 def test_chosen_attention_types_have_gates() -> None:
-    found = [attention.site for attention in gated_attentions(model(gated_sites="cross,encoder"))]
+    found = [
+        attention.attention_type
+        for attention in gated_attentions(model(gated_types="cross,encoder"))
+    ]
     assert found == [*["encoder"] * 2, *["cross"] * 2]
 
 
@@ -204,10 +207,10 @@ def trained_names(**options: Any) -> set[str]:
 def test_frozen_parts() -> None:
     """A matrix of both sides is frozen with either."""
     encoder = {name for name in trained_names() if name.startswith("encoder")}
-    assert trained_names(freeze="decoder", gated_sites="encoder") == encoder
-    both = trained_names(freeze="decoder,embeddings", gated_sites="encoder")
+    assert trained_names(freeze="decoder", gated_types="encoder") == encoder
+    both = trained_names(freeze="decoder,embeddings", gated_types="encoder")
     assert both == {name for name in encoder if name.startswith("encoder.layers.")}
-    shared = {"share_all_embeddings": True, "gated_sites": "encoder"}
+    shared = {"share_all_embeddings": True, "gated_types": "encoder"}
     assert "encoder.embed_tokens.weight" in trained_names(**shared)
     assert "encoder.embed_tokens.weight" not in trained_names(freeze="decoder", **shared)
 
@@ -216,15 +219,15 @@ def test_frozen_parts() -> None:
 
 
 @pytest.mark.parametrize("source", ["transformer", "transformer_headsize_n"])
-@pytest.mark.parametrize("sites", ["encoder", "encoder,decoder,cross"])
+@pytest.mark.parametrize("types", ["encoder", "encoder,decoder,cross"])
 def test_a_converged_model_keeps_its_function(
-    source: str, sites: str, caplog: pytest.LogCaptureFixture
+    source: str, types: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trained = toy.model(source).eval()
-    net = model(gated_sites=sites)
+    net = model(gated_types=types)
     net.load_state_dict(trained.state_dict(), strict=True)
     close(net.eval()(**toy.batch())[0], trained(**toy.batch())[0])
-    assert len(gated_attentions(net)) == 2 * len(sites.split(","))
+    assert len(gated_attentions(net)) == 2 * len(types.split(","))
     assert ("do not contain the number of heads" in caplog.text) == (source == "transformer")
 
 
@@ -240,7 +243,7 @@ def test_gates_of_a_checkpoint_are_kept() -> None:
     ("arch", "options", "message"),
     [
         (GATED, {"gate_speed": 2}, "encoder.layers.0.self_attn: gate speed is 2 in it, 1 here"),
-        (GATED, {"gated_sites": "cross"}, "is 1 in it, 4 here"),
+        (GATED, {"gated_types": "cross"}, "is 1 in it, 4 here"),
         ("transformer_headsize_n", {"encoder_attention_heads": 2}, "heads is 2 in it, 4 here"),
         ("transformer_headsize_n", {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 1 in"),
         ("transformer_grouped_heads", {}, "is 3 in it, 4 here"),
@@ -255,8 +258,8 @@ def test_other_heads_do_not_load(arch: str, options: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gated_sites": "encoder,self"}, "--gated-sites is 'encoder,self'; it must name some of"),
-        ({"gated_sites": ""}, "--gated-sites is ''; it must name some of encoder, decoder, cross"),
+        ({"gated_types": "encoder,self"}, "--gated-types is 'encoder,self'; it must name some of"),
+        ({"gated_types": ""}, "--gated-types is ''; it must name some of encoder, decoder, cross"),
         ({"gate_speed": 0}, "gate_speed is 0; it must be at least 1"),
         ({"gate_evaluation": "median"}, "gate evaluation is 'median'; it must be one of rounded"),
         ({"freeze": "head"}, "--freeze: is 'head'; it must name some of encoder, decoder, embed"),

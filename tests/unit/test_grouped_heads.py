@@ -52,7 +52,9 @@ def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
     found = []
     for attention in attentions:
         along_keys = attention.feature == "value"
-        if attention.site == "encoder" or (attention.site == "cross" and along_keys):
+        if attention.attention_type == "encoder" or (
+            attention.attention_type == "cross" and along_keys
+        ):
             padding = source
         else:
             padding = target
@@ -185,7 +187,7 @@ def test_log() -> None:
 def test_numbers_of_heads_and_groups_by_attention_type_and_layer() -> None:
     """A layer without heads has no groups; by default a group has four heads."""
     net = model(head_groups="4,2,1", heads_in_decoder="4,2", heads_in_encoder="0,4", head_size=4)
-    found = [(a.site, a.num_heads, a.groups) for a in head_group_attentions(net)]
+    found = [(a.attention_type, a.num_heads, a.groups) for a in head_group_attentions(net)]
     assert found == [
         ("encoder", 4, 4),
         *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
@@ -214,7 +216,7 @@ def test_the_constraint_beside_adaptive_softmax() -> None:
     expected, _, _ = stock(net, batch)
     with watched(net) as attentions:
         net(**net_input)
-    assert [(one.site, one.groups) for one in attentions] == [("decoder", 2)] * 2
+    assert [(one.attention_type, one.groups) for one in attentions] == [("decoder", 2)] * 2
     for attention in attentions:
         maps = attention.features.transpose(0, 1)  # (H, B, T, e)
         flat = maps[:, tokens.ne(1)].flatten(1)

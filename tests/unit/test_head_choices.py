@@ -14,7 +14,7 @@ from parity.test_prune_parity import trained
 from refusals import refusing, wrong_usage
 
 from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune.choices import (
     MEASURE,
     gates_of,
@@ -51,11 +51,11 @@ def test_named_heads_that_cannot_be_parsed(part: str) -> None:
 
 
 def test_the_seed_determines_random_heads() -> None:
-    heads: Any = {site: [8, 8] for site in SITES}
+    heads: Any = {type_: [8, 8] for type_ in ATTENTION_TYPES}
     kept = random_heads(heads, KEEP, 1)
     assert kept == random_heads(heads, KEEP, 1) != random_heads(heads, KEEP, 2)
-    assert {site: [len(layer) for layer in layers] for site, layers in kept.items()} == {
-        site: [number] * 2 for site, number in KEEP.items()
+    assert {type_: [len(layer) for layer in layers] for type_, layers in kept.items()} == {
+        type_: [number] * 2 for type_, number in KEEP.items()
     }
 
 
@@ -94,7 +94,7 @@ def test_the_most_important_heads_of_each_attention() -> None:
 def test_importances_of_a_file(tmp_path: Path) -> None:
     """A number per attention, a share of all heads, as many as another model has."""
     path, stored = tmp_path / "heads.json", REPOSITORY / "tests" / "stored"
-    values = {site: [[4.0, 3.0, 2.0, 1.0]] * 2 for site in SITES}
+    values = {type_: [[4.0, 3.0, 2.0, 1.0]] * 2 for type_ in ATTENTION_TYPES}
     path.write_text(json.dumps({"version": 1, "measures": {MEASURE: values}}))
 
     def kept(**options: Any) -> Any:
@@ -102,8 +102,8 @@ def test_importances_of_a_file(tmp_path: Path) -> None:
         args = {**dict.fromkeys(names), "importance": path, "data": stored / "copy", **options}
         return command_prune.choose(Namespace(**args), trained("transformer"))
 
-    assert kept(keep=KEEP) == {site: [list(range(number))] * 2 for site, number in KEEP.items()}
-    assert kept(remove_share=0.25) == {site: [[0, 1, 2]] * 2 for site in SITES}
+    assert kept(keep=KEEP) == {type_: [list(range(number))] * 2 for type_, number in KEEP.items()}
+    assert kept(remove_share=0.25) == {type_: [[0, 1, 2]] * 2 for type_ in ATTENTION_TYPES}
     other = stored / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
     assert sum(len(layer) for layers in kept(as_many_as=other).values() for layer in layers) == 15
 
@@ -123,13 +123,13 @@ def gated(**options: Any) -> Any:
 
 def test_gates_are_rounded() -> None:
     """Whatever the model does in evaluation."""
-    source = gated(gated_sites="encoder", gate_evaluation="mean")
+    source = gated(gated_types="encoder", gate_evaluation="mean")
     assert gates_of(source)["encoder"][0] == pytest.approx([1, 0.7, 0.3, 0])
     gates = rounded_gates(source)
     assert gates["encoder"][0] == [1, 1, 0, 0]
     assert open_heads(gates) == {
         "encoder": [[0, 1], [0, 1, 2, 3]],
-        **{site: [[0, 1, 2, 3]] * 2 for site in ("decoder", "cross")},
+        **{type_: [[0, 1, 2, 3]] * 2 for type_ in ("decoder", "cross")},
     }
 
 

@@ -16,7 +16,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.analysis.measures import (
     OFFSETS,
-    SELF_SITES,
+    SELF_TYPES,
     Measure,
     RareTokens,
     best_shares,
@@ -25,7 +25,7 @@ from fairseq_collab.analysis.measures import (
 )
 from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained.attentions import attentions, inputs_of, projections
 from fairseq_collab.trained.opener import Trained
 
@@ -39,7 +39,7 @@ PREVIOUS = torch.tensor([[EOS, 20, 21], [EOS, 22, PAD]])
 def batch(**weights: Tensor) -> AttentionBatch:
     """One layer of each attention type given, ``(B, H, T, S)``."""
     sample = {"net_input": {"src_tokens": SOURCE, "prev_output_tokens": PREVIOUS}, "target": TARGET}
-    layers: dict[Any, list[Tensor]] = {site: [found] for site, found in weights.items()}
+    layers: dict[Any, list[Tensor]] = {type_: [found] for type_, found in weights.items()}
     return AttentionBatch(sample, layers, PAD, EOS)
 
 
@@ -53,9 +53,9 @@ def pointing(*heads: list[list[int]], keys: int, weight: float = 0.7) -> Tensor:
     return (chosen * (weight - rest) + rest).transpose(0, 1)
 
 
-def mean(of: Any, sites: Any = SITES, **weights: Tensor) -> dict[Any, Any]:
+def mean(of: Any, types: Any = ATTENTION_TYPES, **weights: Tensor) -> dict[Any, Any]:
     """The measure of one batch."""
-    measure = Measure(of, sites)
+    measure = Measure(of, types)
     measure.see(batch(**weights))
     return measure.result()
 
@@ -95,7 +95,7 @@ def test_means_are_over_batches_and_none_of_nothing() -> None:
 def test_positional_heads_are_found() -> None:
     previous, following = [[0, 0, 1, 2], [1, 1, 1, 2]], [[1, 2, 2, 3]] * 2
     weights = pointing(previous, following, [[0] * 4, [1] * 4], keys=4)
-    found = mean(positions, SELF_SITES, encoder=weights)
+    found = mean(positions, SELF_TYPES, encoder=weights)
     shares = [dict(zip(OFFSETS, head, strict=True)) for head in found["encoder"][0]]
     # Each word that has a neighbour counts: the first has none before it, the last none behind it,
     # for the end of sentence is no word.
@@ -184,14 +184,14 @@ def test_weights_are_the_softmax_of_the_scores_in_every_kind_of_model(kind: str)
         hook.remove()
     seen = attend(model, sample())
     for found in attentions(model):
-        close(seen.weights[found.site][found.layer], expected[found.module])
+        close(seen.weights[found.type][found.layer], expected[found.module])
     with torch.no_grad(), shown_weights(model):
         close(model(**net_input)[0], plain)
     heads = Trained(Path("x.pt"), {}, model, None).heads
-    for measure in (Measure(confidence), Measure(positions, SELF_SITES)):
+    for measure in (Measure(confidence), Measure(positions, SELF_TYPES)):
         measure.see(seen)
-        for site, layers in measure.result().items():
-            assert layers is None or [len(layer) for layer in layers] == heads[site]
+        for type_, layers in measure.result().items():
+            assert layers is None or [len(layer) for layer in layers] == heads[type_]
     hooked = ("_forward_hooks", "_forward_pre_hooks")
     assert not any(getattr(module, name) for module in model.modules() for name in hooked)
 

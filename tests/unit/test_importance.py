@@ -113,7 +113,7 @@ def test_importance_is_a_mean_over_positions() -> None:
     source_tokens, target_tokens = 12, 9
     apart = [mask_derivatives(model, sample(i)) for i in range(3)]
     for attention in attentions(model):
-        tokens = source_tokens if attention.site == "encoder" else target_tokens
+        tokens = source_tokens if attention.type == "encoder" else target_tokens
         expected = sum(found[attention][:, 0].abs().sum(0) for found in apart) / tokens
-        found = importance.per_token()[attention.site][attention.layer]
+        found = importance.per_token()[attention.type][attention.layer]
         torch.testing.assert_close(double(found), expected)

@@ -11,7 +11,7 @@ from parity.test_prune_parity import trained
 from collab_common.errors import UserError
 from fairseq_collab.analysis import stages
 from fairseq_collab.metrics.translate import check_translation
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune.choices import without_least
 from fairseq_collab.prune.surgery import Kept, pruned
 
@@ -28,15 +28,15 @@ def test_the_least_important_go_across_layers() -> None:
     assert without_least(WHOLE, MEASURE, ["encoder"], 1)["decoder"] == [[0, 1]]
 
 
-def test_all_sites_compete() -> None:
-    kept = without_least(WHOLE, MEASURE, SITES, 3)
+def test_all_types_compete() -> None:
+    kept = without_least(WHOLE, MEASURE, ATTENTION_TYPES, 3)
     assert kept == {"encoder": [[0, 1], [0]], "decoder": [[1]], "cross": [[0]]}
 
 
 def test_a_further_step_starts_from_what_is_left() -> None:
     kept: Kept = {"encoder": [[1], []], "decoder": [[0, 1]], "cross": [[1]]}
     measure = {"encoder": [[5.0], []], "decoder": [[4.0, 3.0]], "cross": [[1.0]]}
-    assert without_least(kept, measure, SITES, 1)["decoder"] == [[0]]
+    assert without_least(kept, measure, ATTENTION_TYPES, 1)["decoder"] == [[0]]
 
 
 # ---- models --------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from toy_language_models import language_model
 
 from fairseq_collab.models.base import register
 from fairseq_collab.models.families import LANGUAGE_MODEL
-from fairseq_collab.models.options import named_sites
+from fairseq_collab.models.options import named_types
 from fairseq_collab.models.variants import COLLABORATIVE
-from fairseq_collab.trained.attentions import by_site
+from fairseq_collab.trained.attentions import by_type
 
 COLLAB, SIZED, LM = "transformer_collab", "transformer_headsize_n", "transformer_lm_collab"
 QUERY, LATENT = "transformer_grouped_query", "transformer_latent"
@@ -108,23 +108,23 @@ def test_refusals(arch: str, options: dict[str, Any], message: str) -> None:
         ("transformer_lm_headsize_n", {"heads_in_decoder": "5,3"}, "num_heads", "53"),
     ],
 )
-def test_sizes_per_site_and_layer(
+def test_sizes_per_type_and_layer(
     arch: str, options: dict[str, Any], name: str, expected: str
 ) -> None:
     """By encoder, decoder, cross-attention; "-" for standard heads.  A head size may be any."""
     sizes = {"head_size": 6} if "headsize" in arch else {}
-    found = by_site(build(arch, **sizes, **options))
-    sites = [layers for layers in found.values() if layers]
+    found = by_type(build(arch, **sizes, **options))
+    types = [layers for layers in found.values() if layers]
     assert expected == " ".join(
-        "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in sites
+        "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
 
 
-def test_named_sites() -> None:
-    assert named_sites("--sites", "none", or_none=True) == ()
-    assert named_sites("--sites", "cross,encoder") == ("encoder", "cross")
-    with pytest.raises(ValueError, match=r"^--sites is 'none'; it must name .* joined by commas$"):
-        named_sites("--sites", "none")
+def test_named_types() -> None:
+    assert named_types("--types", "none", or_none=True) == ()
+    assert named_types("--types", "cross,encoder") == ("encoder", "cross")
+    with pytest.raises(ValueError, match=r"^--types is 'none'; it must name .* joined by commas$"):
+        named_types("--types", "none")
 
 
 def test_torchscript_is_refused() -> None:
@@ -184,9 +184,9 @@ def test_layers_that_are_kept_have_the_sizes_that_they_had(side: str) -> None:
     if side == "encoder":  # fairseq shortens both sides or none
         choice["decoder_layers_to_keep"] = "0,1"
     full, short = build(arch, **counts), build(arch, **counts, **choice)
-    assert [one.module.num_heads for one in by_site(short)[side]] == [4, 1]
+    assert [one.module.num_heads for one in by_type(short)[side]] == [4, 1]
     short.load_state_dict(full.state_dict(), strict=True, model_cfg=Namespace(arch=arch, **choice))
-    kept, all_of_them = (by_site(model)[side] for model in (short, full))
+    kept, all_of_them = (by_type(model)[side] for model in (short, full))
     assert torch.equal(kept[1].module.k_proj.weight, all_of_them[3].module.k_proj.weight)
 
 
@@ -201,7 +201,7 @@ def test_a_flag_that_a_preset_sets_does_not_switch_it_off() -> None:
     assert parser.parse_args(["--decoder-normalize-before"]).decoder_normalize_before is True
 
 
-def test_options_of_absent_sites_are_left_out() -> None:
+def test_options_of_absent_types_are_left_out() -> None:
     for arch in (LM, "transformer_lm_headsize_n"):
         names = [option.name for option in fields(MODEL_DATACLASS_REGISTRY[arch])]
         assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]

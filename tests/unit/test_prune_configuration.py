@@ -15,14 +15,14 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune import surgery
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
     """It holds the shape and all other options, whatever the data's configuration says."""
     source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
-    result = surgery.pruned(source, {site: [[0, 2], [3]] for site in SITES})
+    result = surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
     path = surgery.write_configuration(result, tmp_path / "all-0.01.pt")
     assert path == tmp_path / "all-0.01.yaml"
     text = path.read_text()
@@ -48,7 +48,7 @@ def test_what_prune_prints_builds_the_same_model(
 ) -> None:
     """Through fairseq's parser; in the weights the options do not show."""
     source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", **options))
-    kept: Any = {site: [[0, 2], [3]] for site in SITES}
+    kept: Any = {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES}
     result = surgery.pruned(source, kept)
     printed = surgery.training_options(result)
     assert said in printed
@@ -75,6 +75,6 @@ def test_what_is_of_the_training_alone_is_not_said(arch: str) -> None:
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt"))
     source.cfg.model.max_source_positions = "many"
-    kept: Any = {site: [[0]] * 2 for site in SITES}
+    kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
     with refusing(str(tmp_path / "c.pt"), "its option max_source_positions is of another kind"):
         surgery.pruned(source, kept)

@@ -14,7 +14,7 @@ from collab_common.errors import UserError
 from fairseq_collab.analysis import relevance
 from fairseq_collab.analysis.relevance import Relevance, shared_relevance
 from fairseq_collab.analysis.weights import head_outputs
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
 
@@ -126,8 +126,8 @@ def test_relevance_is_conserved(kind: str, variant: str) -> None:
     found.add(sample())
     assert torch.equal(model(**toy.batch())[0], before), "the model is left as it was"
     assert found.deviation < 1e-6
-    for site in SITES:
-        for layer in found.result()[site]:
+    for type_ in ATTENTION_TYPES:
+        for layer in found.result()[type_]:
             # A mean of steps, each of which has the size 1 in a layer; signs may cancel.
             assert 0 < sum(map(abs, layer)) < 1 + 1e-9
 
@@ -146,8 +146,8 @@ def test_relevance_is_of_the_most_likely_words() -> None:
         found.append(one.result())
         with torch.no_grad():
             model.decoder.output_projection.weight[others] = 0
-    for site in SITES:
-        torch.testing.assert_close(double(found[0][site]), double(found[1][site]))
+    for type_ in ATTENTION_TYPES:
+        torch.testing.assert_close(double(found[0][type_]), double(found[1][type_]))
 
 
 def test_batches_and_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,8 @@ def test_batches_and_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         read = net_input["prev_output_tokens"]
         net_input["prev_output_tokens"] = read[read.ne(model.decoder.padding_idx)][None]
         apart.add({"net_input": net_input})
-    for site in SITES:
-        torch.testing.assert_close(double(together.result()[site]), double(apart.result()[site]))
+    for type_ in ATTENTION_TYPES:
+        torch.testing.assert_close(double(together.result()[type_]), double(apart.result()[type_]))
 
 
 def test_heads_without_effect_have_no_relevance() -> None:

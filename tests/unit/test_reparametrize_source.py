@@ -38,19 +38,19 @@ def test_heads_of_other_sizes_or_numbers(
         (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 16, which"),
         (["--key-dim=0"], "encoder 0: key width 0 is out of range"),
         (["--key-dim-in-cross=4,4,4"], "--key-dim-in-cross is '4,4,4'; it must be a number from 0"),
-        (["--key-dim-in-cross=0", "--sites=cross"], "no attention is left to re-parametrise"),
-        (["--key-dim=4", "--sites=middle"], "--sites is 'middle'; it must name some of encoder"),
-        (["--key-dim=4", "--sites=none"], "--sites none: the model has no such attention"),
+        (["--key-dim-in-cross=0", "--types=cross"], "no attention is left to re-parametrise"),
+        (["--key-dim=4", "--types=middle"], "--types is 'middle'; it must name some of encoder"),
+        (["--key-dim=4", "--types=none"], "--types none: the model has no such attention"),
         (["--to=grouped-query", "--key-value-heads=3"],
          "encoder 0: number of key/value heads 3 is out of range; give one that divides its 4"),
-        (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--sites=cross"],
+        (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--types=cross"],
          "cross 1: number of key/value heads 3 is out of range"),
         (["--to=grouped-query", "--key-value-heads-in-cross=2,2,2"],
          "--key-value-heads-in-cross is '2,2,2'; it must be a number from 0 up, or 2 of them"),
         (["--to=latent", "--latent-dim=17"],
          "encoder 0: latent width 17 is out of range; give one from 1 to 16, which is exact"),
-        (["--sites=encoder", "--key-dim=8", "--key-dim-in-decoder=4"],
-         "--key-dim-in-decoder: decoder attention is not among --sites; leave one of the two out"),
+        (["--types=encoder", "--key-dim=8", "--key-dim-in-decoder=4"],
+         "--key-dim-in-decoder: decoder attention is not among --types; leave one of the two out"),
         (["--to=headsize", "--key-dim=6"],
          "encoder 0: key width 6 is out of range; give a multiple of its 4 heads"),
         (["--to=latent", "--latent-dim-in-cross=4"],
@@ -73,7 +73,7 @@ def test_value_heads_that_are_refused() -> None:
 
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
-    args = arguments("--key-dim-in-cross=24", "--sites=cross")
+    args = arguments("--key-dim-in-cross=24", "--types=cross")
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
         conversion.chosen_sizes(args, found, TARGET)
 

@@ -12,7 +12,7 @@ from parity.test_prune_parity import ADAPTIVE, LM_GROUPED, inputs, trained
 from refusals import refusing
 
 from fairseq_collab.attention.groups import head_group_attentions
-from fairseq_collab.models.layers import SITES
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune import votes as votes_file
 from fairseq_collab.prune.surgery import pruned
 from fairseq_collab.prune.votes import Count, cast, count_votes, elected, hard
@@ -47,8 +47,8 @@ def test_the_typical_head_of_each_group_is_elected(arch: str, options: dict[str,
     source = known(arch, **options)
     count = votes(source)
     assert count.batches == 3
-    assert {site: len(layers) for site, layers in count.votes.items()} == {
-        site: len(layers) for site, layers in source.heads.items()
+    assert {type_: len(layers) for type_, layers in count.votes.items()} == {
+        type_: len(layers) for type_, layers in source.heads.items()
     }
     for layers in count.votes.values():
         for layer in layers:
@@ -119,14 +119,14 @@ def test_a_head_that_two_groups_elect_is_kept_once() -> None:
 
 # ---- the file ------------------------------------------------------------------------------------
 
-VOTES = {site: [[[3, 0, 2, 0], [0, 9, 0, 8]]] * 2 for site in SITES}
-UNEVEN = {site: [[[1], [1, 2]]] for site in SITES}
+VOTES = {type_: [[[3, 0, 2, 0], [0, 9, 0, 8]]] * 2 for type_ in ATTENTION_TYPES}
+UNEVEN = {type_: [[[1], [1, 2]]] for type_ in ATTENTION_TYPES}
 
 
 def test_votes_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "votes.json"
     votes_file.write(path, {"votes": VOTES})
-    assert votes_file.read(path, HEADS) == {site: [[0, 1], [0, 1]] for site in SITES}
+    assert votes_file.read(path, HEADS) == {type_: [[0, 1], [0, 1]] for type_ in ATTENTION_TYPES}
     with refusing(
         str(path), "it has [4, 4] heads by layer in cross attention, the checkpoint has [4, 2]"
     ):

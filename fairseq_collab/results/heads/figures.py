@@ -20,7 +20,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fairseq_collab.results.figure_style import BLUE, SITE_NAMES, VERMILION, saved
+from fairseq_collab.results.figure_style import BLUE, TYPE_NAMES, VERMILION, saved
 from fairseq_collab.results.tables import num
 
 Content = Mapping[str, Any]
@@ -46,7 +46,7 @@ MEASURES = {
 def draw(content: Content) -> dict[str, bytes]:
     """All figures that the content has something for, by file name."""
     pages = {f"heads_{name}.png": measure_figure(name, found) for name, found in measured(content)}
-    roles = sites_in(content.get("roles"))
+    roles = types_in(content.get("roles"))
     if any(names for layers in roles.values() for layer in layers for names in layer):
         pages["heads_roles.png"] = role_figure(roles)
     if best := best_heads(content):
@@ -54,15 +54,15 @@ def draw(content: Content) -> dict[str, bytes]:
     return {name: saved(page, "png", DOTS_PER_INCH) for name, page in pages.items()}
 
 
-def sites_in(part: Content | None) -> dict[str, Any]:
+def types_in(part: Content | None) -> dict[str, Any]:
     """The attention types of a part of ``heads.json``, in their order; nothing for null."""
-    return {site: part[site] for site in SITE_NAMES if part and part.get(site)}
+    return {type_: part[type_] for type_ in TYPE_NAMES if part and part.get(type_)}
 
 
 def measured(content: Content) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each measure that has a number, with its attention types."""
     for name in MEASURES:
-        found = sites_in(content["measures"].get(name))
+        found = types_in(content["measures"].get(name))
         if any(x is not None for layers in found.values() for layer in layers for x in layer):
             yield name, found
 
@@ -74,8 +74,8 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
     page = Figure(figsize=(sum(widths) + 0.6, height + 0.6), layout="constrained")
     page.suptitle(title, fontsize=11)
     panels = page.subplots(1, len(found), width_ratios=widths, squeeze=False)[0]
-    for panel, (site, layers) in zip(panels, found.items(), strict=True):
-        panel.set_title(SITE_NAMES[site], fontsize=10)
+    for panel, (type_, layers) in zip(panels, found.items(), strict=True):
+        panel.set_title(TYPE_NAMES[type_], fontsize=10)
         panel.set_xticks(range(max(map(len, layers))))
         panel.set_yticks(range(len(layers)))
         panel.set_xlabel("head")

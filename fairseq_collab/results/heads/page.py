@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from collab_common.files import write_contents
-from fairseq_collab.results.figure_style import SITE_NAMES
+from fairseq_collab.results.figure_style import TYPE_NAMES
 from fairseq_collab.results.heads import figures
-from fairseq_collab.results.heads.figures import Content, best_heads, sites_in
+from fairseq_collab.results.heads.figures import Content, best_heads, types_in
 from fairseq_collab.results.render import render
 from fairseq_collab.results.tables import grid, mean, num
 
@@ -22,8 +22,8 @@ def write(content: Content, out: Path) -> None:
     """Write the page and its figures, each file atomically."""
     drawn = figures.draw(content)
     roles = [
-        (f"{SITE_NAMES[site]}, layer {i}, head {j}", ", ".join(names))
-        for site, layers in sites_in(content.get("roles")).items()
+        (f"{TYPE_NAMES[type_]}, layer {i}, head {j}", ", ".join(names))
+        for type_, layers in types_in(content.get("roles")).items()
         for i, layer in enumerate(layers)
         for j, names in enumerate(layer)
         if names
@@ -44,13 +44,13 @@ def summary(content: Content) -> str:
     """Means of the heads of each layer and their roles; the best head of each relation."""
     names = ("confidence", "positional", "relevance")
     rows = []
-    for site, layers in sites_in(content["heads"]).items():
+    for type_, layers in types_in(content["heads"]).items():
         for i in range(len(layers)):
-            found = [sites_in(content["measures"].get(name)).get(site) for name in names]
+            found = [types_in(content["measures"].get(name)).get(type_) for name in names]
             means = [mean(x for x in one[i] if x is not None) if one else None for one in found]
-            roles = content["roles"][site][i]
+            roles = content["roles"][type_][i]
             named = "; ".join(f"{j}: {', '.join(of)}" for j, of in enumerate(roles) if of)
-            rows.append([SITE_NAMES[site], i, *(num(x, ".2f") for x in means), named or "-"])
+            rows.append([TYPE_NAMES[type_], i, *(num(x, ".2f") for x in means), named or "-"])
     lines = [grid(["attention type", "layer", *names, "roles"], rows, left=(0, 5))]
     for one in best_heads(content):
         lines.append(

@@ -32,7 +32,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.families import TRANSLATION
-from fairseq_collab.models.layers import Site
+from fairseq_collab.models.layers import AttentionType
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,14 @@ class TiedAttention(HeadAttention):
 
 
 def attention(
-    cfg: TransformerConfig, site: Site, layer: int, embed_dim: int, num_heads: int, **options: Any
+    cfg: TransformerConfig,
+    type_: AttentionType,
+    layer: int,
+    embed_dim: int,
+    num_heads: int,
+    **options: Any,
 ) -> HeadAttention:
-    """The same for every site and layer."""
+    """The same for every attention type and layer."""
     return TiedAttention(embed_dim, num_heads, **options)
 
 
