@@ -1,6 +1,6 @@
 """Errors, the table of commands, files, provenance: the base of every package here.
 
-It stands outside ``fairseq_collab`` because importing that imports fairseq and torch, which
+It lies outside ``fairseq_collab`` because importing that imports fairseq and torch, which
 ``data_prep`` and ``fairseq-collab doctor`` do without.  It imports nothing of the project.
 """
 

@@ -1,4 +1,4 @@
-"""Atomic writes: a name always stands for a complete file.
+"""Atomic writes: a name always means a complete file.
 
 The content goes to ``NAME.partial``, is forced to the disk, and only then takes the name over.  If
 the writer dies, the old file is untouched, and the next write of the name reuses the partial file.
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 
 def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> None:
-    """Write ``path`` through ``fill(file)``; whatever raises, an old ``path`` is untouched."""
+    """Write ``path`` through ``fill(file)``; on any error, an old ``path`` is untouched."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -13,7 +13,7 @@ class UserError(Exception):
     ``fairseq-train: error: WHERE: WHAT; TODO`` and status 1.
 
     Args:
-        what: what is wrong, in a few words
+        what: the fault, in a few words
         where: the file, folder or option concerned; loaders fill in the file when it is None
         todo: what the user can do about it
     """

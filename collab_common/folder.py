@@ -2,7 +2,7 @@
 
 ``whole_folder`` fills a temporary sibling and renames it; the old folder is untouched until then.
 ``build_folder`` also writes ``manifest.json``: the identity (inputs and options) of the folder and
-the hash of every file in it.  The same request again is a no-op; another request is rejected.
+the hash of every file in it.  A repeated request does nothing; another request is rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command ``fairseq-collab``: the table of commands.
 
-A command is a module that is imported when it is called: ``fairseq-collab doctor`` must say what is
-wrong where importing fairseq fails, and commands on text and on finished runs need no models.
+A command is a module that is imported when it is called: ``fairseq-collab doctor`` must work where
+importing fairseq fails, and commands on text and on finished runs need no models.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COMMANDS = {
     "user-dir": Command("print the folder for fairseq's --user-dir", False),
     "vote": Command("elect one head per group"),
 }
-#: ``fairseq-collab data COMMAND``: the same as ``python -m data_prep.COMMAND``.
+#: ``fairseq-collab data COMMAND``.
 DATA = {
     "demo-data": Command("the corpus of recipes/demo.sh", False, "data_prep.demo_data"),
     "iwslt14": Command("IWSLT14, from download to data folder", False, "data_prep.iwslt14"),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import platform
+import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from collab_common import processor
-
+#: The environment variable that chooses how linear maps are computed, see the room ``kernels``.
+MATMUL = "FAIRSEQ_COLLAB_MATMUL"
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
@@ -38,7 +40,7 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
         return f"{gpus} x " * (gpus > 1) + torch.cuda.get_device_name()
     threads = torch.get_num_threads()
     number = f"{threads} thread{'s' * (threads > 1)}"
-    return f"{processor.name()}, {os.cpu_count()} cores, {number} a training"
+    return f"{processor_name()}, {os.cpu_count()} cores, {number} a training"
 
 
 def commit() -> str | None:
@@ -68,3 +70,33 @@ def versions(*packages: str) -> dict[str, str]:
 def today() -> str:
     """The date in UTC."""
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+# ---- the processor, without torch ----------------------------------------------------------------
+
+
+@functools.cache
+def cpuinfo() -> str:
+    """Linux's description of the processor; elsewhere its name."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:  # no Linux
+        return platform.processor()
+
+
+def processor_name() -> str:
+    """The processor's name."""
+    found = re.search(r"^model name\s*: *(.+)$", cpuinfo(), re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """The cores that this process may use: in Slurm and containers fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_intel() -> bool:
+    """Whether the processor is one of Intel's."""
+    return "GenuineIntel" in cpuinfo()

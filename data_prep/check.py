@@ -5,7 +5,7 @@ every later sentence with the wrong translation. The policy:
 
     training text            a pair with a fault is dropped and counted
     validation, test         the first fault is an error: shortened sets have scores of their own
-    text as published        only what fairseq cannot read is an error; nothing is dropped
+    text as published        only a fault that fairseq cannot read is an error; nothing is dropped
 
 Only LF ends a line. Memory does not grow with the text.
 """
@@ -121,7 +121,7 @@ class HeldOut:
 def check_sets(
     texts: Mapping[str, Pair], outputs: Mapping[str, Pair] | None, allowed: float
 ) -> dict[str, SetReport]:
-    """Checks all sets of a corpus and writes what is kept.
+    """Checks all sets of a corpus and writes the kept pairs.
 
     Args:
         outputs: None for text as published
@@ -174,7 +174,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
     if not report.read:
         raise UserError(f"no sentence pair for the {split} set", text[0], "give some text")
     if out and report.copies == report.kept > 0:
-        what = f"is the same text as {text[0]}: there is nothing to translate"
+        what = f"equals {text[0]}: there is nothing to translate"
         raise UserError(what, text[1], "give the translation")
     return report
 

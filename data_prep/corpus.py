@@ -130,7 +130,7 @@ def make_text(
 def make(
     corpus: Corpus, out: Path, folder: Path | None = None, jobs: int = 1, force: bool = False
 ) -> Path:
-    """Makes OUT, and whatever it is made from; returns it. Raises UserError."""
+    """Makes OUT-archives, OUT-text and OUT; returns OUT. Raises UserError."""
     config = PrepareConfig(
         text=make_text(corpus, out, find_archives(corpus, out, folder), force=force),
         out=out,

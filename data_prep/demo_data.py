@@ -21,7 +21,7 @@ PATIENCE = 2000  # draws without a new sentence, after which the grammar counts 
 
 
 def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
-    """`size` pairs with distinct English sentences, the same for the same seed everywhere.
+    """`size` pairs with distinct English sentences, decided by the seed alone.
 
     Raises UserError if the grammar cannot give that many.
     """

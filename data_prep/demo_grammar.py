@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# english[/plural] german gender german_plural kind; w behind the gender: weak (den Jungen)
+# english[/plural] german gender german_plural kind; w after the gender: weak (den Jungen)
 _NOUNS = """
 man/men Mann m Männer person; woman/women Frau f Frauen person; child/children Kind n Kinder person
 boy Junge mw Jungen person; teacher Lehrer m Lehrer person; guest Gast m Gäste person
@@ -62,14 +62,14 @@ arrive arrived arrived, kommen kommt kam gekommen an sein, being, -
 """
 _ADJECTIVES = """old alt, young jung, small klein, big groß, new neu, beautiful schön, good gut, bad
 schlecht, friendly freundlich, strange seltsam, quiet still, clever klug"""
-# english, german, and the tenses that it goes with
+# english, german, and its tenses
 _ADVERBS = """today, heute, present future must; tomorrow, morgen, future can must
 yesterday, gestern, past; last week, letzte Woche, past; every day, jeden Tag, present past
 often, oft, present past; soon, bald, future must; now, jetzt, present can must"""
 _LINKS = "because weil, although obwohl, when wenn, before bevor, if falls"
 
 CASES = ("nom", "acc", "dat")
-# endings by case: of der-words, of ein-words, and of adjectives behind either
+# endings by case: of der-words, of ein-words, and of adjectives after either
 _STRONG = {"m": "er en em", "f": "e e er", "n": "es es em", "pl": "e e en"}
 _EIN = _STRONG | {"m": "- en em", "n": "- - em"}
 _WEAK = {"m": "e en en", "f": "e e en", "n": "e e en", "pl": "en en en"}
@@ -251,7 +251,7 @@ def german(clause: Clause, order: str, front: Sequence[str] = ()) -> list[str]:
 
 
 def _verbs(clause: Clause) -> tuple[str, list[str], str]:
-    """Finite verb, the rest of the verb, and the prefix if it stands alone."""
+    """Finite verb, the rest of the verb, and the prefix if it is separate."""
     infinitive, third, past, participle, prefix, auxiliary = clause.verb[1]
     prefix = prefix.strip("-")
     stem = infinitive.removesuffix("en")

@@ -7,7 +7,7 @@ the scripts in abbreviations at a line's end, letters and digits of Unicode, con
 ." at the end of a German line, Italian quotes, and the final sigma; these modules do not.
 
 Three faults of the scripts are not repeated: a literal DOTMULTI becomes a full stop, a line of
-white space is copied, and a blank stays behind a final .'
+white space is copied, and a blank stays after a final .'
 Letters are those of the `regex` package's Unicode, in Perl those of Perl's.
 """
 
@@ -59,8 +59,8 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
     """Text from a model's tokens, whose subwords are joined already.
 
     Args:
-        form: of the data folder's text, as the manifest of a recipe has it ("hyphens": what they
-            were replaced with, or None; "moses": whether it is tokenised)
+        form: of the data folder's text, from its manifest ("hyphens": the token that a split hyphen
+            became, or None; "moses": whether it is tokenised)
     """
     if form["hyphens"] is not None:
         lines = [line.replace(f" {form['hyphens']} ", "-") for line in lines]
@@ -94,7 +94,7 @@ _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 
 def lowercase(line: str) -> str:
     """lowercase.perl: Perl's lc()."""
-    # alone, every capital letter is lowered the same in Python and Perl
+    # alone, every capital letter has one lower-case form in Python and Perl
     return line.replace("\N{GREEK CAPITAL LETTER SIGMA}", _SIGMA).lower()
 
 
@@ -128,7 +128,7 @@ def normaliser(lang: str) -> Callable[[str], str]:
 
 # ---- tokenizer.perl, rule by rule ----------------------------------------------------------------
 
-# with a blank behind them in Moses' lists, which the script keeps: no token is ever equal to them
+# with a blank after them in Moses' lists, which the script keeps: no token is ever equal to them
 NEVER = {
     "es": {"Fil", "gr"},
     "it": {"Amn", "Arch", "a.c", "all", "es"},

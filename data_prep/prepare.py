@@ -36,7 +36,7 @@ SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword_nmt"
 
 @dataclass(frozen=True)
 class Published:
-    """How a published corpus differs from text of one's own.
+    """How a published corpus differs from other text.
 
     Args:
         form: form of its text, for scoring: ``moses`` (tokenised), ``lowercased``, ``hyphens`` (the
@@ -119,7 +119,7 @@ class PrepareConfig:
 
 
 def prepare(config: PrepareConfig) -> Path:
-    """Makes `config.out`, unless it is there already; returns it. Raises UserError."""
+    """Makes `config.out`, unless it exists; returns it. Raises UserError."""
     if config.languages[0] == config.languages[1]:
         raise UserError(f"source and target language are both {config.languages[0]!r}")
     files = find_files(config.text, config.splits, config.languages)
@@ -145,7 +145,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Js
     """Fills the folder; returns content of the manifest."""
     (folder / "raw").mkdir()
     raw = {split: pair_in(folder / "raw", split, config.languages) for split in files}
-    pairs = files if config.published else raw  # published text is read as it is
+    pairs = files if config.published else raw  # published text is read unchanged
     reports = check_sets(files, None if config.published else raw, config.allowed_loss)
     units = _segment(config, pairs, reports, folder)
     cleaned = _clean(config, reports, folder)
@@ -240,7 +240,7 @@ def binarise(
 
 
 def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
-    """Raises UserError unless both sides hold as many sentences as fairseq was given."""
+    """Raises UserError unless both sides hold the number of sentences that fairseq was given."""
     for lang in languages:
         index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
         with index.open("rb") as stream:  # magic number (9 bytes), version (8), type (1), sentences
@@ -250,7 +250,7 @@ def check_binarised(folder: Path, split: str, languages: Languages, expected: in
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
-    """The options of every command that ends in `prepare` with text of one's own."""
+    """The options of every command that prepares text which is not a published corpus."""
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
         "--vocab-size", type=positive, default=vocab_size, metavar="N",

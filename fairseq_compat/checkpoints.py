@@ -1,6 +1,6 @@
 """fairseq's checkpoints: loaded as data, saved atomically.
 
-Each ``apply_*`` function says what is wrong with fairseq's own way.
+Each ``apply_*`` function names the fault of fairseq's own way.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,9 +17,8 @@ import torch
 from collab_common import atomic, errors
 from collab_common.errors import UserError
 
-from . import literals
 from .patching import Proxy, wrap
-from .safe_load import damage, read
+from .safe_load import damage, evaluate, read
 
 __all__ = ["apply", "damage", "first_names", "read", "save", "without_training"]
 
@@ -72,11 +72,19 @@ def first_names(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def apply() -> None:
-    """Patch what fairseq does with checkpoints; called once, after fairseq is imported."""
-    literals.apply()
+    """Patch how fairseq loads and saves checkpoints; called once, after fairseq is imported."""
+    apply_safe_settings()
     apply_safe_load()
     apply_atomic_save()
     apply_named_files()
+
+
+def apply_safe_settings() -> None:
+    """fairseq evaluates settings, also those of a checkpoint, as code."""
+    for name, module in list(sys.modules.items()):
+        code = getattr(getattr(module, "__spec__", None), "origin", None)
+        if name.partition(".")[0] == "fairseq" and code and code.endswith(".py"):
+            vars(module)["eval"] = evaluate
 
 
 def apply_safe_load() -> None:
@@ -92,7 +100,7 @@ def apply_safe_load() -> None:
 
 
 def apply_atomic_save() -> None:
-    """fairseq repeats a failed write behind the bytes of the first attempt and reports success.
+    """fairseq repeats a failed write after the bytes of the first attempt and reports success.
 
     It makes checkpoint_last.pt and checkpoint_best.pt by overwriting them.
     """

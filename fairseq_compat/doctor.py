@@ -20,11 +20,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.processor import MATMUL
+from collab_common.provenance import MATMUL
 
 from . import is_switched_off, registry
+from .fairseq_fixes import SEARCHES, VARIABLE
 from .registry import installed_version
-from .search import SEARCHES, VARIABLE
 
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     print("\nFixes to the installed libraries, made in memory when they are imported:")
     for fix in registry.FIXES:
         state = "active" if registry.is_applied(fix) else "not active"
-        print(f"  {state if fix.applies() else 'not needed':<11} {fix.name}: {fix.why}")
+        print(f"  {state:<11} {fix.name}: {fix.why}")
     count = f"{len(problems)} problem{'s' * (len(problems) > 1)} found:"
     print("\n" + (count if problems else "No problem found."))
     for problem in problems:
@@ -138,13 +138,13 @@ CHECKS = (distributions, missing_extensions, hook)
 
 
 def import_problems() -> Iterator[Problem]:
-    """Import what is installed, torch first: fairseq cannot work without it."""
+    """Import torch, then fairseq, which needs it."""
     for package in ("torch", "fairseq"):
         if folder_of(package) is None:
             return
         try:
             importlib.import_module(package)
-        except Exception as error:  # whatever a broken installation raises is the finding
+        except Exception as error:  # of any type: a broken installation is the finding
             lines = str(error).strip().splitlines() or [""]
             what = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
             remedy = "fix the other problems of this list; if there are none, install it again"

@@ -6,16 +6,22 @@ import argparse
 import atexit
 import contextlib
 import dataclasses
+import fileinput
 import functools
 import importlib.util
+import logging
 import os
 import queue
 import sys
 import time
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from collab_common.errors import UserError
+from collab_common.files import locked
 
 from .patching import Proxy, wrap
 
@@ -23,10 +29,14 @@ UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never 
 #: Whose dataclasses are configurations.
 ROOTS = ("fairseq", "hydra")
 _PATIENCE = 10.0  # seconds that batches in the making are waited for
+logger = logging.getLogger("fairseq_collab")
+#: The environment variable that chooses the search, and its values.
+VARIABLE = "FAIRSEQ_COLLAB_SEARCH"
+SEARCHES = ("exact", "fairseq")
 
 
 def make_hashable() -> None:
-    """Python 3.11 rejects defaults such as `common: CommonConfig = CommonConfig()`.
+    """Python 3.11 rejects defaults like `common: CommonConfig = CommonConfig()`.
 
     It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
     `default_factory` would not do: fairseq reads `Field.default`. So dataclasses of fairseq and
@@ -106,7 +116,7 @@ def define_buffers() -> None:
 
 
 def copy_integers() -> None:
-    """The moving average multiplies integer entries of a model's state, which torch refuses."""
+    """The moving average multiplies integer entries of a model's state, which torch rejects."""
     from fairseq.models.ema.ema import EMA
 
     @wrap(EMA, "__init__")
@@ -182,3 +192,94 @@ def accept_package_names() -> None:
             for folder in (spec and spec.submodule_search_locations) or []:
                 args = argparse.Namespace(user_dir=os.path.abspath(folder))
         original(args)
+
+
+def choice() -> str:
+    """Which search models of ours use: one of SEARCHES; UserError where another one is set."""
+    asked = os.environ.get(VARIABLE) or SEARCHES[0]
+    if asked not in SEARCHES:
+        todo = f"set {VARIABLE} to {' or '.join(SEARCHES)}, or unset it"
+        raise UserError(f"is {asked!r}", VARIABLE, todo)
+    return asked
+
+
+def ask_the_model() -> None:
+    """SequenceGenerator has one loop for all; a plug-in's model can do with less work.
+
+    A model's ``search(generator, sample, **arguments)`` returns the hypotheses of ``generate``, or
+    None to leave the batch to fairseq.  ``_generate`` is not wrapped: TorchScript compiles it.
+    """
+    from fairseq.sequence_generator import SequenceGenerator
+
+    @wrap(SequenceGenerator, "generate")
+    def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
+        search = getattr(self.model.single_model, "search", None)
+        if search is not None and choice() == "exact":
+            found = search(self, sample, **arguments)
+            if found is not None:
+                return found
+        return original(self, models, sample, **arguments)
+
+
+def lock_save_dir() -> None:
+    """Two trainings in one --save-dir overwrite each other's checkpoints."""
+    from fairseq.trainer import Trainer
+
+    held = contextlib.ExitStack()  # the lock of this process's training
+    atexit.register(held.close)
+
+    @wrap(Trainer, "__init__")
+    def __init__(original: Any, self: Any, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        held.close()  # a job of `-m` follows another one
+        original(self, cfg, *args, **kwargs)
+        if self.is_data_parallel_master and not cfg.checkpoint.no_save:
+            held.enter_context(locked(Path(cfg.checkpoint.save_dir) / "lock"))
+
+
+def check_devices() -> None:
+    """--fp16 without a GPU, and more processes than GPUs, end in a traceback of torch."""
+    import torch
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if cfg.common.fp16 and (cfg.common.cpu or not torch.cuda.is_available()):
+            raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
+        return original(cfg, main, **kwargs)
+
+    @wrap(utils, "_infer_single_node_init")
+    def _infer_single_node_init(original: Any, cfg: Any) -> None:
+        processes, gpus = cfg.distributed_world_size, torch.cuda.device_count()
+        if processes > gpus:
+            start = f"torchrun --standalone --nproc-per-node={processes} --no-python fairseq-train"
+            todo = f"on CPUs, start `{start} ... --distributed-backend gloo`"
+            what = f"this machine has {gpus} GPUs"
+            raise UserError(what, f"--distributed-world-size {processes}", todo)
+        original(cfg)
+
+
+def skip_invalid_lines() -> None:
+    """fairseq-interactive ends in a traceback at a line that is not UTF-8."""
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
+            main.__globals__["fileinput"] = Proxy(fileinput, input=_valid_lines)
+        return original(cfg, main, **kwargs)
+
+
+@contextlib.contextmanager
+def _valid_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
+    """The lines of a file, or of standard input ("-"), that are UTF-8."""
+
+    def lines(stream: Any) -> Iterator[str]:
+        for number, row in enumerate(iter(stream.readline, b""), 1):
+            try:
+                yield row.decode("utf-8")
+            except UnicodeDecodeError as error:
+                what = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
+                logger.warning(f"line {number} of the input is skipped: {what}")
+
+    with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
+        yield lines(stream)

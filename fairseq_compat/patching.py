@@ -1,4 +1,4 @@
-"""The two ways to change what is installed: in place, and as one other module should see it."""
+"""Two ways to patch a library: in place, or as one other module sees it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates what is to be called in place of `owner.name`, with that as first argument.
+    """Decorates the replacement of `owner.name`, which gets the original as first argument.
 
     A method gets `self` after it. The original stays within reach, as `__wrapped__`.
     """

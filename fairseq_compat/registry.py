@@ -1,4 +1,4 @@
-"""The list of all fixes: the fault of each, whether this Python has it, when the fix is applied.
+"""The list of all fixes: the fault of each, and when the fix is applied.
 
 Importing this module imports neither fairseq nor torch, so that `doctor` can read the list
 where those are missing or broken.
@@ -6,12 +6,11 @@ where those are missing or broken.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import fairseq_fixes, noise, one_line, search
+from . import fairseq_fixes, messages
 
 
 class Fix(NamedTuple):
@@ -20,7 +19,6 @@ class Fix(NamedTuple):
     name: str
     apply: Callable[[], None]
     moment: str = "fairseq"  # after its import; or "before" any that is watched
-    applies: Callable[[], bool] = lambda: True  # where not every supported Python meets the fault
 
     @property
     def why(self) -> str:
@@ -30,11 +28,6 @@ class Fix(NamedTuple):
 
 class FixFailed(RuntimeError):
     """A fix does not fit the installed libraries."""
-
-
-def python_from(minor: int) -> Callable[[], bool]:
-    """Say that the fault appears from Python 3.`minor` on."""
-    return lambda: sys.version_info >= (3, minor)
 
 
 def installed_version(distribution: str) -> str:
@@ -53,19 +46,23 @@ def safe_checkpoints() -> None:
 
 
 FIXES = (
-    Fix("config classes are hashable", fairseq_fixes.make_hashable, "before", python_from(11)),
-    Fix("the first screen is short", noise.quieten, "before"),
+    Fix("config classes are hashable", fairseq_fixes.make_hashable, "before"),
+    Fix("the first screen is short", messages.quieten, "before"),
     Fix("checkpoints load and save safely", safe_checkpoints),
     Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
     Fix("--bf16 needs no TPU", fairseq_fixes.train_in_bfloat16),
     Fix("all of a model is defined", fairseq_fixes.define_buffers),
     Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
     Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
-    Fix("models may search themselves", search.ask_the_model),
+    Fix("models may search themselves", fairseq_fixes.ask_the_model),
     Fix("language models read one sentence a line", fairseq_fixes.name_the_type_of_indices),
     Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
-    Fix("errors take one line", one_line.apply),
+    Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
+    Fix("devices are checked first", fairseq_fixes.check_devices),
+    Fix("interactive input may be invalid", fairseq_fixes.skip_invalid_lines),
+    Fix("the first lines say what runs", messages.introduce),
+    Fix("errors take one line", messages.shorten_errors),
 )
 
 _applied: set[str] = set()
@@ -74,7 +71,7 @@ _applied: set[str] = set()
 def apply_fixes(moment: str) -> None:
     """Apply the fixes of ``moment``, each once."""
     for fix in FIXES:
-        if fix.moment == moment and fix.name not in _applied and fix.applies():
+        if fix.moment == moment and fix.name not in _applied:
             _apply(fix)
 
 

@@ -1,13 +1,18 @@
-"""Loads checkpoints as data: nothing in a file is run, and a bad file is named in one line.
+"""Loads checkpoints as data: nothing in a file is run, and one line names a bad file.
 
 ``torch.load(weights_only=True)`` rejects every global that is not allowed.  Allowed here is what
-fairseq's checkpoints hold, nothing else.
+fairseq's checkpoints hold, nothing else.  fairseq also passes settings to ``eval``, for example
+``"(0.9, 0.98)"`` or ``"[(512, 3)] * 20"``, and some come out of checkpoints
+(``adaptive_softmax_cutoff``, ``encoder_layers``, ...): :func:`evaluate` accepts only the literals,
+``+`` and ``*`` that fairseq's own models need.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import operator
 import os
 import pickle
 import re
@@ -23,6 +28,7 @@ from collab_common.errors import UserError
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\x0a"  # how the files of torch.save begin
 TODO = "give another checkpoint"
+LONGEST = 10_000  # elements or characters of a product in a setting, which could fill the memory
 
 
 class Number:
@@ -61,7 +67,7 @@ ALLOWED: list[Any] = [
     (scalar, "numpy._core.multiarray.scalar"),
     (scalar, "numpy.core.multiarray.scalar"),
 ]
-#: What fairseq needs of a checkpoint, under today's name or an older one.
+#: The parts that fairseq needs of a checkpoint, under today's name or an older one.
 PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
 
 
@@ -101,7 +107,7 @@ def read(
 def _can_be_mapped(path: str) -> bool:
     """Whether tensors lie in the file as in memory.
 
-    Only what is used is then read: not the state of an optimiser, two thirds of the file.
+    Then unused parts are not read, for example the optimiser's state, two thirds of the file.
     """
     with open(path, "rb") as file:
         if file.read(4) != ZIP:
@@ -112,7 +118,7 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allow exactly ``ALLOWED``, whatever else has been allowed for other files."""
+    """Allow exactly ``ALLOWED``, also if more has been allowed for other files."""
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(ALLOWED)
@@ -142,7 +148,7 @@ def _missing_parts(state: Any) -> list[str]:
 
 
 def damage(path: str) -> str | None:
-    """Return what is wrong with the outside of a checkpoint file; None if nothing is."""
+    """Return the damage that shows without loading a checkpoint file; None for none."""
     with open(path, "rb") as file:
         start = file.read(4)
     if start == LEGACY:  # torch < 1.6; those files do not hold their length
@@ -154,3 +160,34 @@ def damage(path: str) -> str | None:
             return None
     except zipfile.BadZipFile:
         return f"is truncated: its end is missing after {os.path.getsize(path):,} bytes"
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+class NotPlain(UserError, ValueError):
+    """argparse turns a ValueError into a line that names the option."""
+
+
+def evaluate(text: str) -> Any:
+    """Return the value of an expression of literals, ``+`` and ``*``; NotPlain for others."""
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise NotPlain(f"{text!r} is not a plain value, for example 0.9 or (0.9, 0.98)") from error
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.List | ast.Tuple):
+        return (list if isinstance(node, ast.List) else tuple)(map(_value, node.elts))
+    if not isinstance(node, ast.BinOp):
+        return ast.literal_eval(node)
+    left, right = _value(node.left), _value(node.right)
+    if isinstance(node.op, ast.Add):
+        return operator.add(left, right)
+    if not isinstance(node.op, ast.Mult):
+        return ast.literal_eval(node)
+    lengths = [len(side) if hasattr(side, "__len__") else side for side in (left, right)]
+    if (hasattr(left, "__len__") or hasattr(right, "__len__")) and operator.mul(*lengths) > LONGEST:
+        raise ValueError("too long")
+    return operator.mul(left, right)

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from collab_common import processor
 from collab_common.command import check_folder_of, positive
 from collab_common.files import write_json
+from collab_common.provenance import cores
 from fairseq_collab.bench.models import PRESETS
 from fairseq_collab.bench.run import run, table
 from fairseq_collab.commands import options
@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
     parser.add_argument(
-        "--threads", type=positive, default=processor.cores(), metavar="N",
+        "--threads", type=positive, default=cores(), metavar="N",
         help="CPU threads (default: all cores)",
     )  # fmt: skip
     options.add_cpu(parser)

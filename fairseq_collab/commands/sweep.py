@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from collab_common import processor
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
+from collab_common.provenance import cores
 from fairseq_collab.runs.run import Run
 
 
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
             print(f"{run.verdict():10} {run.folder}")
         return 0
     check_data({run: Path(job.config.task.data) for run, job in runs.items()})
-    threads = max(1, processor.cores() // args.jobs)
+    threads = max(1, cores() // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)

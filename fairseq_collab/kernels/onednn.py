@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collab_common.processor import MATMUL, is_intel
+from collab_common.provenance import MATMUL, is_intel
 
 #: The environment variable that chooses the library, and its values.
 VARIABLE = MATMUL

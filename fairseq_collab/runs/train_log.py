@@ -63,7 +63,7 @@ def is_over(run: Run) -> bool:
     fairseq would add an update to a training that has ended.
     """
     _, done, rest = tail(run.log).rpartition("done training in ")
-    resumed = "| fairseq_cli.train |" in rest
+    resumed = "| fairseq_collab |" in rest  # its first line
     return (bool(done) and not resumed) or run.started().checkpoint is not None
 
 

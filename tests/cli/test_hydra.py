@@ -9,7 +9,7 @@ import toy
 from commands import REPOSITORY, succeed
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+PARAMETERS = re.compile(r"model: \w+, ([\d,]+) parameters")
 WORDS = 12
 ARCHS = ("transformer_collab_multi30k", "transformer_collab_iwslt_de_en")
 

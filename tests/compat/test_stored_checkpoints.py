@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 from commands import USER_DIR, succeed
@@ -30,13 +31,15 @@ def test_each_architecture_has_one() -> None:
     assert {path.stem for path in (STORED / "checkpoints").iterdir()} == {*EXPECTED}
 
 
-def test_fairseq_interactive() -> None:
+def test_fairseq_interactive(tmp_path: Path) -> None:
+    """A line that is not UTF-8 is skipped; without the fix it ends the process."""
     folder = STORED / "transformer_collab_1"
+    (tmp_path / "in").write_bytes(b"caf\xe9\n" + (folder / "source.en").read_bytes())
     output = succeed(
         "fairseq-interactive", folder, *USER_DIR, "--path", folder / "checkpoint.pt",
-        "--source-lang=en", "--target-lang=de", "--cpu", "--beam=5",
-        stdin=(folder / "source.en").read_text(),
+        "--source-lang=en", "--target-lang=de", "--cpu", "--beam=5", "--input", tmp_path / "in",
     )  # fmt: skip
+    assert "line 1 of the input is skipped: invalid UTF-8: byte 0xE9" in output
     found = re.findall(r"^H-\d+\t([^\t]*)\t(.*)$", output, re.MULTILINE)
     translated = {text: pytest.approx(float(score), abs=1e-4) for score, text in found}
     assert translated == TRANSLATED

@@ -115,7 +115,7 @@ def test_gzip_and_a_cut_one(tmp_path: Path) -> None:
 def test_copies(pair: Pair) -> None:
     assert checked(pair(b"Berlin\nyes\n", b"Berlin\nja\n")).copies == 1
     paths = pair(GOOD, GOOD)
-    with refusing(f"{paths[1]}: is the same text as {paths[0]}"):
+    with refusing(f"{paths[1]}: equals {paths[0]}"):
         checked(paths)
 
 

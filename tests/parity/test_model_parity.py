@@ -20,7 +20,7 @@ from toy_heads import sample
 
 from fairseq_collab.attention.collaborative import BIASES
 from fairseq_collab.metrics.cost import used_parameters
-from fairseq_compat.search import SEARCHES, VARIABLE
+from fairseq_compat.fairseq_fixes import SEARCHES, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -21,7 +21,7 @@ from collab_common.errors import UserError
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
 from fairseq_collab.search.beam import log_softmax_, why_not
-from fairseq_compat.search import VARIABLE
+from fairseq_compat.fairseq_fixes import VARIABLE
 
 INFINITY = float("inf")
 

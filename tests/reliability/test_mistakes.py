@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from commands import refuse
+from commands import refuse, succeed
 from commands import run_command as run
 
+from collab_common.files import locked
 from fairseq_compat import checkpoints
 
 
@@ -70,6 +71,31 @@ def test_bad_checkpoint_to_resume(
     line = refuse("fairseq-train", *train_args, *resume)
     assert line.startswith(f"fairseq-train: error: {bad / name}: ")
     assert not (bad / "marker").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_training_in_one_folder(train_args: list[str], tmp_path: Path) -> None:
+    """It names the process of the first; the lock can be switched off."""
+    train = ("fairseq-train", *train_args, "--save-dir", tmp_path, "--max-update=1")
+    with locked(tmp_path / "lock"):
+        line = refuse(*train)
+        assert f"{tmp_path}/lock: another process (pid {os.getpid()}) is at work here" in line
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+        succeed(*train, FAIRSEQ_COLLAB_LOCKS="0")
+    assert (tmp_path / "checkpoint_last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--fp16", "--fp16: needs a GPU; give --bf16, or neither"),
+        ("--distributed-world-size=2", "size 2: this machine has 0 GPUs; on CPUs, start `torchrun"),
+    ],
+)
+def test_devices_that_are_not_there(
+    option: str, message: str, train_args: list[str], tmp_path: Path
+) -> None:
+    assert message in refuse("fairseq-train", *train_args, option, "--save-dir", tmp_path / "none")
     assert not list(tmp_path.iterdir())
 
 

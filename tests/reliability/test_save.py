@@ -23,7 +23,8 @@ from refusals import refusing
 
 from collab_common import atomic
 from collab_common.errors import UserError
-from fairseq_compat import checkpoints, literals
+from fairseq_compat import checkpoints
+from fairseq_compat.safe_load import evaluate
 
 LARGE = {"model": {"weight": torch.arange(100_000.0)}}
 
@@ -255,13 +256,13 @@ def test_what_others_allow_is_not_allowed_here(tmp_path: Path) -> None:
     ],
 )
 def test_settings_are_evaluated(text: str, value: Any) -> None:
-    assert literals.evaluate(text) == value
+    assert evaluate(text) == value
 
 
 @pytest.mark.parametrize("text", ["print(1)", "().__class__", "[0] * 10**9", "[0] * 99999999", "("])
 def test_settings_are_not_run(text: str) -> None:
     with pytest.raises(UserError, match="is not a plain value"):
-        literals.evaluate(text)
+        evaluate(text)
 
 
 def test_fairseq_evaluates_no_code() -> None:

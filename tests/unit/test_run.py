@@ -79,7 +79,7 @@ def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) 
     [
         ("| INFO | train | {}\n| INFO | fairseq_cli.train | done training in 1.5 seconds\n", True),
         ("| INFO | fairseq_cli.train | done training in 1.5 seconds\nleaked semaphores\n", True),
-        ("done training in 1.5 seconds\n2026 | INFO | fairseq_cli.train | x\n", False),
+        ("done training in 1.5 seconds\n2026 | INFO | fairseq_collab | x\n", False),
         ("| INFO | train | {}\n", False),
         ("", False),
     ],

@@ -107,10 +107,11 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     else:
         sys.path.insert(0, os.path.dirname(sys.argv[0]))
         start, what = runpy.run_path, sys.argv[0]
-    from fairseq_compat import one_line
+    from fairseq_compat import messages
 
-    one_line.apply()  # it asks for the program's name, which was another when fairseq was imported
-    if one_line.program() in ("fairseq-train", None):
+    # It asks for the name of the program, which was another when fairseq was imported.
+    messages.shorten_errors()
+    if messages.program() in ("fairseq-train", None):
         logging.root.handlers.clear()  # set up before fairseq is imported, which does it, too
     status: object = 0
     try:

@@ -1,0 +1,163 @@
+"""What fairseq's commands print: four lines first, and one line for a user's error.
+
+INFO | fairseq_collab | fairseq-collab 0.1.0, fairseq 0.12.2, torch 2.11.0
+INFO | fairseq_collab | device: Intel(R) Xeon(R) Processor, 2 cores, 1 thread a training
+INFO | fairseq_collab | data: data/multi30k, en to de, 4,000 and 4,000 symbols
+INFO | fairseq_collab | model: transformer_collab, 1,234,567 parameters
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import warnings
+from types import TracebackType
+from typing import Any
+
+from collab_common.errors import find
+from collab_common.provenance import hardware, versions
+
+from .patching import wrap
+
+TRACEBACK_WANTED = ("FAIRSEQ_COMPAT_TRACEBACK", "HYDRA_FULL_ERROR")  # by setting one to 1
+#: The beginnings of warnings of hydra and torch about how fairseq calls them.
+IGNORED = (
+    r"hydra.experimental.\w+\(\) is no longer experimental",
+    r"\s*The version_base parameter is not specified",
+    r"In '.*': Usage of deprecated keyword in package header",
+    r"\s*'.*' is validated against ConfigStore schema with the same name",
+    r"\s*The strict flag in the compose API is deprecated",
+    r"`torch.cuda.amp.autocast\(args...\)` is deprecated",
+    r"'pin_memory' argument is set as true but no accelerator is found",
+)
+#: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
+#: an ordinary step begins.
+LOGGERS: tuple[str, ...] = ("fairseq_cli.train", "fairseq_cli.generate", "fairseq_cli.interactive")
+LOGGERS += ("fairseq_cli.eval_lm", "fairseq.trainer", "fairseq.checkpoint_utils")
+LOGGERS += ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.translation")
+LOGGERS += ("fairseq.tasks.language_modeling",)
+REPEATED = re.compile(
+    r"\[\w+\] dictionary: |dictionary: |(task|model|criterion): |num\. \w+ model params|loaded \d"
+    r"|\S+ valid\S* \S+ \d+ examples|training on |max tokens per device|No existing checkpoint"
+    r"|Preparing to |loading (\w+ data|model)|grouped total_num_itrs|Start iterating|Saving check"
+    r"|Finished saving|detected shared parameter"
+)
+logger = logging.getLogger("fairseq_collab")
+
+
+def program() -> str | None:
+    """Return the name of the running command if it is one of fairseq's or ours."""
+    path, name = os.path.split(sys.argv[0] if sys.argv else "")
+    stem = name.removesuffix(".py")
+    if os.path.basename(path) == "fairseq_cli":  # python -m fairseq_cli.train
+        return "fairseq-" + stem.replace("_", "-")
+    return stem if stem.startswith("fairseq-") else None
+
+
+# ---- the first screen ----------------------------------------------------------------------------
+
+
+def quieten() -> None:
+    """fairseq's commands start with 40 lines of warnings, settings, modules and steps.
+
+    Everything but warnings still goes to the file of `--log-file`.
+    """
+    if program() is None:
+        return
+    for message in IGNORED:
+        warnings.filterwarnings("ignore", message=message)
+    # It advises to install tensorboardX.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(on_screen)
+
+
+def on_screen(record: logging.LogRecord) -> bool:
+    """Whether a record is worth a line on the screen; the others go to log files alone."""
+    if isinstance(record.msg, str) and not REPEATED.match(record.getMessage()):
+        return True
+    for handler in (*logging.getLogger(record.name).handlers, *logging.root.handlers):
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)
+    return False
+
+
+def introduce() -> None:
+    """fairseq's commands do not print versions, device, data and model together."""
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    @wrap(Trainer, "__init__")
+    def __init__(
+        original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        original(self, cfg, task, model, *args, **kwargs)
+        gpus = cfg.distributed_training.distributed_world_size
+        say_first(hardware(cfg.common.cpu, gpus), cfg.model, task, model)
+
+    @wrap(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
+        models, cfg, task = original(*args, **kwargs)
+        if (program() or "").startswith(("fairseq-generate", "fairseq-int", "fairseq-eval")):
+            say_first(hardware("--cpu" in sys.argv), cfg.model, task, models[0])
+        return models, cfg, task
+
+
+def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
+    """Log version, device, data, and model with its size."""
+    found = versions("fairseq-collab", "fairseq", "torch")
+    logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
+    logger.info(f"device: {device}")
+    sides = {name: getattr(task, f"{name}_dictionary", None) for name in ("source", "target")}
+    languages = [getattr(task.cfg, f"{side}_lang", None) for side in sides]
+    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages))]
+    parts.append(" and ".join(f"{len(one):,}" for one in sides.values() if one) + " symbols")
+    logger.info(f"data: {', '.join(filter(None, parts))}")
+    arch = getattr(chosen, "_name", None) or getattr(chosen, "arch", type(model).__name__)
+    size = sum(weight.numel() for weight in model.parameters())
+    logger.info(f"model: {arch}, {size:,} parameters")
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+def report(error: BaseException) -> bool:
+    """Print a UserError's line; False for other errors, which keep their traceback."""
+    found = find(error)
+    if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
+        return False
+    sys.stdout.flush()
+    print(f"{program()}: error: {' '.join(str(found).split())}", file=sys.stderr, flush=True)
+    return True
+
+
+def shorten_errors() -> None:
+    """UserErrors of a plug-in end in a page of traceback.
+
+    Hydra reports the errors of a job itself, and leaves the program.
+    """
+    if program() is None:
+        return
+    from hydra._internal import utils
+
+    others = sys.excepthook
+
+    def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
+        if not report(error):
+            others(kind, error, traceback)
+
+    sys.excepthook = excepthook
+
+    @wrap(utils, "run_and_report")
+    def run_and_report(original: Any, func: Any) -> Any:
+        def guarded() -> Any:
+            try:
+                return func()
+            except Exception as error:
+                if not report(error):
+                    raise
+                raise SystemExit(1) from error
+
+        return original(guarded)
