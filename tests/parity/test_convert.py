@@ -10,6 +10,7 @@ import toy
 from toy_reparametrize import converted, inputs, target_of, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.convert import low_rank
 from fairseq_collab.convert.base import Part
 from fairseq_collab.convert.calibrate import Sums, moments
 from fairseq_collab.convert.kinds import shared_keys
@@ -119,6 +120,23 @@ def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
     if size % H == 0:
         of_each = part.score_error(*separate(part.heads, part.roots, size // H))
         assert errors["diagonal"] <= of_each + 1e-12
+
+
+@pytest.mark.parametrize("size", [3, 9])
+def test_no_sweep_of_the_diagonal_loses(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    part, errors = attention(), []
+    for sweeps in range(1, 25):
+        monkeypatch.setattr(low_rank, "DIAGONAL_SWEEPS", sweeps)
+        errors.append(error(part, SHARED["diagonal"](part.heads, part.roots, size)))
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_heads_that_are_equal_have_a_diagonal() -> None:
+    """Their directions are equal, so that no system of equations has one solution."""
+    part = attention()
+    first = (maps[:1].expand(H, -1, -1) for maps in (part.heads.queries, part.heads.keys))
+    part.heads = part.heads._replace(**dict(zip(("queries", "keys"), first, strict=True)))
+    assert error(part, SHARED["diagonal"](part.heads, part.roots, D - 1)) < 1e-6
 
 
 @pytest.mark.parametrize("size", [2, 7])
