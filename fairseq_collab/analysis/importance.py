@@ -71,8 +71,7 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     decoder, target = model.decoder, sample["target"]
     target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
     output = model(**sample["net_input"])
-    if getattr(decoder, "adaptive_softmax", None) is not None:
-        return adaptive_cross_entropy(decoder, output[0], target)
+    # With adaptive softmax, fairseq computes what it needs for these targets alone.
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
     loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
@@ -90,25 +89,6 @@ def predicted(decoder: Any, target: Tensor) -> Tensor:
     ``fairseq-eval-lm`` leaves out, too.
     """
     return target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
-
-
-def adaptive_cross_entropy(decoder: Any, features: Tensor, target: Tensor) -> Tensor:
-    """The loss of each token ``(B, T)`` under adaptive softmax: of its cluster, and within it.
-
-    It is 0 at padding.  ``features (B, T, d)`` are the input of the softmax.
-    """
-    softmax = decoder.adaptive_softmax
-    scores, words = softmax(features, target.flatten())
-    loss = functional.cross_entropy(
-        scores[0], words[0], ignore_index=decoder.padding_idx, reduction="none"
-    )
-    _, places = softmax.adapt_target(target)  # of each cluster's words
-    # Numbers of words start anew in each cluster, and none is padding: fairseq's loss ignores that.
-    for these, those, where in zip(scores[1:], words[1:], places, strict=True):
-        if those is not None:  # else no word is in this cluster
-            within = functional.cross_entropy(these, those, reduction="none")
-            loss = loss.index_add(0, where, within)
-    return loss.view_as(target)
 
 
 def normalised(

@@ -259,21 +259,3 @@ def cosine(product: Tensor, norm: Tensor, other_norm: Tensor) -> Tensor:
     """From an inner product and two squared lengths; 0 without gradient for a length of 0."""
     tiny = torch.finfo(product.dtype).tiny
     return product / (norm * other_norm).clamp_min(tiny).sqrt()
-
-
-class Movement(NamedTuple):
-    """Change of the groups from one update to the next, ``(L,)`` each."""
-
-    changed: Tensor  # share of the heads that change their group
-    shift: Tensor  # root mean square movement of the centres, relative to their length
-
-
-def movement(gram: Tensor, before: Tensor, after: Tensor) -> Movement:
-    """Compare two memberships on the same features; 1 and 1 without groups ``before``."""
-    old, new = mean_weights(before), mean_weights(after)
-    moved, length = (
-        (w @ gram @ w.transpose(1, 2)).diagonal(dim1=1, dim2=2).sum(dim=1).clamp_min(0)
-        for w in (new - old, new)
-    )
-    changed = 1 - (before * after).sum(dim=2).mean(dim=1)
-    return Movement(changed, (moved / length.clamp_min(torch.finfo(moved.dtype).tiny)).sqrt())

@@ -27,7 +27,6 @@ from fairseq_collab.attention.cache import Cache, Context, IncrementalState, bea
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
     FUSE_QUERIES,
-    for_each_head,
     fused_heads,
     head_scores,
     mask_scores,
@@ -154,7 +153,6 @@ class HeadAttention(nn.Module):
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from every query to all keys.
@@ -169,7 +167,6 @@ class HeadAttention(nn.Module):
             need_weights: return the attention weights, averaged over heads.
             static_kv: the cached keys and values are complete.
             attn_mask: ``(T, S)``, true where a query may not look, or added to the scores.
-            before_softmax: return scores ``(B * H, T, S)`` and values ``(B * H, S, h_v)`` instead.
             need_head_weights: return the attention weights of each head.
 
         Returns:
@@ -184,15 +181,11 @@ class HeadAttention(nn.Module):
         q = self.project_query(query)  # (B, H, T, e)
         if to_memory:
             q = self.absorb_keys(q)  # (B, H, T, r)
-        if not (need_weights or need_head_weights or before_softmax) and self._fuse(q, context):
+        if not (need_weights or need_head_weights) and self._fuse(q, context):
             heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
             weights = None
         else:
             scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
-            if before_softmax:
-                values = for_each_head(context.values, self.num_heads)
-                values = self.absorb_values(values) if to_memory else values
-                return scores.flatten(0, 1), values.flatten(0, 1)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)

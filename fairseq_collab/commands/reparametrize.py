@@ -80,10 +80,6 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         "--value-heads", type=int, metavar="G",
         help="with --to collab: heads of values; divides the heads (default: unchanged)",
     )  # fmt: skip
-    sizes.add_argument(
-        "--types", default=",".join(ATTENTION_TYPES),
-        help="attention types: some of encoder, decoder, cross (default: all)",
-    )  # fmt: skip
 
 
 def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> None:

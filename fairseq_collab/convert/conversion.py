@@ -24,8 +24,8 @@ from fairseq_collab.convert import calibrate
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.models.families import HeadTransformer
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
-from fairseq_collab.models.options import named_types, one_a_layer
+from fairseq_collab.models.layers import AttentionType
+from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -167,13 +167,8 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
         type_: _listed(type_, args, target, len(found))
         for type_, found in trained.attentions.items()
     }
-    places, sizes = chosen_places(args, trained), {}
-    types = {place.type for place in places}
-    for type_, listed in lists.items():
-        if type_ not in types and any(listed or ()):
-            what = f"{type_} attention is not among --types"
-            raise UserError(what, f"{option}-in-{type_}", "leave one of the two out")
-    for place in places:
+    sizes = {}
+    for place in attentions(trained.model):
         listed = lists[place.type]
         given = listed[place.layer] if listed else whole
         if given is None:
@@ -198,20 +193,6 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     return sizes
 
 
-def chosen_places(args: Namespace, trained: Trained) -> list[Attention]:
-    """The attentions of the chosen types."""
-    try:
-        types = named_types("--types", args.types, or_none=True)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    found = trained.attentions
-    places = [place for type_ in types for place in found[type_]]
-    if not places:
-        has = f"it has {', '.join(type_ for type_ in ATTENTION_TYPES if found[type_])}"
-        raise UserError("the model has no such attention", f"--types {args.types}", has)
-    return places
-
-
 def _option(target: Target) -> str:
     return f"--{target.size.replace('_', '-')}"
 
@@ -221,7 +202,7 @@ def _listed(type_: AttentionType, args: Namespace, target: Target, layers: int) 
     if text is not None and not layers:
         raise UserError("the model has no such attention", option, "leave the option out")
     try:
-        return one_a_layer(option, text, layers, least=0)
+        return None if text is None else listed_values(option, text, layers, 0)
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -35,8 +35,6 @@ from fairseq_collab.attention.groups import HeadGroupAttention, head_group_atten
 MEASURES = (
     "group_within",  # cosine of a head and its centre
     "group_between",  # cosine of two centres
-    "groups_changed",  # share of heads that changed their group
-    "centre_shift",  # movement of the centres relative to their length: the paper's rho bounds it
 )
 
 
@@ -102,17 +100,15 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
     sums: list[Tensor] = []
     for places in alike(attentions):
         gram = torch.stack([grams[i] for i in places])
-        membership, moved = regroup([attentions[i] for i in places], gram.detach())
-        parts = (*groups.similarity(gram, membership), *moved)
+        membership = regroup([attentions[i] for i in places], gram.detach())
+        parts = groups.similarity(gram, membership)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
     return dict(zip(MEASURES, means.unbind(), strict=True))
 
 
-def regroup(
-    attentions: Sequence[HeadGroupAttention], gram: Tensor
-) -> tuple[Tensor, groups.Movement]:
-    """Continue k-means from the attentions' groups, and store the result in them.
+def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
+    """Continue k-means from the attentions' groups; returns and stores membership ``(L, H, C)``.
 
     All processes of a training average their Gram matrices, and so have the same groups.
 
@@ -128,7 +124,7 @@ def regroup(
     after = groups.cluster(gram, before)
     for attention, membership in zip(attentions, after, strict=True):
         attention.membership.copy_(membership)
-    return after, groups.movement(gram, before, after)
+    return after
 
 
 def alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:

@@ -122,7 +122,7 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
 
 # ---- groups --------------------------------------------------------------------------------------
 
-GROUPS_LOGGED = (*MEASURES[:2], "group_loss", *MEASURES[2:])
+GROUPS_LOGGED = (*MEASURES, "group_loss")
 #: The scale of the constraint: see :mod:`.constraint`.
 NORMALISATIONS = ("paper", "released")
 

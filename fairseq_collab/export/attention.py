@@ -10,8 +10,7 @@ dimensions:
 * Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) diag(m_i) (y Wk^T + bk)^T``.  Only
   dimensions with a mixing ``m_i`` other than 0 count: all K, or the block of head i.  Mixing and
   scale move into ``Wq_i``, each head gets a copy of its keys, and zeros fill up h.
-* A content score ``s y c_i`` is one more dimension with a constant query.  Without a free dimension
-  it can be a query bias: if ``c_i = b Wk_i`` has a solution b.
+* A content score ``s y c_i`` is one more dimension with a constant query.
 * Smaller heads (arXiv 2002.07028) are filled up with zeros.
 * Each head gets a copy of shared keys and values (arXiv 1911.02150, 2305.13245), or the product of
   its maps and the latent's (arXiv 2405.04434).
@@ -39,9 +38,6 @@ from fairseq_collab.trained.attentions import LinearMaps, linear_maps
 
 #: Attentions that can be converted.
 KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
-#: The relative residual below which a content vector is a combination of keys: a few roundings of
-#: single precision, in which weights are stored.
-RESIDUAL = 1e-6
 
 
 class NotExactError(ValueError):
@@ -134,7 +130,7 @@ def smallest_size(attention: HeadAttention) -> int:
         return max(maps.keys.size(2), attention.v_head_size)
     if not attention.num_heads:
         return 1
-    return max(attention.v_head_size, *(needed(*head) for head in scoring_heads(maps)))
+    return max(attention.v_head_size, *(a.size(1) for a, _ in scoring_heads(maps)))
 
 
 # ---- single heads --------------------------------------------------------------------------------
@@ -163,35 +159,12 @@ def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The head filled up to ``size`` dimensions; NotExactError if it needs more."""
-    scored = a[:-1].any(0)  # all but the content
-    needs = f"a head scores by {int(scored.sum())} dimensions"
-    here = f"standard heads here have {size}"
-    if scored.sum() > size:
-        raise NotExactError(f"{needs}; {here}")
-    if len(scored) > size:
-        bias = content_as_bias(a, b)
-        if bias is None:
-            raise NotExactError(f"{needs} and by content, which is one more; {here}")
-        a, b = a[:, scored], b[:, scored]
-        a[-1] += bias
+    if a.size(1) > size:
+        scored = int(a[:-1].any(0).sum())  # all but the content
+        content = " and by content, which is one more" if scored < a.size(1) else ""
+        what = f"a head scores by {scored} dimensions{content}; standard heads here have {size}"
+        raise NotExactError(what)
     return widened(a, size), widened(b, size)
-
-
-def needed(a: Tensor, b: Tensor) -> int:
-    """The smallest size that :func:`fit` accepts."""
-    return a.size(1) if content_as_bias(a, b) is None else int(a[:-1].any(0).sum())
-
-
-def content_as_bias(a: Tensor, b: Tensor) -> Tensor | None:
-    """The query bias ``(n)`` with ``bias B = content``, or None.
-
-    (The key's own bias adds a constant to all scores of a query, which the softmax ignores.)
-    """
-    scored = a[:-1].any(0)
-    content = b[:-1, ~scored] @ a[-1, ~scored]  # (d_y)
-    bias = torch.linalg.lstsq(b[:-1, scored], content[:, None]).solution.squeeze(1)  # (n)
-    rest = torch.linalg.vector_norm(b[:-1, scored] @ bias - content)
-    return bias if rest <= RESIDUAL * torch.linalg.vector_norm(content) else None
 
 
 def _each(shared: Tensor, heads: int) -> Tensor:

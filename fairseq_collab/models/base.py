@@ -29,6 +29,7 @@ _UNSUPPORTED = {
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
     "encoder_xformers_att_config": _XFORMERS,
     "decoder_xformers_att_config": _XFORMERS,
+    "character_embeddings": "--character-embeddings are not supported",
     "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
     "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
     "the beams of a sentence share their cache",

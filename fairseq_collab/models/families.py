@@ -8,7 +8,6 @@ encoder, so what speaks of the encoder or of cross-attention is left out.
 # ruff: noqa: UP045
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import make_dataclass
 from typing import Any, Optional
@@ -26,7 +25,7 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
     TransformerLanguageModelConfig,
 )
-from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
+from fairseq.modules import AdaptiveInput
 from torch import nn
 
 from collab_common.errors import UserError
@@ -133,18 +132,10 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
 
 
 def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
-    """What makes tokens ``(B, T)`` vectors ``(B, T, d)``: of words, characters, or adaptive sizes.
+    """What makes tokens ``(B, T)`` vectors ``(B, T, d)``: of words, or of adaptive sizes.
 
     A module with ``embedding_dim`` and ``padding_idx``, as fairseq's decoder wants it.
     """
-    if given["character_embeddings"]:
-        return CharacterTokenEmbedder(
-            dictionary,
-            ast.literal_eval(given["character_filters"]),
-            given["character_embedding_dim"],
-            given["decoder_embed_dim"],
-            given["char_embedder_highway_layers"],
-        )
     if given["adaptive_input"]:
         return AdaptiveInput(
             len(dictionary),
@@ -158,22 +149,16 @@ def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
 
 
 def check_tied(given: Mapping[str, Any]) -> None:
-    """Adaptive inputs and outputs that share weights must agree in all sizes; raises ValueError."""
-    if not given["tie_adaptive_weights"]:
-        return
-    if not given["adaptive_input"]:
-        raise ValueError("--tie-adaptive-weights needs --adaptive-input")
-    for one, other in (
+    """Raise ValueError for adaptive inputs and outputs that share weights but differ in a size."""
+    pairs = (
         ("adaptive_input_factor", "adaptive_softmax_factor"),
         ("adaptive_input_cutoff", "adaptive_softmax_cutoff"),
         ("decoder_input_dim", "decoder_output_dim"),
-    ):
-        if given[one] != given[other]:
-            names = " and ".join(f"--{name.replace('_', '-')}" for name in (one, other))
-            raise ValueError(
-                f"--tie-adaptive-weights: {names} must be equal; they are {given[one]!r} and "
-                f"{given[other]!r}"
-            )
+    )
+    differ = [pair for pair in pairs if given[pair[0]] != given[pair[1]]]
+    if given["tie_adaptive_weights"] and (differ or not given["adaptive_input"]):
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in (differ or pairs)[0])
+        raise ValueError(f"--tie-adaptive-weights needs --adaptive-input, and equal {names}")
 
 
 LANGUAGE_MODEL = Family(

@@ -9,12 +9,10 @@ architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``.
 missing start open.
 """
 
-# No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
-# no other spelling.
-# ruff: noqa: UP045
+# No "from __future__ import annotations": fairseq reads the fields' types.
 import logging
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
@@ -27,11 +25,6 @@ from fairseq_collab.models.options import named_types, option
 from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
 
 logger = logging.getLogger(__name__)
-
-#: The parts that ``--freeze`` can name.
-PARTS = ("encoder", "decoder", "embeddings")
-#: Modules of the encoder and decoder that are embeddings, or tied to them.
-_EMBEDDINGS = ("embed_tokens", "embed_positions", "output_projection", "adaptive_softmax")
 
 
 @dataclass
@@ -53,11 +46,8 @@ class GatedOptions(ConcatenatedOptions):
         "gates in evaluation: rounded (each to its likelier end, as in the paper) or mean (between "
         "0 and 1, as in the paper's released code); --model-overrides sets it for one evaluation",
     )
-    freeze: Optional[str] = option(
-        None,
-        f"parts to freeze: some of {', '.join(PARTS)}, joined by commas; decoder, as in the "
-        "paper's encoder-only experiments. encoder and decoder include their embeddings: shared "
-        "embeddings are frozen with either",
+    freeze_decoder: bool = option(
+        False, "train the encoder alone, as in the paper's encoder-only experiments"
     )
 
 
@@ -84,33 +74,20 @@ def gated_heads(
     )
 
 
-def freeze_parts(model: nn.Module, given: dict[str, Any]) -> None:
-    """Remove the gradient of the parts that ``--freeze`` names; fairseq's optimisers skip them.
+def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
+    """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
 
-    The encoder and the decoder include their embeddings.  A matrix that several parts share is
-    frozen with any of them.
+    Embeddings that the encoder shares with the decoder are frozen, too.
 
     Raises:
-        UserError: a part is unknown, or contains gates.
+        UserError: the decoder contains gates.
     """
-    if given["freeze"] is None:
+    if not given["freeze_decoder"]:
         return
-    parts = set(given["freeze"].split(","))
-    if not parts <= set(PARTS):
-        what = f"is {given['freeze']!r}; it must name some of {', '.join(PARTS)}, joined by commas"
-        raise UserError(what, where="--freeze")
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        side, _, rest = name.partition(".")
-        within = {side, "embeddings"} if rest.startswith(_EMBEDDINGS) else {side}
-        if within & parts:
-            parameter.requires_grad = False
-    still = {a.attention_type for a in gated_attentions(model) if not a.theta.requires_grad}
-    if still:
-        raise UserError(
-            f"freezes the gates of {' and '.join(sorted(still))} attention, too",
-            where="--freeze",
-            todo="name only trained attentions in --gated-types",
-        )
+    for parameter in model.get_submodule("decoder").parameters():
+        parameter.requires_grad = False
+    if not all(attention.theta.requires_grad for attention in gated_attentions(model)):
+        raise UserError("freezes gates", "--freeze-decoder", "give --gated-types encoder")
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:

@@ -138,22 +138,12 @@ def in_type(
     return option(None, f"{name} in {_CALLED[type_]}: {each}{zero} (default: {default})")
 
 
-def named_types(option: str, text: str, or_none: bool = False) -> tuple[AttentionType, ...]:
-    """Parse names of :data:`ATTENTION_TYPES` joined by commas.
-
-    Args:
-        option: how the option is called, for messages.
-        or_none: the word ``none`` stands for no type.
-
-    Raises:
-        ValueError: an unknown name, or no name at all.
-    """
-    names = [] if or_none and text == "none" else text.split(",")
+def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
+    """Parse names of :data:`ATTENTION_TYPES` joined by commas; ValueError for any other text."""
+    names = text.split(",")
     if set(names) - set(ATTENTION_TYPES):
-        raise ValueError(
-            f"{option} is {text!r}; it must name some of "
-            f"{', '.join(ATTENTION_TYPES)}, joined by commas" + (", or be none" if or_none else "")
-        )
+        known = ", ".join(ATTENTION_TYPES)
+        raise ValueError(f"{option} is {text!r}; it must name some of {known}, joined by commas")
     return tuple(type_ for type_ in ATTENTION_TYPES if type_ in names)
 
 
@@ -176,36 +166,29 @@ def per_type(option: str, text: str) -> dict[AttentionType, int]:
     return {type_: int(part) for type_, part in zip(ATTENTION_TYPES, parts, strict=True)}
 
 
-def one_a_layer(option: str, text: str | None, layers: int, least: int) -> list[int] | None:
-    """Parse a number for all layers, or one for each, joined by commas; None stays None.
+def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str, ...]) -> list[Any]:
+    """Parse a value for all layers, or one for each, joined by commas.
 
     Args:
         option: name of the option, for messages.
-        least: the smallest number allowed.
+        allowed: the smallest number, or the words.
 
     Raises:
-        ValueError: not numbers, or neither one nor one per layer.
+        ValueError: a value that is not allowed, or neither one nor one per layer.
     """
-    if text is None:
-        return None
-    try:
-        numbers = [int(number) for number in str(text).split(",")]
-    except ValueError:
-        numbers = []
-    if min(numbers, default=least) < least:
-        numbers = []
-    return _one_each(option, text, layers, numbers, f"a number from {least} up")
-
-
-def _one_each(option: str, text: str, layers: int, values: list[Any], what: str) -> list[Any]:
-    if len(values) == 1:
-        values = values * layers
-    if len(values) != layers:
+    parts = str(text).split(",")
+    if isinstance(allowed, tuple):
+        values: list[Any] = [word for word in parts if word in allowed]
+        what = f"one of {', '.join(allowed)}"
+    else:
+        values = [int(part) for part in parts if part.isdecimal() and int(part) >= allowed]
+        what = f"a number from {allowed} up"
+    if len(values) < len(parts) or len(values) not in (1, layers):
         raise ValueError(
             f"{option} is {text!r}; it must be {what}, or {layers} of them (one for each layer) "
             "joined by commas"
         )
-    return values
+    return values * layers if len(values) == 1 else values
 
 
 def at_layer(
@@ -213,43 +196,20 @@ def at_layer(
     name: str,
     type_: AttentionType,
     layer: int,
-    least: int,
+    allowed: int | tuple[str, ...],
     default: Any = None,
 ) -> Any:
-    """The number that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
+    """The value that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
-        least: the smallest number allowed.
+        allowed: the smallest number, or the words.
 
     Raises:
-        ValueError: not numbers, or neither one nor one per layer, removed layers included.
-    """
-    text, (layers, kept) = getattr(cfg, f"{name}_in_{type_}"), cfg.layers_at[type_]
-    numbers = one_a_layer(_option(name, type_), text, layers, least)
-    return default if numbers is None else numbers[kept[layer]]
-
-
-def word_at_layer(
-    cfg: TransformerConfig,
-    name: str,
-    type_: AttentionType,
-    layer: int,
-    choices: tuple[str, ...],
-    default: str,
-) -> str:
-    """The word that ``--NAME-in-TYPE`` gives one layer, or else ``default``.
-
-    Raises:
-        ValueError: a word that is not among ``choices``, or neither one nor one per layer.
+        ValueError: see :func:`listed_values`; removed layers count.
     """
     text, (layers, kept) = getattr(cfg, f"{name}_in_{type_}"), cfg.layers_at[type_]
     if text is None:
         return default
-    words = text.split(",") if set(text.split(",")) <= set(choices) else []
-    what = f"one of {', '.join(choices)}"
-    return _one_each(_option(name, type_), text, layers, words, what)[kept[layer]]
-
-
-def _option(name: str, type_: AttentionType) -> str:
-    return f"--{name.replace('_', '-')}-in-{type_}"
+    option = f"--{name.replace('_', '-')}-in-{type_}"
+    return listed_values(option, text, layers, allowed)[kept[layer]]

@@ -24,7 +24,7 @@ from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
-from fairseq_collab.models.options import at_layer, in_type, option, word_at_layer
+from fairseq_collab.models.options import at_layer, in_type, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
 _key_dim = partial(
@@ -101,16 +101,14 @@ def shared_keys(
 ) -> HeadAttention:
     """The heads of one attention type in one layer; standard heads where the key width is 0."""
     usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    key_dim = at_layer(cfg, "key_dim", type_, layer, least=0, default=usual)
+    key_dim = at_layer(cfg, "key_dim", type_, layer, 0, usual)
     if key_dim == 0:
         return ConcatenatedAttention(embed_dim, num_heads, **options)
     return CollaborativeAttention(
         embed_dim,
         num_heads,
         key_dim,
-        query_mixing=word_at_layer(
-            cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing
-        ),
+        query_mixing=at_layer(cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing),
         v_head_size=cfg.v_head_size,
         value_heads=at_layer(cfg, "value_heads", type_, layer, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,

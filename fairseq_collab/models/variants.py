@@ -27,7 +27,7 @@ GATED = Variant(
     gated.gated_heads,
     gated.GatedOptions,
     (TRANSLATION,),
-    finish=gated.freeze_parts,
+    finish=gated.freeze_decoder,
     upgrade=gated.add_gates,
 )
 

@@ -27,7 +27,7 @@ def closing(data: Path, stock: Path, tmp_path_factory: pytest.TempPathFactory) -
     """A checkpoint with gates that go on from fairseq's, the decoder frozen; and the log."""
     folder = tmp_path_factory.mktemp("gated")
     log = succeed(
-        "fairseq-train", data, *USER_DIR, *GATED, *SHORT, *CRITERION, "--freeze=decoder",
+        "fairseq-train", data, *USER_DIR, *GATED, *SHORT, *CRITERION, "--freeze-decoder",
         "--gate-speed=10000", "--finetune-from-model", stock, "--save-dir", folder,
     )  # fmt: skip
     return folder / "checkpoint_last.pt", log

@@ -98,7 +98,7 @@ def test_shared_keys_and_values_translate_and_train_on(
 
 
 def test_layers_and_types(stock: Path, tmp_path: Path) -> None:
-    report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--types=encoder,cross",
+    report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--key-dim-in-decoder=0",
                  "--out", tmp_path / "out.pt")  # fmt: skip
     assert [(fit["type"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
     weights = checkpoints.read(tmp_path / "out.pt")["model"]

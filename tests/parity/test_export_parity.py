@@ -108,15 +108,6 @@ def test_an_attention_becomes_fairseqs(case: str) -> None:
     check_same(attention(EXACT[case]))
 
 
-def test_a_content_vector_among_the_keys_needs_no_dimension() -> None:
-    """As many key dimensions as an ordinary head has: the content score is a query bias then."""
-    ours = attention({"key_dim": 4, "bias": "content"})
-    with torch.no_grad():
-        combinations = torch.randn(H, 4)
-        ours.content_bias.copy_((combinations * ours.mixing) @ ours.k_proj.weight)
-    check_same(ours)
-
-
 @pytest.mark.parametrize("reason", NOT_EXACT)
 def test_an_attention_that_is_none_of_fairseqs(reason: str) -> None:
     with pytest.raises(NotExactError) as failure:

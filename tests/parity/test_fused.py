@@ -61,7 +61,6 @@ def test_where_it_is_not_used(fused: list[int], monkeypatch: pytest.MonkeyPatch)
     for attention in (dropping, watched):
         attention(x, x, x, need_weights=False)
     plain(x[:1], x, x, need_weights=False)  # as in a step of decoding
-    plain(x, x, x, need_weights=False, before_softmax=True)
     assert not fused
     dropping.eval()(x, x, x, need_weights=False)
     assert len(fused) == 1, "no dropout in evaluation"

@@ -35,7 +35,6 @@ LM_OPTIONS: dict[str, dict[str, Any]] = {
         **CUTOFFS,
     },
     "adaptive softmax": {"adaptive_softmax_cutoff": "8,16"},
-    "characters": {"character_embeddings": True},
     "gelu": {"activation_fn": "gelu"},
 }
 

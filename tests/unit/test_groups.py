@@ -173,22 +173,6 @@ def test_filling_moves_the_farthest_heads_and_leaves_the_nearest() -> None:
 # ---- stability, names, votes ---------------------------------------------------------------------
 
 
-def test_movement_is_that_of_the_centres() -> None:
-    flat = features(1, 4)
-    before, after = [0, 0, 1, 1], [0, 1, 1, 1]
-    old, new = (torch.stack(centres(flat[0], labels, 2)) for labels in (before, after))
-    found = groups.movement(gram_of(flat), one_hot([before], 2), one_hot([after], 2))
-    assert found.changed.tolist() == [0.25]
-    torch.testing.assert_close(found.shift[0], (new - old).norm() / new.norm())
-
-
-def test_nothing_moves_or_all_does() -> None:
-    gram, membership = gram_of(features(1, 4)), one_hot([[0, 0, 1, 1]], 2)
-    assert [float(x) for x in groups.movement(gram, membership, membership)] == [0, 0]
-    first = groups.movement(gram, torch.zeros(1, 4, 2), membership)
-    assert [float(x) for x in first] == pytest.approx([1, 1])
-
-
 def test_groups_keep_their_numbers() -> None:
     reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
     renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved

@@ -17,7 +17,6 @@ from toy_language_models import language_model
 
 from fairseq_collab.models.base import register
 from fairseq_collab.models.families import LANGUAGE_MODEL
-from fairseq_collab.models.options import named_types
 from fairseq_collab.models.variants import COLLABORATIVE
 from fairseq_collab.trained.attentions import by_type
 
@@ -71,6 +70,7 @@ def build(arch: str, **options: Any) -> Any:
         (QUERY, {"key_value_heads": 3}, "4 heads do not share 3 key/value heads evenly"),
         (LATENT, {"latent_dim": 0}, "latent_dim is 0; it must be at least 1"),
         (LATENT, {"latent_dim_in_cross": "3,0"}, "--latent-dim-in-cross is '3,0'; it must be"),
+        (LM, {"character_embeddings": True}, "--character-embeddings are not supported"),
         (LM, {"scale_heads": True}, "--scale-heads wants heads of size (model dimension/heads)"),
         (LM, {"tie_adaptive_weights": True}, "--tie-adaptive-weights needs --adaptive-input"),
         (
@@ -81,7 +81,7 @@ def build(arch: str, **options: Any) -> Any:
                 "adaptive_input_cutoff": "8",
                 "adaptive_softmax_cutoff": "9",
             },
-            "cutoff must be equal; they are '8' and '9'",
+            "--adaptive-input, and equal --adaptive-input-cutoff and --adaptive-softmax-cutoff",
         ),
     ],
 )
@@ -118,13 +118,6 @@ def test_sizes_per_type_and_layer(
     assert expected == " ".join(
         "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
-
-
-def test_named_types() -> None:
-    assert named_types("--types", "none", or_none=True) == ()
-    assert named_types("--types", "cross,encoder") == ("encoder", "cross")
-    with pytest.raises(ValueError, match=r"^--types is 'none'; it must name .* joined by commas$"):
-        named_types("--types", "none")
 
 
 def test_torchscript_is_refused() -> None:

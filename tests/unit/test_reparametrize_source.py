@@ -11,6 +11,7 @@ from toy_reparametrize import HERE, TARGET, arguments, converted, target_of, tra
 
 from collab_common.errors import UserError
 from fairseq_collab.convert import conversion
+from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained
 
@@ -38,19 +39,15 @@ def test_heads_of_other_sizes_or_numbers(
         (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 16, which"),
         (["--key-dim=0"], "encoder 0: key width 0 is out of range"),
         (["--key-dim-in-cross=4,4,4"], "--key-dim-in-cross is '4,4,4'; it must be a number from 0"),
-        (["--key-dim-in-cross=0", "--types=cross"], "no attention is left to re-parametrise"),
-        (["--key-dim=4", "--types=middle"], "--types is 'middle'; it must name some of encoder"),
-        (["--key-dim=4", "--types=none"], "--types none: the model has no such attention"),
+        ([f"--key-dim-in-{each}=0" for each in ATTENTION_TYPES], "no attention is left to"),
         (["--to=grouped-query", "--key-value-heads=3"],
          "encoder 0: number of key/value heads 3 is out of range; give one that divides its 4"),
-        (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--types=cross"],
+        (["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--key-value-heads=2"],
          "cross 1: number of key/value heads 3 is out of range"),
         (["--to=grouped-query", "--key-value-heads-in-cross=2,2,2"],
          "--key-value-heads-in-cross is '2,2,2'; it must be a number from 0 up, or 2 of them"),
         (["--to=latent", "--latent-dim=17"],
          "encoder 0: latent width 17 is out of range; give one from 1 to 16, which is exact"),
-        (["--types=encoder", "--key-dim=8", "--key-dim-in-decoder=4"],
-         "--key-dim-in-decoder: decoder attention is not among --types; leave one of the two out"),
         (["--to=headsize", "--key-dim=6"],
          "encoder 0: key width 6 is out of range; give a multiple of its 4 heads"),
         (["--to=latent", "--latent-dim-in-cross=4"],
@@ -73,7 +70,8 @@ def test_value_heads_that_are_refused() -> None:
 
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
-    args = arguments("--key-dim-in-cross=24", "--types=cross")
+    others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
+    args = arguments("--key-dim-in-cross=24", *others)
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
         conversion.chosen_sizes(args, found, TARGET)
 
