@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from documents import README, RESULTS, links
+from documents import RESULTS, links
 from refusals import refusing
 
 from collab_common.errors import UserError
@@ -88,14 +87,3 @@ def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
     assert {page.name for page in RESULTS} - {INDEX.name} <= set(links(INDEX))
     linked = {Path(link).name for page in RESULTS for link in links(page)} | {INDEX.name}
     assert {path.name for path in INDEX.parent.iterdir() if path.suffix != ".j2"} <= linked
-
-
-def test_numbers_in_the_readme_are_on_the_pages_that_it_names() -> None:
-    """Pages are rendered from the JSON, so that the README cannot say anything else."""
-    rows = [line for line in README.read_text().splitlines() if "](results/" in line]
-    rows = [line for line in rows if line.startswith("|")]
-    assert len(rows) >= 6
-    for row in rows:
-        page = (REPOSITORY / re.findall(r"\((results/\S+\.md)", row)[0]).read_text()
-        for number in re.findall(r"\d+\.\d+", row):
-            assert number in page, f"{number} is not on the page: {row}"

@@ -1,0 +1,235 @@
+"""Every number with a decimal point in the README and in docs/choose.md is that of results/*.json.
+
+A phrase below is a part of a line, with its numbers put in; a failure prints the phrase that the
+page should have. What the phrases do not cover has no decimal point, or is in ``OTHERS``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from commands import REPOSITORY
+from documents import DOCS, README, prose
+
+from fairseq_collab.results.pages import gain, pick, values, where
+from fairseq_collab.results.tables import interval, mean, num
+
+Runs = list[dict[str, Any]]
+#: Versions, numbers of papers, and what no result measures: the demo's score, options.
+OTHERS = (
+    r"\d{4}\.\d{5}",  # arXiv
+    r"Python 3\.\d+( to 3\.\d+)?",
+    r"(fairseq|torch) (>= )?[\d.]+",
+    r"`[^`]*`",
+    r"1\.41 times",  # the square root of 2
+    r"\d\.\d billion",  # tokens: tests/configs/test_papers.py
+)
+COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+@functools.cache
+def load(name: str) -> Any:
+    return json.loads((REPOSITORY / "results" / f"{name}.json").read_text())
+
+
+def runs(name: str, **values: Any) -> Runs:
+    return where(load(name)["runs"], **values)
+
+
+def seeds(found: Runs) -> str:
+    return COUNTS[len(found)] + " seed" + "s" * (len(found) > 1)
+
+
+def bleu(ours: Runs, theirs: Runs) -> str:
+    """``-0.40 (-0.95 to +0.15)``, over the seeds that both have."""
+    common = {run["seed"] for run in ours} & {run["seed"] for run in theirs}
+    return interval(
+        gain(*([r for r in side if r["seed"] in common] for side in (ours, theirs)), "bleu")
+    )
+
+
+def less(ours: Runs, theirs: Runs, *fields: str) -> str:
+    """By how many per cent the sum of some numbers is smaller: ``-75 %``."""
+    small, large = (sum(runs[0][field] for field in fields) for runs in (ours, theirs))
+    return f"{round(100 * small / large - 100):+} %".replace("+0 %", "0 %")
+
+
+def changes(ours: Runs, theirs: Runs, *names: str) -> str:
+    fields = {
+        "key cache": ("key_bytes_per_target_token",),
+        "KV cache": ("key_bytes_per_target_token", "value_bytes_per_target_token"),
+        "parameters": ("parameters",),
+        "multiply-adds": ("multiply_adds",),
+    }
+    return ", ".join(f"{name} {less(ours, theirs, *fields[name])}" for name in names)
+
+
+# ---- what the pages are about --------------------------------------------------------------------
+
+
+def key_width() -> Iterable[str]:
+    """Shared against separate keys, in pairs of one seed."""
+    pairs = []
+    for folder, d in (("main", 128), ("large", 256)):
+        for part in (1, 2, 4, 8):
+            for one in runs("key_dim_multi30k", folder=folder, method="collab", key_dim=d // part):
+                rival = {"folder": folder, "method": "concatenated", "key_dim": d // part}
+                pairs.append(
+                    (one, pick(load("key_dim_multi30k")["runs"], **rival, seed=one["seed"]))
+                )
+        quarter, half = (
+            mean(
+                values(
+                    runs("key_dim_multi30k", folder=folder, method=m, key_dim=d // part),
+                    "valid_loss",
+                )
+            )
+            for m, part in (("collab", 4), ("concatenated", 2))
+        )
+        assert quarter < half  # "a shared quarter has a lower loss than a separate half"
+    lower = sum(a["valid_loss"] < b["valid_loss"] for a, b in pairs)
+    higher = sum(a["bleu"] > b["bleu"] for a, b in pairs)
+    yield f"in {lower} of {len(pairs)} pairs of trainings"
+    yield f"in {higher} of {len(pairs)} by BLEU"
+
+
+def queries() -> Iterable[str]:
+    """One shared key: the rows of a small table."""
+    scratch = {"folder": "scratch", "model_dim": 128}
+    standard = runs("shared_keys", **scratch, queries="standard")
+    for name in ("diagonal", "full", "own"):
+        ours = runs("shared_keys", **scratch, queries=name, key_dim=32)
+        base = [run for run in standard if run["seed"] in {one["seed"] for one in ours}]
+        loss = interval(gain(ours, base, "valid_loss"), "+.3f")
+        yield f"| {loss} | {less(ours, base, 'parameters')} | {less(ours, base, 'multiply_adds')} |"
+
+
+def goals() -> dict[str, str]:
+    """Cells of the table by goal: BLEU against standard heads, and what changes."""
+    standard = {"method": "concatenated"}
+    twice = {"name": "key_dim_multi30k", "folder": "large_twice"}
+    manuals = {"name": "key_dim_multi30k", "folder": "manuals"}
+    diagonal, whole = (
+        runs(**twice, method="collab", key_dim=64),
+        runs(**twice, **standard, key_dim=256),
+    )
+    sold, sold_whole = (
+        runs(**manuals, method="collab", key_dim=32),
+        runs(**manuals, **standard, key_dim=128),
+    )
+    own = runs("shared_keys", folder="scratch", queries="own", key_dim=32)
+    own_whole = runs("shared_keys", folder="scratch", queries="standard", model_dim=128)
+    given, converted = (
+        runs("reparametrize_multi30k", folder="large"),
+        runs("reparametrize_multi30k", folder="large_converted"),
+    )
+    plain = runs("equal_cache_multi30k", folder="scratch", method="plain")
+    latent = [
+        run
+        for run in runs("equal_cache_multi30k", folder="scratch", method="latent")
+        if run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"] == 64 * 8
+    ]
+    all_heads = runs("pruning_multi30k", folder="scratch", method="all-0")
+    early = runs("pruning_multi30k", folder="early", method="all-0.03")
+    (left,) = {
+        sum(sum(run[f"heads_by_site.{site}"]) for site in ("encoder", "decoder", "cross"))
+        for run in early
+    }
+    sized = runs("head_size_multi30k", folder="main", method="size-32")
+    wide = runs("head_size_multi30k", folder="main", method="size-d/H-wide")
+    found = {
+        "own": (own, own_whole, ("key cache", "parameters")),
+        "diagonal": (diagonal, whole, ("key cache", "parameters")),
+        "manuals": (sold, sold_whole, ("key cache", "parameters")),
+        "converted": (converted, given, ("key cache", "parameters")),
+        "latent": (latent, plain, ("KV cache", "parameters")),
+        "pruned": (early, all_heads, ("parameters",)),
+        "head size": (sized, wide, ("KV cache", "parameters")),
+    }
+    cells = {name: f"| {bleu(a, b)} | {changes(a, b, *c)} |" for name, (a, b, c) in found.items()}
+    advice = load("advise_multi30k")["advices"]["standard heads:cache"]
+    kept, ratios = advice["kept"]["test"], pick(advice["finals"], name=advice["answer"])["ratios"]
+    ends = [num(end, "+.2f") for end in kept["sentences_interval"]]
+    cache, parameters = (100 * ratios[name] - 100 for name in ("cache", "parameters"))
+    drop = f"{num(kept['difference'], '+.2f')} ({ends[0]} to {ends[1]})"
+    cells["advise"] = f"| {drop} | KV cache {cache:+.0f} %, parameters {parameters:+.0f} % |"
+    cells["heads left"] = f"{left} of 48 heads"
+    cells["own seeds"] = f"{seeds(own)}]("
+    return cells
+
+
+def speed(heads: str) -> str:
+    """Times as fast as stock fairseq, of two runs of the trained models."""
+    case = "natural lengths, beam 5, batch 64"
+    two = [
+        pick(run["records"], preset="trained", heads=heads, case=case, engine="ours")["ratio"]
+        for run in load("speed")["runs"][:2]
+    ]
+    return f"{min(two):.2f} to {max(two):.2f} times"
+
+
+def readme() -> list[str]:
+    return [
+        *key_width(),
+        *queries(),
+        *goals().values(),
+        speed("standard heads"),
+        speed("shared keys, d/4"),
+    ]
+
+
+def choose() -> list[str]:
+    """docs/choose.md: the table by goal once more, and trained models."""
+    keys = ("key cache", "parameters")
+    scratch = runs("shared_keys", folder="scratch", model_dim=128)
+    whole, full = where(scratch, queries="standard"), where(scratch, queries="full", key_dim=32)
+    given = runs("shared_keys", folder="converted", queries="standard")
+    own = runs("shared_keys", folder="converted", queries="own", key_dim=32)
+    cached = runs("equal_cache_multi30k", folder="converted", method="plain")
+    latent = [
+        run
+        for run in runs("equal_cache_multi30k", folder="converted", method="latent")
+        if run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"] == 64 * 8
+    ]
+    tuned = runs("pruning_multi30k", folder="tuned", method="all-0")
+    important = runs("pruning_multi30k", folder="important", method="all-0.03")
+    eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
+    elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
+    rows = [
+        (full, whole, keys),
+        (own, given, keys),
+        (latent, cached, ("KV cache", "parameters")),
+        (important, tuned, ("parameters",)),
+        (elected, eight, ("parameters",)),
+    ]
+    goal = goals()
+    del goal["heads left"], goal["own seeds"]
+    losses = [row.strip("| ").split(" | ")[0] for row in queries()]
+    trained = [f"| {bleu(a, b)} | {changes(a, b, *c)} |" for a, b, c in rows]
+    return [*goal.values(), *trained, *losses]
+
+
+PAGES = {README: readme, README.parent / "docs" / "choose.md": choose}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_numbers_are_those_of_the_results(page: Any) -> None:
+    text = prose(page)
+    missing = [phrase for phrase in PAGES[page]() if phrase not in text]
+    assert not missing, f"{page.name} should have\n" + "\n".join(missing)
+    for phrase in PAGES[page]():
+        text = text.replace(phrase, "")
+    for other in OTHERS:
+        text = re.sub(other, "", text)
+    assert not re.findall(r".*\d\.\d.*", text), "numbers without a source in results/"
+
+
+def test_documents_fit() -> None:
+    """The front door stays small."""
+    assert len(README.read_text().splitlines()) <= 120
+    assert sum(len(page.read_text().splitlines()) for page in DOCS) <= 700
