@@ -15,6 +15,8 @@ import pytest
 from commands import REPOSITORY
 from documents import Command
 
+from collab_common.main import COMMANDS, DATA, FOLDERS, module_of
+
 Words = list[str]
 #: Programs of others, whose options are not looked at.
 OTHERS = ("pip", "source", "torchrun")
@@ -66,15 +68,18 @@ def parse_only(main: Callable[[Words], Any], words: Words) -> Any:
     return parsed[0]
 
 
+#: Commands with a parser of their own, by name as typed.
+OURS = {
+    **{name: one for name, one in COMMANDS.items() if name not in ("data", *FOLDERS)},
+    **{f"data {name}": one for name, one in DATA.items()},
+}
+
+
 def main_of(name: str) -> Callable[[Words], Any]:
     """The function behind ``fairseq-collab NAME``."""
-    from collab_common import main as cli
-
-    group, _, member = name.rpartition(" ")
-    commands = cli.DATA if group == "data" else cli.COMMANDS
-    if member not in commands:
+    if name not in OURS:
         raise Wrong(f"no command fairseq-collab {name}")
-    return importlib.import_module(cli.module_of(member, commands[member])).main
+    return importlib.import_module(module_of(name.rpartition(" ")[2], OURS[name])).main
 
 
 def check_ours(words: Words) -> None:
