@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,12 @@ from collab_common.main import COMMANDS, DATA, FOLDERS, module_of
 Words = list[str]
 #: Programs of others, whose options are not looked at.
 OTHERS = ("pip", "source", "torchrun")
+#: The parsers of fairseq's commands, in ``fairseq.options``.
+FAIRSEQS = {
+    "fairseq-train": "get_training_parser",
+    "fairseq-generate": "get_generation_parser",
+    "fairseq-interactive": "get_interactive_generation_parser",
+}
 
 
 class Wrong(Exception):
@@ -37,7 +44,7 @@ def check(command: Command) -> None:
         check_recipe(words, command.variables)
     elif name == "fairseq-collab":
         check_ours(words)
-    elif name in ("fairseq-train", "fairseq-generate"):
+    elif name in FAIRSEQS:
         check_fairseq(name, words)
     elif name == "fairseq-hydra-train":
         compose(words)
@@ -108,9 +115,8 @@ def options_of(name: str) -> set[str]:
 def check_fairseq(name: str, words: Words) -> None:
     from fairseq import options
 
-    train = name == "fairseq-train"
-    parser = options.get_training_parser if train else options.get_generation_parser
-    left_out = ["--arch", "transformer"] if train else []
+    parser = getattr(options, FAIRSEQS[name])
+    left_out = ["--arch", "transformer"] if name == "fairseq-train" else []
     words = [one for text in words for one in (left_out if text == "..." else [text])]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
@@ -163,5 +169,11 @@ def check_recipe(words: Words, variables: frozenset[str]) -> None:
     code = recipe.read_text()
     for name in re.findall(r'^source .*?(\w+\.sh)"?$', code, re.M):
         code += (recipe.parent / name).read_text()
-    if unknown := [name for name in variables if not re.search(rf"\$\{{?{name}\b", code)]:
+    known = {"CUDA_VISIBLE_DEVICES"}
+    if unknown := [name for name in variables - known if not re.search(rf"\$\{{?{name}\b", code)]:
         raise Wrong(f"{words[0]} reads no {', '.join(sorted(unknown))}")
+    if "stages.sh" in code:
+        dry = ["bash", str(recipe), "--dry-run", *words[1:]]
+        done = subprocess.run(dry, capture_output=True, text=True)
+        if done.returncode:
+            raise Wrong(done.stderr.strip())

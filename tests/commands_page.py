@@ -13,11 +13,14 @@ import pytest
 from command_checks import OURS, main_of
 from commands import REPOSITORY
 
+from collab_common.main import COMMANDS, FOLDERS
+
 PAGE = REPOSITORY / "docs" / "commands.md"
 HEADER = """\
 # Commands and options
 
-Made from the parsers by `python tests/commands_page.py` (a test compares). Every command has `--help`; what the commands are for is in [train](train.md) and [trained models](trained_models.md).
+Made from the parsers by `python tests/commands_page.py` (a test compares). Every command has
+`--help`. How they go together: [train](train.md), [trained models](trained_models.md).
 
 ## fairseq-collab
 
@@ -27,7 +30,8 @@ Made from the parsers by `python tests/commands_page.py` (a test compares). Ever
 ARCHITECTURES = """
 ## Options of the architectures
 
-Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` is `-in-encoder`, `-in-decoder` and `-in-cross`: encoder self-attention, decoder self-attention, cross-attention, a number or one per layer (`8,4,2`).
+Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` stands for `-in-encoder`,
+`-in-decoder` and `-in-cross`: encoder self-attention, decoder self-attention, cross-attention.
 
 | architecture or criterion, option | |
 |---|---|
@@ -64,57 +68,77 @@ def row(*cells: str) -> str:
 
 
 def command_rows(name: str, summary: str) -> Iterator[str]:
+    """A command, its arguments and its options."""
     parser = parser_of(name)
     formatter = parser._get_formatter()
     actions = [one for one in parser._actions if one.help != argparse.SUPPRESS]
     places = [one for one in actions if not one.option_strings]
-    shown = " ".join(formatter._format_args(one, one.dest) for one in places)
+    shown = " ".join(formatter._format_args(one, one.dest.upper()) for one in places)
     yield row(f"**`{f'fairseq-collab {name} {shown}'.strip()}`**", summary)
     for action in actions:
-        if isinstance(action, argparse._HelpAction) or not action.help:
-            continue
-        value = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
-        label = f"{action.option_strings[-1]} {value}" if action.option_strings else value
-        needed = " (required)" if action.option_strings and action.required else ""
-        yield row(f"`{label.strip()}`", formatter._expand_help(action) + needed)
+        option = of_types(action.option_strings[-1] if action.option_strings else "")
+        if option and not isinstance(action, argparse._HelpAction):
+            value = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
+            said = formatter._expand_help(action) if action.help else ""
+            needed = " (required)" if action.required else ""
+            yield row(f"`{f'{option} {value}'.strip()}`", said + needed)
+        elif not action.option_strings and action.help:
+            yield row(f"`{formatter._format_args(action, action.dest.upper())}`", action.help)
 
 
-def option_rows(name: str, kinds: Iterable[type]) -> Iterator[str]:
-    """The options of a dataclass; those of single attention types share a row."""
-    fields = {one.name: one for kind in kinds for one in dataclasses.fields(kind)}
-    yield row(f"**`{name}`**", "")
-    for field in fields.values():
-        base, of, _ = field.name.rpartition("_in_")
-        if of and f"{base}_in_encoder" != field.name:
-            continue
-        option = "--" + (f"{base}_in_TYPE" if of else field.name).replace("_", "-")
-        default = field.default
-        said = field.metadata["help"]
-        if of:
-            said = re.sub(r"encoder self-attention", "the attention type", said)
+def of_types(option: str) -> str:
+    """An option that each attention type has, once; of the others nothing."""
+    if re.search("[-_]in[-_](decoder|cross)$", option):
+        return ""
+    return re.sub("[-_]in[-_]encoder$", "-in-TYPE", option)
+
+
+def option_rows(
+    name: str, fields: Iterable[dataclasses.Field[Any]], more: str = ""
+) -> Iterator[str]:
+    """Options of fairseq-train: the fields of a dataclass."""
+    yield row(f"**`{name}`**", more)
+    for field in fields:
+        option, default = of_types(field.name), field.default
+        said = field.metadata["help"].replace("encoder self-attention", "the attention type")
         if default not in (None, dataclasses.MISSING) and "default" not in said:
             said += f" (default: {default})"
-        yield row(f"`{option}`", said)
+        if option:
+            yield row(f"`--{option.replace('_', '-')}`", said)
+
+
+def new_fields(kind: Any, *others: Any) -> list[dataclasses.Field[Any]]:
+    """The options of a dataclass that others do not have."""
+    known = {field.name for other in others for field in dataclasses.fields(other)}
+    fields = dataclasses.fields(kind)
+    return [one for one in fields if one.name not in known and "help" in one.metadata]
 
 
 def architecture_rows() -> Iterator[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
 
+    from fairseq_collab.models.separate_heads import ConcatenatedOptions as Separate
     from fairseq_collab.models.variants import VARIANTS
 
-    seen: set[str] = set()
     for variant in VARIANTS:
-        yield from option_rows(f"--arch transformer_{variant.name}", [variant.options])
-    for name in sorted(one for one in CRITERIONS if "with_head_" in one and "adaptive" not in one):
-        kind = CRITERIONS[name]
-        ours = [base for base in kind.__mro__ if base.__module__.startswith("fairseq_collab")]
-        assert ours and name not in seen
-        yield from option_rows(f"--criterion {name}", ours[::-1])
+        name, more = f"--arch transformer_{variant.name}", ""
+        known = [Separate] if issubclass(variant.options, Separate) else []
+        if known == [variant.options]:
+            known = []
+        elif known:
+            more = "and the options of `transformer_headsize_n`"
+        yield from option_rows(name, new_fields(variant.options, *known), more)
+    usual = CRITERIONS["label_smoothed_cross_entropy"]
+    for part in ("groups", "gates"):
+        name = f"label_smoothed_cross_entropy_with_head_{part}"
+        yield from option_rows(f"--criterion {name}", new_fields(CRITERIONS[name], usual))
 
 
 @functools.cache
 def text() -> str:
+    """The whole page."""
     commands = [line for name, one in OURS.items() for line in command_rows(name, one.summary)]
+    commands += [row(f"**`fairseq-collab {name}`**", COMMANDS[name].summary) for name in FOLDERS]
     body = HEADER + "\n".join(commands) + "\n" + ARCHITECTURES
     return body + "\n".join(architecture_rows()) + "\n"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_checks import Wrong, check, options_of
 from commands import REPOSITORY
+from commands_page import PAGE, text
 from documents import (
     PAGES,
     RECIPES,
@@ -80,6 +81,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_page_of_commands_is_that_of_the_parsers() -> None:
+    assert PAGE.read_text() == text(), "run python tests/commands_page.py"
+
+
 def excerpts(page: Path) -> list[tuple[str, str]]:
     """Code that follows a line ``<!-- FILE -->``: the file, and the code."""
     marked = r"^<!-- (\S+) -->\n```\w*\n(.*?)^```$"
@@ -105,6 +110,7 @@ def test_excerpts_are_in_their_files(page: Path) -> None:
         ("fairseq-train data --user-dir fairseq_collab --arch transformer_colab", "invalid choice"),
         ("bash recipes/none.sh", "there is no recipes/none.sh"),
         ("FRM=DIR bash recipes/demo.sh", "reads no FRM"),
+        ("bash recipes/iwslt14.sh --pear en-de", "--pear: unknown option"),
     ],
 )
 def test_a_mistake_is_noticed(script: str, complaint: str, tmp_path: Path) -> None:
