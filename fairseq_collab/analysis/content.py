@@ -76,7 +76,7 @@ def measure(
     """One measure of all heads of a model that has these ``heads``.
 
     Raises:
-        UserError: the file has no such measure of all attention types, or is of another model.
+        UserError: the file lacks this measure of an attention type, or is of another model.
     """
     found = content["measures"].get(name)
     if not isinstance(found, dict):

@@ -265,7 +265,7 @@ class SharedProduct(torch.autograd.Function):
 def rules(model: nn.Module) -> Iterator[None]:
     """Within it, backward passes through ``model`` propagate relevance per unit of activation.
 
-    The results of forward passes stay the same, up to rounding.
+    Results of forward passes change by rounding only.
     """
     with ExitStack() as undo:
         parts: list[Any] = list(model.modules())

@@ -8,8 +8,8 @@ relation is scored from the dependent to its head, and from the head to its depe
 is a fixed distance in words, the one that is right most often for these pairs.
 
 Voita et al. 2019 (arXiv 1905.09418), section 5.2; from subwords to words as Clark et al. 2019
-(arXiv 1906.04341), section 4.  Gold trees (Universal Dependencies) stand for the paper's CoreNLP
-parses, and so ``obj`` for ``dobj``.
+(arXiv 1906.04341), section 4.  Gold trees (Universal Dependencies) replace the paper's CoreNLP
+parses, and ``obj`` its ``dobj``.
 
 Shapes: ``B`` sentences, ``H`` heads, ``S`` subwords, ``U`` words, ``P`` pairs.
 """

@@ -2,7 +2,7 @@
 
 A word is a span of characters.  The words of a multi-word token share its characters.  Each has
 those of its form where the forms make up the token (``do`` + ``n't``), else all of them (``de`` +
-``le`` in ``du``).  Empty nodes stand for nothing in the text and are left out.
+``le`` in ``du``).  Empty nodes have no text and are left out.
 
 A text is segmented as the training text was: by the sentencepiece model or the BPE codes of the
 data folder.  Counting characters finds the subwords of a word:
@@ -11,7 +11,7 @@ data folder.  Counting characters finds the subwords of a word:
 
 where ``n(i)`` is the number of characters that segmenting ``text[:i]`` gives.  So normalisation may
 change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
-multi-word token, are one *unit*: the model cannot tell them apart.
+multi-word token, are one *unit*: the model reads no difference.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
 
     def subwords(text: str) -> list[Subword]:
         line = segment(tokenise(text))
-        # Escaped characters (&apos;) are as many here as in the count of the whole.
+        # Escaped characters (&apos;) count alike in a part and in the whole.
         return [Subword(symbol, len(symbol.removesuffix(SEPARATOR))) for symbol in line.split()]
 
     return subwords

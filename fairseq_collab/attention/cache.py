@@ -26,7 +26,7 @@ from torch import Tensor
 
 #: fairseq's: what modules keep from one step of decoding to the next, by module.
 IncrementalState = dict[str, dict[str, Any]]
-#: Slots for this many more steps are made at a time, or for half as many as there are, if more.
+#: Slots are allocated for this many steps at a time, or for half of the present ones, if more.
 _CHUNK = 16
 _BEAM_HISTORY = "beam_history"
 

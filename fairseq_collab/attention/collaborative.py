@@ -96,6 +96,16 @@ class CollaborativeAttention(HeadAttention):
 
     Raises:
         ValueError: a size is not positive, ``d/H`` or ``H/G`` is not whole, or an unknown choice.
+
+    Example: a shared key of a quarter of the model size.
+
+        >>> attention = CollaborativeAttention(64, 8, key_dim=16, self_attention=True)
+        >>> x = torch.randn(5, 2, 64)  # (T, B, d)
+        >>> output, weights = attention(x, x, x)
+        >>> [*output.shape], [*weights.shape]  # (T, B, d), (B, T, S)
+        ([5, 2, 64], [2, 5, 5])
+        >>> attention.cached_floats_per_token()  # keys, values
+        (16, 64)
     """
 
     def __init__(

@@ -54,7 +54,7 @@ class ConcatenatedAttention(HeadAttention):
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
         key_init: initial queries and keys, ``constant`` or ``fork``: see :data:`INITS`.
-        value_init: initial values, likewise.
+        value_init: initial values, ``constant`` or ``fork``.
 
     Raises:
         ValueError: a size is not positive, ``H`` is negative, ``d/H`` is asked for but is not
@@ -126,7 +126,7 @@ class ConcatenatedAttention(HeadAttention):
         """
         try:
             heads = ConcatenatedSignature.from_tensor(saved)
-        except ValueError:  # to be refused with its reason when the weights are loaded
+        except ValueError:  # loading will reject it, with the reason
             return saved
         return replace(self.describe(), **asdict(heads)).to_tensor()
 

@@ -37,7 +37,7 @@ from fairseq_collab.attention.signature import Signature
 
 
 class HeadAttention(nn.Module):
-    """Base of all attention variants.
+    """Base of all attention variants, with the forward contract of fairseq's attention.
 
     A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
     ``project_query``, ``project_key``, ``project_value``, ``describe`` and
@@ -49,6 +49,24 @@ class HeadAttention(nn.Module):
         self_attention: keys and values come from the query's input.
         encoder_decoder_attention: keys and values come from the encoder, and never change while a
             sentence is decoded.
+
+    Example: heads without projections of their own, each a slice of the input.
+
+        >>> from fairseq_collab.attention.building import linear, split_heads
+        >>> class Slices(HeadAttention):
+        ...     def __init__(self, embed_dim, num_heads, **options):
+        ...         super().__init__(embed_dim, **options)
+        ...         self.num_heads, self.v_head_size = num_heads, embed_dim // num_heads
+        ...         self.out_proj = linear(embed_dim, embed_dim)
+        ...     def project_query(self, x):
+        ...         return split_heads(x, self.num_heads) * self.v_head_size**-0.5
+        ...     def project_key(self, y):
+        ...         return split_heads(y, self.num_heads)
+        ...     project_value = project_key
+        >>> x = torch.randn(5, 2, 16)  # (T, B, d)
+        >>> output, weights = Slices(16, 4, self_attention=True)(x, x, x, need_head_weights=True)
+        >>> [*output.shape], [*weights.shape]  # (T, B, d), (H, B, T, S)
+        ([5, 2, 16], [4, 2, 5, 5])
     """
 
     num_heads: int
@@ -274,10 +292,7 @@ class HeadAttention(nn.Module):
         return incremental_state
 
     def cache_bytes(self, incremental_state: IncrementalState) -> dict[str, int]:
-        """Bytes that this module's keys and values take in ``incremental_state``.
-
-        A memory of both counts once, under ``keys``.
-        """
+        """Bytes of this module's keys and values; a memory of both counts once, as keys."""
         cache = self._cache(incremental_state)
         if cache is None:
             return {"keys": 0, "values": 0}

@@ -4,20 +4,20 @@
 
 This is section 2.1.2, equations 9 to 11, "low-rank key-value joint compression", with full queries
 and without the rotary part: positions here are in the inputs.  Unlike the paper's models it does
-not normalise the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is ordinary attention.  (A bias
-of ``Uk_i`` the softmax would not see, one of ``Uv_i`` is part of the output's.)
+not normalise the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is standard attention.  (The
+softmax would ignore a bias of ``Uk_i``; one of ``Uv_i`` is part of the output's.)
 
 Shapes:
     d  model size    H  heads    r  latent size    h_qk, h_v  head sizes
     C  (r, d_y)      Wq_i  (h_qk, d)      Uk_i  (h_qk, r)      Uv_i  (h_v, r)
 
-**Two forms of the same function.**  *Expanded* makes keys and values of the latents and attends as
-ever; *absorbed* takes ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
-the latents themselves (``q_i (c Uk_i^T)^T = (q_i Uk_i) c^T``).  Decoding is absorbed: it caches
-``r`` numbers a token, and does not make keys and values of the whole past at every step.  Training
-takes what costs less.  For as many queries as keys the projections of both forms have the same
-multiply-adds; scores and outputs of a head have ``h_qk + h_v`` for a query and a key if expanded,
-``2 r`` if absorbed.  So it is expanded unless the latent is smaller than a head.
+**Two forms of one function.**  The *expanded* form makes keys and values of the latents.  The
+*absorbed* form moves ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
+the latents themselves (``q_i (c Uk_i^T)^T = (q_i Uk_i) c^T``).  Decoding uses the absorbed form: it
+caches ``r`` numbers per token, and does not make keys and values of the whole past at every step.
+Training uses the cheaper form.  For equal numbers of queries and keys, the projections of both have
+equal multiply-adds.  Scores and outputs of a head take ``h_qk + h_v`` multiply-adds per query and
+key if expanded, ``2 r`` if absorbed: expanded, unless the latent is smaller than a head.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LatentAttention(HeadAttention):
         latent_dim: ``r``.
         qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
-        kdim, vdim: size of the input of keys and values, if not ``d``: the same for both.
+        kdim, vdim: size of the input of keys and values, if not ``d``: equal for both.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
 
     Raises:
@@ -134,7 +134,7 @@ class LatentAttention(HeadAttention):
     def _latent(self, y: Tensor, z: Tensor) -> Tensor:
         """``(S, B, d_y) -> (S, B, r)``."""
         if z is not y:
-            raise ValueError("keys and values come from one latent: give the same input for both")
+            raise ValueError("keys and values come from one latent: give one input for both")
         return self.latent_proj(y)
 
     def attends_to_memory(self, decoding: bool) -> bool:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: From so many queries, and on a CPU so many keys, on, torch's fused kernel is used.
+#: The least numbers of queries and (on a CPU) of keys for torch's fused kernel.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
@@ -36,7 +36,7 @@ def _product(rows: Tensor, each: Tensor) -> Tensor:
     heads, groups = rows.size(1), each.size(1)
     if groups == heads:
         return rows @ each
-    # One factor for H/G heads: the heads' rows are so many more rows of one product.
+    # H/G heads share a factor: their rows are stacked into one product.
     together = rows.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, G, H/G * T, m)
     product = together @ each  # (B, G, H/G * T, n)
     return product.unflatten(2, (heads // groups, -1)).flatten(1, 2)

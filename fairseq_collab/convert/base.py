@@ -74,7 +74,7 @@ class Target:
     even: tuple[str, ...] = ()
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
-    #: Options of the variant that mean the same in the trained model, if it has them.
+    #: Options of the variant that are taken over from the trained model, if it has them.
     inherited: tuple[str, ...] = ()
 
     def __init__(self, args: Namespace):
@@ -92,7 +92,7 @@ class Target:
 
     @staticmethod
     def converts(module: Any) -> bool:
-        """Whether an attention that keeps its size is converted all the same."""
+        """Whether an attention that keeps its size is converted, too."""
         return False
 
     def check(self, place: Attention, path: Path) -> None:

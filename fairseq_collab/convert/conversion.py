@@ -45,7 +45,7 @@ def load(path: Path, target: Target, data: Path | None = None) -> Trained:
 
 
 def check(trained: Trained, target: Target) -> None:
-    """Refuse a model that has no twin with heads of ``target``, and attentions that have none."""
+    """Raise UserError for a model or an attention without a counterpart in ``target``."""
     target_arch(trained, target)
     first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for one in attentions(trained.model):
@@ -200,7 +200,7 @@ def _option(target: Target) -> str:
 def _listed(type_: AttentionType, args: Namespace, target: Target, layers: int) -> list[int] | None:
     option, text = f"{_option(target)}-in-{type_}", getattr(args, f"{target.size}_in_{type_}")
     if text is not None and not layers:
-        raise UserError("the model has no such attention", option, "leave the option out")
+        raise UserError("the model lacks this attention", option, "leave the option out")
     try:
         return None if text is None else listed_values(option, text, layers, 0)
     except ValueError as error:

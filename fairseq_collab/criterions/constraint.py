@@ -8,10 +8,10 @@ module collects them from a model.
 fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens)
 afterwards.  ``Lz`` is therefore multiplied by
 
-    released    the number of attentions: a sum over attentions beside a sum over tokens, as in the
-                paper's released code; alpha and beta mean less the larger a batch on one device is
-                (--update-freq and further devices add to both sums)
-    paper       the sample size: a mean over attentions beside a mean over tokens
+    released    the number of attentions: a sum over attentions, added to a sum over tokens, as in
+                the paper's released code; alpha and beta mean less the larger a batch on one
+                device is (--update-freq and further devices add to both sums)
+    paper       the sample size: a mean over attentions, added to a mean over tokens
 
 The paper's results were made with the released code.  For its setting of IWSLT14, 18 attentions and
 batches of 30,080 tokens, ``released`` is 18/30,080 = 1/1,671 of ``paper``.
@@ -110,7 +110,7 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
 def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
     """Continue k-means from the attentions' groups; returns and stores membership ``(L, H, C)``.
 
-    All processes of a training average their Gram matrices, and so have the same groups.
+    All processes of a training average their Gram matrices, so that their groups are equal.
 
     Args:
         gram: ``(L, H, H)``, without gradient.

@@ -135,8 +135,8 @@ class HeadGroupsOptions(FairseqDataclass):
     group_beta: float = option(0.5, "weight of the dissimilarity of the groups' centres")
     group_normalisation: str = option(
         "released",
-        "released (a sum over attentions beside the sum over tokens, as in the paper's released "
-        "code, which made its results) or paper (a mean over attentions beside the mean over "
+        "released (a sum over attentions added to the sum over tokens, as in the paper's released "
+        "code, which made its results) or paper (a mean over attentions added to the mean over "
         "tokens: much stronger, and BLEU falls)",
     )
 

@@ -4,10 +4,10 @@ BLEU (cased; tokenizer 13a, or see :func:`.tokenizer`) and chrF compare ordinary
 untouched reference.  Two further scores are for comparison with papers only:
 
     tokenised       BLEU of the data's own Moses tokens, as fairseq-generate counts
-    compound-split  the same with hyphenated compounds split (``rich-text`` counts as
+    compound-split  tokenised BLEU with hyphenated compounds split (``rich-text`` counts as
                     ``rich ##AT##-##AT## text``), as papers on WMT14 English-German count since
-                    Vaswani et al. 2017, and fairseq's scripts/compound_split_bleu.sh.  The same
-                    translations score higher (29.29 instead of 28.6 in fairseq's scaling recipe).
+                    Vaswani et al. 2017, and fairseq's scripts/compound_split_bleu.sh.  It is
+                    higher (29.29 instead of 28.6 in fairseq's scaling recipe).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class HeadModel(BaseFairseqModel):
 
         Errors are those of :func:`.check_weights`.
         """
-        self._all_weights = strict  # torch itself tells no module
+        self._all_weights = strict  # torch does not pass it to modules
         try:
             return super().load_state_dict(state_dict, strict, *others, **named)
         finally:
@@ -200,7 +200,23 @@ class Variant:
 def register(variant: Variant) -> None:
     """Register a variant's architectures: one for each of its families and their presets.
 
-    The names work for ``--arch`` and as ``model._name``.
+    The names work for ``--arch`` and as ``model._name``.  A plug-in calls this when it is imported,
+    as ``--user-dir``.
+
+    Raises:
+        ValueError: fairseq's, if an architecture has this name already.
+
+    Example:
+
+        >>> from fairseq_collab.attention import ConcatenatedAttention
+        >>> from fairseq_collab.models.families import TRANSLATION
+        >>> def narrow(cfg, type_, layer, embed_dim, num_heads, **options):
+        ...     sizes = {"qk_head_size": 8, "v_head_size": 8}
+        ...     return ConcatenatedAttention(embed_dim, num_heads, **sizes, **options)
+        >>> register(Variant("eight", narrow, families=(TRANSLATION,)))
+        >>> from fairseq.models import ARCH_MODEL_REGISTRY
+        >>> [name for name in ARCH_MODEL_REGISTRY if "eight" in name][:2]
+        ['transformer_eight', 'transformer_eight_iwslt_de_en']
     """
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)

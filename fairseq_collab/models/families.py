@@ -43,7 +43,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
         # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
         model = super(HeadModel, cls).build_model(cls.nested(given), task)
-        # A criterion tells the model nothing; fairseq's alignment loss needs this task option.
+        # The model does not know its criterion; fairseq's alignment loss needs this task option.
         model.decoder.aligns = getattr(getattr(task, "cfg", None), "load_alignments", False)
         return model
 
@@ -58,7 +58,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     def make_generation_fast_(self, need_attn: Any = False, **options: Any) -> None:
         """Called by fairseq before it translates: are attention weights to be printed?
 
-        Not of a language model beside the translation model, which is told the same.
+        fairseq calls it for a second language model, too, which has no alignments.
 
         Raises:
             UserError: they are, and the last layer attends to no source.

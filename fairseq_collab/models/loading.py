@@ -1,9 +1,9 @@
-"""Refuse weights that would load but mean something else.
+"""Reject weights that would load but mean something else.
 
-Head counts, key dimensions and scale rules leave no trace in tensor shapes, and a dictionary of the
-same size may hold other words; fairseq loads such checkpoints without a word.  So every attention
-keeps a persistent integer buffer ``signature``, every encoder and decoder a
-``dictionary_signature``, and :func:`check_weights` compares them before any weight is copied.
+Tensor shapes do not reveal head counts, key widths and scale rules, and a dictionary of equal size
+may hold other words; fairseq loads these checkpoints without a warning.  So every attention keeps a
+persistent integer buffer ``signature``, every encoder and decoder a ``dictionary_signature``, and
+:func:`check_weights` compares them before any weight is copied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_weights(
 
     Args:
         prefix: of the model's names in ``state``.
-        strict: weights that are missing, or too many, are refused, too.
+        strict: missing and unknown weights are rejected, too.
 
     Raises:
         UserError: the first field that differs, with its saved and its given value; or the

@@ -128,8 +128,8 @@ class GroupedQueryOptions(FairseqDataclass):
 
     key_value_heads: int = option(
         1,
-        "heads of keys and values, each shared by as many heads of queries: 1 is multi-query "
-        "attention, as many as there are heads fairseq's own",
+        "heads of keys and values, each shared by an equal number of heads of queries: 1 is "
+        "multi-query attention; one per head is fairseq's own attention",
     )
     key_value_heads_in_encoder: Optional[str] = _key_value_heads("encoder")
     key_value_heads_in_decoder: Optional[str] = _key_value_heads("decoder")

@@ -24,7 +24,7 @@ Heads = Mapping[AttentionType, Sequence[int]]  # head counts by attention type a
 Measure = Mapping[AttentionType, Sequence[Sequence[float]]]
 #: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
 MEASURE = "importance"
-#: Stands for a layer without heads in ``--keep-heads``.
+#: A layer without heads in ``--keep-heads``.
 NO_HEADS = "-"
 
 
@@ -36,7 +36,7 @@ def all_heads(heads: Heads) -> Kept:
 def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
 
-    One layer stands for all layers.  Attention types that are not named keep all heads.
+    Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
 
     Raises:
         UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or

@@ -106,7 +106,7 @@ def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> T
 
     Raises:
         UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
-            or there is no such folder.
+            or that folder does not exist.
     """
     # With activation checkpointing, hooks would see every layer twice.
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
