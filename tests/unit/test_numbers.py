@@ -16,8 +16,7 @@ import pytest
 from commands import REPOSITORY
 from documents import DOCS, README, prose
 
-from fairseq_collab.results.pages import gain, pick, values, where
-from fairseq_collab.results.tables import interval, mean, num
+from fairseq_collab.results.pages import gain, interval, mean, num, pick, values, where
 
 Runs = list[dict[str, Any]]
 #: Versions, numbers of papers, and what no result measures: the demo's score, options.
@@ -106,6 +105,7 @@ def queries() -> Iterable[str]:
         ours = runs("shared_keys", **scratch, queries=name, key_dim=32)
         base = [run for run in standard if run["seed"] in {one["seed"] for one in ours}]
         loss = interval(gain(ours, base, "valid_loss"), "+.3f")
+        yield f"(d = 128, {seeds(ours)}; ["
         yield f"| {loss} | {less(ours, base, 'parameters')} | {less(ours, base, 'multiply_adds')} |"
 
 
@@ -209,7 +209,7 @@ def choose() -> list[str]:
     ]
     goal = goals()
     del goal["heads left"], goal["own seeds"]
-    losses = [row.strip("| ").split(" | ")[0] for row in queries()]
+    losses = [row.strip("| ").split(" | ")[0] for row in queries() if row.startswith("|")]
     trained = [f"| {bleu(a, b)} | {changes(a, b, *c)} |" for a, b, c in rows]
     return [*goal.values(), *trained, *losses]
 
