@@ -130,17 +130,16 @@ class BeamHistory:
             return None
         return self._mask.unsqueeze(1)
 
-    def extend(self, padding: Tensor | None = None, steps: int = 1) -> None:
-        """Add the slots of more steps.
+    def extend(self, padding: Tensor | None = None) -> None:
+        """Add the slots of a step.
 
         Args:
-            padding: ``(rows, steps)``, true where a row's token is none; None if there is none.
-            steps: how many.
+            padding: ``(rows, 1)``, true where a row's token is padding; None if there is none.
         """
-        new = self._own.repeat(1, steps).expand(self.sentences, -1, -1)  # (B, beam, steps * beam)
+        new = self._own.expand(self.sentences, -1, -1)  # (B, beam, beam)
         if padding is not None:
-            hidden = padding.to(torch.bool).unflatten(0, (-1, self.beam)).transpose(1, 2)
-            new = new.masked_fill(hidden.flatten(1).unsqueeze(1), float("-inf"))
+            hidden = padding.to(torch.bool).view(-1, 1, self.beam)  # (B, 1, beam)
+            new = new.masked_fill(hidden, float("-inf"))
             self._any_padding = True
         self._mask = torch.cat([self._mask, new], dim=2)
 
@@ -199,10 +198,10 @@ def start_beam_history(
 
 
 def fold_beams(x: Tensor, beam: int) -> Tensor:
-    """Beams become query positions: ``(T, B * beam, d) -> (T * beam, B, d)``."""
+    """Beams become query positions: ``(1, B * beam, d) -> (beam, B, d)``."""
     return x.unflatten(1, (-1, beam)).transpose(1, 2).flatten(0, 1)
 
 
-def unfold_beams(x: Tensor, steps: int) -> Tensor:
-    """The way back: ``(T * beam, B, d) -> (T, B * beam, d)`` with ``T = steps``."""
-    return x.unflatten(0, (steps, -1)).transpose(1, 2).flatten(1, 2)
+def unfold_beams(x: Tensor) -> Tensor:
+    """Query positions become beams again: ``(beam, B, d) -> (1, B * beam, d)``."""
+    return x.transpose(0, 1).flatten(0, 1).unsqueeze(0)

@@ -28,18 +28,14 @@ from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
+from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions
-from fairseq_collab.trained.opener import Trained, opened, read_checkpoint
-
-#: Weights that conversion changes.
-_CHANGED = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "out"))
+from fairseq_collab.trained.opener import Trained
 
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:
     """Open a checkpoint; UserError says why it cannot be re-parametrised."""
-    state = read_checkpoint(path, data)
-    check_weights(state["model"], path)
-    trained = opened(path, state)
+    trained = opener.load(path, data, to_save=True)
     check(trained, target)
     return trained
 
@@ -76,22 +72,6 @@ def target_arch(trained: Trained, target: Target) -> str:
             "transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
-
-
-def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """No attention may be pruned, or share weights that change with another."""
-    owners: dict[int, str] = {}
-    for name, weight in weights.items():
-        if name.endswith("q_proj.weight"):
-            attention, (rows, columns) = name.removesuffix("q_proj.weight"), weight.shape
-            if f"{attention}signature" not in weights and rows != columns:
-                what = f"{name} has {rows} of {columns} rows: heads were pruned"
-                raise UserError(what, path, "give the model before it was pruned")
-        if name.endswith(_CHANGED):
-            first = owners.setdefault(weight.data_ptr(), name)
-            if first != name:
-                what = f"{name} is tied to {first}: heads that share weights would come apart"
-                raise UserError(what, path, "untie them first")
 
 
 def check_attention(one: Attention, path: Path, target: Target) -> None:

@@ -136,7 +136,7 @@ class Decoder(TransformerDecoderBase):
                 attn = weights[:alignment_heads].mean(0).flatten(0, 1).unsqueeze(1).to(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        x = unfold_beams(x, 1).transpose(0, 1)  # (rows, 1, d)
+        x = unfold_beams(x).transpose(0, 1)  # (rows, 1, d)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attn], "inner_states": inner_states}

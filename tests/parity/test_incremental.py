@@ -74,7 +74,7 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
         history.extend(pad if pad.any() else None)
         query = fold_beams(x, beam)
         output, weights = attention(query, query, query, incremental_state=state)
-        output, weights = unfold_beams(output, 1), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
+        output, weights = unfold_beams(output), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
         causal = torch.full((step + 1, step + 1), float("-inf")).triu(1)
         whole, whole_weights = attention(
             past, past, past, key_padding_mask=padding, attn_mask=causal
@@ -120,7 +120,7 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
             x, source[:, tiled], source[:, tiled], key_padding_mask=padding[tiled],
             need_head_weights=True,
         )  # fmt: skip
-        close(unfold_beams(output, 1), expected)
+        close(unfold_beams(output), expected)
         rows = weights.flatten(1, 2).unsqueeze(2)  # (H, B, beam, S) -> (H, rows, 1, S)
         close(rows, expected_weights)
         kept = torch.arange(len(sentences))
@@ -132,13 +132,6 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
         history.reorder(order)
         attention.reorder_incremental_state(state, order)
         sentences = sentences[kept]
-
-
-def test_several_steps_of_beams_fold_and_unfold() -> None:
-    x = torch.randn(2, B * BEAM, D)
-    folded = fold_beams(x, BEAM)
-    assert torch.equal(folded.view(2, BEAM, B, D)[1, 2, 3], x[1, 3 * BEAM + 2])
-    assert torch.equal(unfold_beams(folded, 2), x)
 
 
 def test_no_step_without_the_decoders_history(variant) -> None:

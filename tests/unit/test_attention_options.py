@@ -74,7 +74,7 @@ def test_sizes_that_are_refused(build: Any, message: str) -> None:
 
 def test_a_latent_of_two_inputs_is_refused() -> None:
     x = torch.randn(3, 1, 8)
-    with pytest.raises(ValueError, match="come from one latent: give the same input for both"):
+    with pytest.raises(ValueError, match="come from one latent: give one input for both"):
         LatentAttention(8, 2, 3)(x, x, x.clone())
 
 

@@ -33,16 +33,6 @@ def test_padding_is_hidden_from_all_later_steps() -> None:
     assert history.mask.tolist() == [[[[0, HIDDEN, 0]]]]
 
 
-def test_several_steps_at_once_are_laid_out_step_by_step() -> None:
-    """The first beam's second token is padding."""
-    history = BeamHistory(1, 2, torch.empty(0))
-    history.extend(
-        torch.tensor([[False, True], [False, False]]), steps=2
-    )  # first beam, second step
-    assert history.mask is not None
-    assert history.mask.tolist() == [[[[0, HIDDEN, HIDDEN, HIDDEN], [HIDDEN, 0, HIDDEN, 0]]]]
-
-
 def test_sentences_that_leave_or_move() -> None:
     assert moved_sentences(torch.tensor([1, 0, 3, 3]), 2, 2) is None
     left = moved_sentences(torch.tensor([3, 2]), 2, 2)

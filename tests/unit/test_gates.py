@@ -238,22 +238,6 @@ def test_gates_of_a_checkpoint_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "options", "message"),
-    [
-        (GATED, {"gate_speed": 2}, "encoder.layers.0.self_attn: gate speed is 2 in it, 1 here"),
-        (GATED, {"gated_types": "cross"}, "is 1 in it, 4 here"),
-        ("transformer_headsize_n", {"encoder_attention_heads": 2}, "heads is 2 in it, 4 here"),
-        ("transformer_headsize_n", {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 1 in"),
-        ("transformer_grouped_heads", {}, "is 3 in it, 4 here"),
-        ("transformer", {"encoder_layers": 1}, "encoder.layers.1.self_attn.k_proj.weight is miss"),
-    ],
-)
-def test_other_heads_do_not_load(arch: str, options: dict[str, Any], message: str) -> None:
-    with refusing(message):
-        model().load_state_dict(toy.model(arch, **options).state_dict())
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"gated_types": "encoder,self"}, "--gated-types is 'encoder,self'; it must name some of"),

@@ -265,22 +265,6 @@ def test_models_that_cannot_be_grouped(net: Any, message: str) -> None:
         criterion()(net(), sample())
 
 
-@pytest.mark.parametrize(
-    ("arch", "options", "message"),
-    [
-        (GROUPED, {"head_groups": "1"}, "encoder.layers.0.self_attn: groups is 1 in it, 2 here"),
-        (GROUPED, {"group_feature": "output"}, "(0 value, 1 attention, 2 output) is 2 in it, 0 he"),
-        ("transformer_headsize_n", {"encoder_attention_heads": 2}, "heads is 2 in it, 4 here"),
-        ("transformer_collab", {}, "is 2 in it, 3 here"),
-    ],
-)
-def test_other_heads_do_not_load(arch: str, options: dict[str, Any], message: str) -> None:
-    groups_of = {"head_groups": "2"} if arch == GROUPED else {}
-    weights = toy.model(arch, **{**groups_of, **options}).state_dict()
-    with refusing(message):
-        model().load_state_dict(weights)
-
-
 def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
     """As pruned ones are, where the constraint goes on in fine-tuning."""
     net, weights = model(), toy.model("transformer_headsize_n").state_dict()

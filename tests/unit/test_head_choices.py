@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+import toy_language_models
 from commands import REPOSITORY
 from parity.test_prune_parity import trained
 from refusals import refusing, wrong_usage
 
+from collab_common.errors import UserError
+from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune
+from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune.choices import (
     MEASURE,
@@ -25,7 +29,9 @@ from fairseq_collab.prune.choices import (
     random_heads,
     rounded_gates,
     without_gates,
+    without_least,
 )
+from fairseq_collab.prune.surgery import pruned
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 #: Divided by the norm of each layer: .1 .3 .5 .8 and .27 .53 .80; .5 .5 .5 .5; .6 .8
@@ -106,6 +112,25 @@ def test_importances_of_a_file(tmp_path: Path) -> None:
     assert kept(remove_share=0.25) == {type_: [[0, 1, 2]] * 2 for type_ in ATTENTION_TYPES}
     other = stored / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
     assert sum(len(layer) for layers in kept(as_many_as=other).values() for layer in layers) == 15
+
+
+def test_a_further_step_starts_from_what_is_left() -> None:
+    kept: Any = {"encoder": [[1], []], "decoder": [[0, 1]], "cross": [[1]]}
+    measure = {"encoder": [[5.0], []], "decoder": [[4.0, 3.0]], "cross": [[1.0]]}
+    assert without_least(kept, measure, ATTENTION_TYPES, 1)["decoder"] == [[0]]
+
+
+def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: Any = {"encoder": [[0], [1]], "decoder": [[0], [0, 1]], "cross": [[2], []]}
+    smaller = pruned(trained("transformer"), kept)
+    monkeypatch.setattr(stages.opener, "load", lambda *_: smaller)
+    with pytest.raises(UserError, match="attention cross 1 has no heads left to be analysed; give"):
+        stages.load(Path("pruned.pt"), Path("data"))
+
+
+def test_language_models_have_no_bleu() -> None:
+    with pytest.raises(UserError, match=r"x\.pt: .* does not translate, so that it has no BLEU; y"):
+        check_translation(toy_language_models.task(), Path("x.pt"), "y")
 
 
 # ---- by gates ------------------------------------------------------------------------------------

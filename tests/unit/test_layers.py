@@ -135,22 +135,3 @@ def test_packages_know_only_what_they_stand_on(
     for module in within(imported, package):
         for other in set(PACKAGES) - allowed - {package}:
             assert not within(imported[module], other), module
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("import fairseq_collab.prune.votes as v", "fairseq_collab.prune.votes"),
-        ("from fairseq_collab import prune", "fairseq_collab.prune"),
-        ("from ..runs import run", "fairseq_collab.runs"),
-        ("def f():\n    from .. import runs", "fairseq_collab.runs"),
-    ],
-)
-def test_every_form_of_import_is_seen(source: str, name: str) -> None:
-    assert name in set(imports(source, "fairseq_collab.models.base"))
-
-
-def test_an_import_against_the_order_is_seen() -> None:
-    one, other = "fairseq_collab.models.base", "fairseq_collab.prune.votes"
-    assert against_the_order({one: {other}}) == {("models", "prune")}
-    assert not against_the_order({other: {one}})

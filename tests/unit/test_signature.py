@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.groups import HeadGroupAttention
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
+GROUPED, GATED = "transformer_grouped_heads", "transformer_gated_heads"
 LM = "transformer_lm_collab"
+TWO_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "head_size": 4}
 
 
 def build(arch: str, options: dict[str, Any], symbols: Any = None) -> nn.Module:
@@ -73,6 +76,10 @@ def reordered(symbols: Any) -> Any:
         ),
         ("transformer_mfa", {"heads_in_cross": "3"}, {}, "heads is 3 in it, 4 here"),
         (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads is 4 in it"),
+        (GROUPED, {"head_groups": 2}, {}, "layers.0.self_attn: groups is 2 in it, 1 here"),
+        (GROUPED, {"group_feature": "output"}, {}, "2 output) is 2 in it, 0 here"),
+        (GATED, {"gate_speed": 2}, {}, "layers.0.self_attn: gate speed is 2 in it, 1 here"),
+        (GATED, {"gated_types": "cross"}, {}, "is 1 in it, 4 here"),
     ],
 )
 def test_a_difference_is_named_with_both_values(
@@ -89,6 +96,12 @@ def test_a_difference_is_named_with_both_values(
         (lambda: toy.model("transformer"), ours, "fairseq-collab reparametrize"),
         (lambda: language_model("transformer_lm"), lambda: build(LM, {}), "collab reparametrize"),
         (ours, lambda: build(LATENT, {}), "7 MFA) is 2 in it, 6 here"),
+        (ours, lambda: build(GROUPED, {}), "is 2 in it, 3 here"),
+        (lambda: build(GROUPED, {}), lambda: build(GATED, {}), "is 3 in it, 4 here"),
+        *(
+            (lambda: build(SIZED, TWO_HEADS), partial(build, kind, {}), "heads is 2 in it, 4 here")
+            for kind in (GROUPED, GATED)
+        ),
         (ours, lambda: build(COLLAB, {}, toy.task(30)), "dictionary has 24 symbols in it, 34 here"),
         (
             ours,
