@@ -134,30 +134,15 @@ class GatedAttention(ConcatenatedAttention):
     def describe(self) -> GatedSignature:
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
-    def ungated(self, gates: Tensor) -> ConcatenatedAttention:
-        """The heads without gates: ``gates (H,)`` are multiplied into the columns of ``out_proj``.
+    @torch.no_grad()
+    def absorb(self, gates: Tensor) -> None:
+        """Multiply ``gates (H,)`` into the columns of ``out_proj``, and open the gates, in place.
 
         With the gates of evaluation the function in evaluation does not change.
         """
-        plain = ConcatenatedAttention(
-            self.embed_dim,
-            self.num_heads,
-            qk_head_size=self.qk_head_size,
-            v_head_size=self.v_head_size,
-            kdim=self.k_proj.in_features,
-            vdim=self.v_proj.in_features,
-            scale=self.scale,
-            self_attention=self.self_attention,
-            encoder_decoder_attention=self.encoder_decoder_attention,
-        ).to(self.out_proj.weight)
-        own = plain.state_dict().keys()
-        weights = {name: weight for name, weight in self.state_dict().items() if name in own}
         columns = gates.to(self.out_proj.weight).repeat_interleave(self.v_head_size)  # (H h_v,)
-        weights["out_proj.weight"] = self.out_proj.weight.detach() * columns
-        weights["signature"] = plain.signature
-        plain.load_state_dict(weights)
-        plain.dropout_module = self.dropout_module
-        return plain.train(self.training)
+        self.out_proj.weight.mul_(columns)
+        self.theta.fill_(OPEN / self.gate_speed)
 
 
 def gated_attentions(model: nn.Module) -> list[GatedAttention]:

@@ -95,13 +95,6 @@ class HeadModel(BaseFairseqModel):
         config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config
 
-    def __prepare_scriptable__(self) -> HeadModel:
-        """Called by ``torch.jit.script``, also for what holds the model."""
-        raise UserError(
-            "TorchScript cannot compile models with this attention",
-            todo="fairseq-collab export --format fairseq makes fairseq's own of those that fit",
-        )
-
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Called by fairseq before it loads weights."""
         super().upgrade_state_dict_named(state_dict, name)

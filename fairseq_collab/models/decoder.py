@@ -15,7 +15,6 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
-from collab_common.errors import UserError
 from fairseq_collab.attention.cache import (
     BeamHistory,
     IncrementalState,
@@ -79,11 +78,6 @@ class Decoder(TransformerDecoderBase):
         """
         if alignment_layer is None:
             wanted = self.aligns if self.training else self.need_attn
-            if self.training and wanted and not self.has_aligning_heads():
-                # Not when it is built: a model that was trained so, and pruned, still translates.
-                what = "aligns by the heads of the last layer's cross-attention, which has none"
-                todo = "leave it and the alignment loss out, or keep a head there"
-                raise UserError(what, "--load-alignments", todo)
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
         if incremental_state is not None:
             return self._step(
@@ -100,11 +94,6 @@ class Decoder(TransformerDecoderBase):
         if extra["attn"][0] is None:
             extra["attn"] = None
         return x, extra
-
-    def has_aligning_heads(self) -> bool:
-        """Whether the last layer, if there is one, has weights of the source for alignments."""
-        cross = self.layers[-1].encoder_attn if len(self.layers) else None
-        return cross is not None and cross.num_heads > 0
 
     def _step(
         self,

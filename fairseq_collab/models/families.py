@@ -28,7 +28,6 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput
 from torch import nn
 
-from collab_common.errors import UserError
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Encoder
@@ -54,22 +53,6 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     @classmethod
     def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
         return Decoder(cfg, tgt_dict, embed)
-
-    def make_generation_fast_(self, need_attn: Any = False, **options: Any) -> None:
-        """Called by fairseq before it translates: are attention weights to be printed?
-
-        fairseq calls it for a second language model, too, which has no alignments.
-
-        Raises:
-            UserError: they are, and the last layer attends to no source.
-        """
-        if need_attn and not self.decoder.has_aligning_heads():
-            raise UserError(
-                "the last layer of the decoder has no heads that attend to the source",
-                "--print-alignment",
-                "leave the option out",
-            )
-        super().make_generation_fast_(need_attn=need_attn, **options)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generators: let the beams of a sentence share its encoder output."""

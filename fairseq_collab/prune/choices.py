@@ -181,7 +181,7 @@ def open_heads(gates: Measure) -> Kept:
 
 
 def without_gates(trained: Trained, gates: Measure | None = None) -> Trained:
-    """A copy of the model with ``gates`` multiplied into ``out_proj``; itself if it has no gates.
+    """A copy of the model with ``gates`` multiplied into ``out_proj`` and open gates.
 
     Args:
         gates: default: those of evaluation.
@@ -193,5 +193,5 @@ def without_gates(trained: Trained, gates: Measure | None = None) -> Trained:
     for type_, found in result.attentions.items():
         for one, values in zip(found, gates[type_], strict=True):
             if isinstance(one.module, GatedAttention):
-                result.model.set_submodule(one.name, one.module.ungated(torch.tensor(values)))
+                one.module.absorb(torch.tensor(values))
     return result

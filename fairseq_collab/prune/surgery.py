@@ -59,8 +59,8 @@ _OF_TRAINING = {
     *("quant_noise_scalar", "min_params_to_wrap", "checkpoint_activations"),
     *("offload_activations", "export"),
 }
-#: State that belongs to one model and is never copied to another: signatures and groups.
-_OWN = ("signature", ".membership")
+#: State of one model that is never copied to another: signatures, groups, and open gates.
+_OWN = ("signature", ".membership", ".theta")
 
 #: The heads to keep, counted from 0, by attention type and layer.
 Kept = Mapping[AttentionType, Sequence[Sequence[int]]]
@@ -152,7 +152,7 @@ def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
 
 
 def weights_of(trained: Trained) -> dict[str, Tensor]:
-    """The weights by name, without signatures and groups."""
+    """The weights by name, without signatures, groups and (open) gates."""
     return {
         name: weight
         for name, weight in trained.model.state_dict().items()

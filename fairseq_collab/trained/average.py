@@ -30,7 +30,7 @@ class Mean:
         #: The name under which each floating-point weight is summed: one name of tied weights.
         self.tied = {name: names[name] for name in first if first[name].is_floating_point()}
         self.sums: dict[str, Tensor] = {}
-        self.integers: dict[str, list[Tensor]] = {}  # few, and not averaged alike
+        self.integers: dict[str, Tensor] = {}  # signatures, which have no mean
 
     def add(self, model: dict[str, Tensor], path: str) -> None:
         """Add a checkpoint's weights; raises UserError if they do not match or are not finite."""
@@ -38,7 +38,10 @@ class Mean:
         self._compare(model, path)
         for name, value in model.items():
             if not value.is_floating_point():
-                self.integers.setdefault(name, []).append(value)
+                first = self.integers.setdefault(name, value)
+                if not torch.equal(first, value):
+                    what = f"{name} is {value.tolist()}, but {first.tolist()} in {self.paths[0]}"
+                    raise UserError(what, path, "models of different kinds have no mean")
             elif self.tied[name] == name:
                 if name.endswith(fairseq_fixes.UNDEFINED):
                     value = torch.zeros_like(value)  # nothing reads it
@@ -55,11 +58,6 @@ class Mean:
             if found != expected:
                 what = f"{name} is {found}, but {expected} in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
-        # A weight that is tied in the first model only has two means.
-        for name, first in self.tied.items():
-            if first != name and not torch.equal(model[name], model[first]):
-                what = f"{name} differs from {first}, but is tied to it in {self.paths[0]}"
-                raise UserError(what, path, _ONE_TRAINING)
 
     def result(self) -> dict[str, Tensor]:
         """The mean, with the names and tied weights of the first model."""
@@ -69,23 +67,9 @@ class Mean:
             dtype = torch.promote_types(self.like[name].dtype, torch.float32)
             means[name] = (total / len(self.paths)).to(dtype)
         return {
-            name: means[self.tied[name]] if name in self.tied else self._integer(name)
+            name: means[self.tied[name]] if name in self.tied else self.integers[name]
             for name in self.like
         }
-
-    def _integer(self, name: str) -> Tensor:
-        """The common value; else the mean rounded down, as in fairseq."""
-        first, *others = values = self.integers[name]
-        differs = [not torch.equal(first, value) for value in others]
-        if not any(differs):
-            return first
-        if name.endswith("signature"):
-            place = 1 + differs.index(True)
-            what = f"{name} is {values[place].tolist()}, but {first.tolist()} in {self.paths[0]}"
-            todo = "these are models of different kinds and have no mean"
-            raise UserError(what, self.paths[place], todo)
-        total = torch.stack([value.to(torch.int64) for value in values]).sum(0)
-        return (total // len(values)).to(first.dtype)
 
 
 def _kind(weight: Tensor) -> str:

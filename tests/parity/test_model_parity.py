@@ -13,7 +13,6 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 )
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
-from refusals import refusing
 from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
@@ -258,16 +257,6 @@ def test_the_alignment_loss_is_fairseqs() -> None:
         output.backward()
     own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
     close(own, theirs)
-
-
-def test_an_alignment_loss_without_heads_is_refused_in_training() -> None:
-    """A pruned model still translates with the task that it was trained with."""
-    symbols = toy.task()
-    symbols.cfg = Namespace(load_alignments=True)
-    model = toy.model("transformer_headsize_n", symbols, head_size=4, heads_in_cross="4,0")
-    with refusing("--load-alignments: aligns by the heads of the last layer's", "; leave it"):
-        model.train()(**toy.batch(symbols))
-    model.eval()(**toy.batch(symbols))
 
 
 def test_greedy_search_after_a_beam_search() -> None:

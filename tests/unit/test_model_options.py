@@ -12,7 +12,6 @@ import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
-from torch import nn
 from toy_language_models import language_model
 
 from fairseq_collab.models.base import register
@@ -120,23 +119,6 @@ def test_sizes_per_type_and_layer(
     )
 
 
-def test_torchscript_is_refused() -> None:
-    """Of a model, and of what holds it, as fairseq's generators do."""
-    for module in (model := toy.model("transformer_headsize_n"), nn.ModuleList([model])):
-        with refusing("TorchScript cannot compile models with this attention; fairseq-collab expo"):
-            torch.jit.script(module)
-
-
-@pytest.mark.parametrize(
-    "options", [{"heads_in_cross": "4,0"}, {"no_cross_attention": True}, {"decoder_layers": 0}]
-)
-def test_alignments_of_a_layer_that_attends_to_no_source(options: dict[str, Any]) -> None:
-    model = toy.model("transformer_headsize_n", **options)
-    with refusing("--print-alignment: the last layer of the decoder has no heads that attend to"):
-        model.make_generation_fast_(need_attn="hard")
-    model.make_generation_fast_()
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_forward_and_backward(dtype: torch.dtype) -> None:
     model = toy.model("transformer_collab", key_dim=5).to(dtype)
@@ -198,11 +180,6 @@ def test_options_of_absent_types_are_left_out() -> None:
     for arch in (LM, "transformer_lm_headsize_n"):
         names = [option.name for option in fields(MODEL_DATACLASS_REGISTRY[arch])]
         assert not [name for name in names if name.endswith(("_in_encoder", "_in_cross"))]
-
-
-def test_alignments_do_not_concern_a_language_model_beside_a_translation_model() -> None:
-    """--lm-path with --print-alignment: fairseq tells both models what will be printed."""
-    language_model(LM).make_generation_fast_(need_attn="hard")
 
 
 def test_what_is_offloaded_is_checkpointed() -> None:
