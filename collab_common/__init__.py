@@ -4,6 +4,6 @@ It lies outside ``fairseq_collab`` because importing that imports fairseq and to
 ``data_prep`` and ``fairseq-collab doctor`` do without.  It imports nothing of the project.
 """
 
-#: Whether importing ``fairseq_collab`` registers its models with fairseq, which takes seconds: a
-#: command that has no use for models says no, before that import.
+#: Whether importing ``fairseq_collab`` registers its models with fairseq, which takes seconds.
+#: ``fairseq-collab`` sets it to False: its commands import the models when they need them.
 MODELS = True

@@ -1,7 +1,7 @@
 """The command ``fairseq-collab``: the table of commands.
 
-A command is a module that is imported when it is called: ``fairseq-collab doctor`` must work where
-importing fairseq fails, and commands on text and on finished runs need no models.
+A command is a module that is imported when it is called: ``fairseq-collab doctor`` must say what is
+wrong where importing fairseq fails, and help texts, text and finished runs need no models.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ class Command(NamedTuple):
     """A module with ``main(argv) -> exit status``.
 
     Attributes:
-        models: the command needs fairseq, and our models registered.
         module: default: that of ``fairseq_collab.commands`` with the command's name.
     """
 
     summary: str
-    models: bool = True
     module: str = ""
 
 
@@ -39,30 +37,30 @@ COMMANDS = {
     "advise": Command("find a smaller model that meets a cache or size target at the lowest loss"),
     "average": Command("average checkpoints of one training"),
     "bench": Command("measure speed next to stock fairseq and CTranslate2"),
-    "compare": Command("test whether two runs differ significantly", False),
-    "configs": Command("print the folder of Hydra configurations", False),
+    "compare": Command("test whether two runs differ significantly"),
+    "configs": Command("print the folder of Hydra configurations"),
     "cost": Command("count parameters, KV cache and multiply-adds of a checkpoint"),
-    "data": Command("prepare and validate data", False),
-    "doctor": Command("check the installation", False, "fairseq_compat.doctor"),
+    "data": Command("prepare and validate data"),
+    "doctor": Command("check the installation", "fairseq_compat.doctor"),
     "export": Command("export to fairseq, CTranslate2 or Hugging Face, exactly"),
     "heads": Command("analyse what the heads of a model do"),
-    "pages": Command("render pages of results from data", False),
+    "pages": Command("render pages of results from data"),
     "prune": Command("remove heads from a trained model"),
     "reparametrize": Command("convert a trained model to shared, narrower or fewer keys"),
-    "report": Command("compare finished runs on one page", False),
+    "report": Command("compare finished runs on one page"),
     "score": Command("compute BLEU and chrF of runs, a checkpoint or a translation"),
     "sweep": Command("run all trainings of a Hydra sweep; a rerun resumes it"),
-    "table": Command("tabulate and draw finished runs", False),
-    "user-dir": Command("print the folder for fairseq's --user-dir", False),
+    "table": Command("tabulate and draw finished runs"),
+    "user-dir": Command("print the folder for fairseq's --user-dir"),
     "vote": Command("elect one head per group"),
 }
 #: ``fairseq-collab data COMMAND``.
 DATA = {
-    "demo-data": Command("the corpus of recipes/demo.sh", False, "data_prep.demo_data"),
-    "iwslt14": Command("IWSLT14, from download to data folder", False, "data_prep.iwslt14"),
-    "multi30k": Command("Multi30k, from download to data folder", False, "data_prep.multi30k"),
-    "prepare": Command("text to a data folder", False, "data_prep.prepare"),
-    "wmt14": Command("WMT14, from download to data folder", False, "data_prep.wmt14"),
+    "demo-data": Command("the corpus of recipes/demo.sh", "data_prep.demo_data"),
+    "iwslt14": Command("IWSLT14, from download to data folder", "data_prep.iwslt14"),
+    "multi30k": Command("Multi30k, from download to data folder", "data_prep.multi30k"),
+    "prepare": Command("text to a data folder", "data_prep.prepare"),
+    "wmt14": Command("WMT14, from download to data folder", "data_prep.wmt14"),
 }
 
 
@@ -82,17 +80,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name in FOLDERS:
         return run(f"{prog} {name}", lambda: print_folder(name, rest))
-    command = commands[name]
-    # A help text needs no models.
-    collab_common.MODELS = command.models and not set(rest) & set(HELP)
+    collab_common.MODELS = False  # a command imports them when it needs them
     # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
     for chatty in ("fairseq.tasks", "fairseq.data"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    if collab_common.MODELS and find_spec("fairseq") is None:
-        todo = "run `pip install --no-deps fairseq==0.12.2`"
-        print(f"{prog}: error: fairseq is not installed; {todo}", file=sys.stderr)
-        return 1
-    module = module_of(name, command)
+    module = module_of(name, commands[name])
     return run(f"{prog} {name}", lambda: importlib.import_module(module).main(rest))
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 Item = TypeVar("Item")
+#: Seconds between lines outside a terminal.
+EVERY = 30
+
+
+class Lines(io.StringIO):
+    """What a bar draws, as lines on standard error."""
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            print(line, file=sys.stderr, flush=True)
+        return len(text)
 
 
 def say(line: str) -> None:
@@ -16,7 +28,8 @@ def say(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def bar(what: str, items: Iterable[Item]) -> Iterable[Item]:
-    """Iterate over ``items`` with a progress bar; outside a terminal it moves every 30 seconds."""
-    terminal = sys.stderr.isatty()
-    return tqdm(items, desc=what, leave=False, mininterval=0.1 if terminal else 30)
+def bar(what: str, items: Iterable[Item] | None = None, **options: Any) -> tqdm[Item]:
+    """Iterate with a progress bar; outside a terminal, a line every :data:`EVERY` seconds."""
+    if not sys.stderr.isatty():
+        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY}
+    return tqdm(items, desc=what, leave=False, **options)

@@ -20,8 +20,8 @@ esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# refuse WORDS...: end the recipe with a reason.
-refuse() {
+# reject WORDS...: end the recipe with a reason.
+reject() {
     echo "$(basename "$0" .sh): $*" >&2
     exit 2
 }
@@ -30,7 +30,7 @@ refuse() {
 choose_dataset() {
     DATASET=${2:-}
     [[ -n $DATASET && " $1 " == *" $DATASET "* ]] ||
-        refuse "DATASET is '$DATASET'; it must be one of: ${1// /, }"
+        reject "DATASET is '$DATASET'; it must be one of: ${1// /, }"
     data=${DATA:-data/$DATASET}
 }
 
@@ -43,7 +43,7 @@ activate() {
 
 # What every training of ours has in its environment.
 set_variables() {
-    export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader of this can mend
+    export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader can fix
     # Large tensors then reuse memory instead of mapping it anew: training on a CPU is faster.
     export MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184
     export MALLOC_TOP_PAD_=268435456
@@ -53,17 +53,17 @@ set_variables() {
 count_updates() {
     UPDATES=${UPDATES:-3400}
     [[ $UPDATES =~ ^[1-9][0-9]*$ && ${TUNE:-1} =~ ^[1-9][0-9]*$ ]] ||
-        refuse "UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers"
+        reject "UPDATES is '$UPDATES', TUNE '${TUNE:-}'; they must be numbers"
     TUNE=${TUNE:-$((UPDATES / 2))}
     updates=optimization.max_update=$UPDATES tuned_updates=optimization.max_update=$TUNE
 }
 
-# prepare DATASET DIR [OPTIONS...]: the data folder of embedded (generated), or of multi30k, iwslt14 or
+# prepare DATASET DIR [OPTIONS...]: the data folder of demo, multi30k, iwslt14 or
 # wmt14 (downloaded, or in the folder FROM), as the experiments have it, or as OPTIONS say.
 prepare() {
     local from=(${FROM:+--from "$FROM"})
     case $1 in
-        embedded) fairseq-collab data demo-data --out "${@:2}" ;;
+        demo) fairseq-collab data demo-data --out "${@:2}" ;;
         multi30k) fairseq-collab data multi30k --vocab-size 4000 "${from[@]}" --out "${@:2}" ;;
         iwslt14) fairseq-collab data iwslt14 "${from[@]}" --out "${@:2}" ;;
         wmt14) fairseq-collab data wmt14 --variant google "${from[@]}" --out "${@:2}" ;;
@@ -115,7 +115,7 @@ importance() {
 convert_heads() {
     mkdir -p "$2"
     [ ! -e "$2/fit.json" ] || return 0
-    fairseq-collab reparametrize "$1" --data "$data" --out "$2/model.pt" --json "${@:3}" > "$2/fit.part"
+    fairseq-collab reparametrize "$1" "$data" --out "$2/model.pt" --json "${@:3}" > "$2/fit.part"
     mv "$2/fit.part" "$2/fit.json"
 }
 

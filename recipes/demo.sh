@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # Watch a transformer with collaborative heads learn to translate English into German.
 #
-#   bash recipes/demo.sh                  the embedded corpus; minutes on two CPU cores
+#   bash recipes/demo.sh                  the demo corpus; minutes on two CPU cores
 #   DATA=multi30k bash recipes/demo.sh    captions of Multi30k, downloaded; an hour on two cores
 #   DATA=multi30k FROM=DIR bash recipes/demo.sh    captions that are already in DIR
 #
 # Everything is kept in OUT (default: runs/demo-$DATA). A second start skips what is done; a
-# training that was interrupted goes on from its last epoch.
+# training that was interrupted resumes at its last epoch.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATA=${DATA:-embedded}
+DATA=${DATA:-demo}
 OUT=${OUT:-runs/demo-$DATA}
 
 say() { printf '\n== %s\n' "$*"; }
 
 case $DATA in
-    embedded)
+    demo)
         corpus=(--train 12000)
         architecture=(
             --arch transformer_collab --key-dim 32
@@ -44,7 +44,7 @@ case $DATA in
         )
         averaged=5
         ;;
-    *) refuse "DATA is '$DATA'; it must be embedded or multi30k" ;;
+    *) reject "DATA is '$DATA'; it must be demo or multi30k" ;;
 esac
 
 activate

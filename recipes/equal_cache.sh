@@ -37,13 +37,13 @@ SIZE=${SIZE:-multi30k}
 case $SIZE in
     multi30k) width=256 of_size=() ;;
     small) width=128 of_size=(size=small train=multi30k_small) ;;
-    *) refuse "SIZE is '$SIZE'; it must be multi30k or small" ;;
+    *) reject "SIZE is '$SIZE'; it must be multi30k or small" ;;
 esac
 heads=8 units=$((2 * width)) size=$((width / 8))
 some="$((width * 3 / 2)) $((width * 5 / 4)) $width $((width / 2)) $((width / 4))"
 BUDGETS=${BUDGETS:-$some}
 for cache in $BUDGETS; do
-    [[ " $some " == *" $cache "* ]] || refuse "BUDGETS has '$cache'; it must be some of $some"
+    [[ " $some " == *" $cache "* ]] || reject "BUDGETS has '$cache'; it must be some of $some"
 done
 
 enter
@@ -51,9 +51,9 @@ enter
 # sizes CACHE: the sizes at which each method caches CACHE numbers per token; by default half are keys.
 sizes() {
     few=$(($1 / 2 / size))            # heads, or groups of them, with keys and values of their own
-    keys=$(($1 - width))              # beside a value for each head; none are left of half the cache
-    values=$((few < heads / 2 ? few : heads / 2))   # groups of values, and the keys beside them
-    beside=$(($1 - values * size))
+    keys=$(($1 - width))              # next to a value for each head; none are left of half the cache
+    values=$((few < heads / 2 ? few : heads / 2))   # groups of values, and the keys next to them
+    keys_too=$(($1 - values * size))
     wider=$((keys > 0 ? 0 : width - $1 / 2))        # units that cost as much as the queries and outputs
 }
 
@@ -74,7 +74,7 @@ for cache in $BUDGETS; do
         [ "$few" -gt 1 ] && name=grouped-query || name=multi-query
         train $name model=grouped_query model.key_value_heads="choice($few)"
     fi
-    train collab-values model=collab model.key_dim="choice($beside)" model.value_heads=$values
+    train collab-values model=collab model.key_dim="choice($keys_too)" model.value_heads=$values
     train latent model=latent model.latent_dim="choice($cache)"
     train fewer-heads model.head_size=$size model.encoder_attention_heads="choice($few)" \
         model.encoder_ffn_embed_dim=$((units + wider)) model.decoder_ffn_embed_dim=$((units + 2 * wider))
@@ -92,7 +92,7 @@ convert() {
     measure "$1-$2" "$1" "$folder/model.pt"
 }
 measure() {   # RUN METHOD MODEL
-    fairseq-collab score "$3" --data "$data" --run "$OUT/converted/$1" --set method="$2" "${cpu[@]}"
+    fairseq-collab score "$3" "$data" --run "$OUT/converted/$1" --set method="$2" "${cpu[@]}"
 }
 
 measure plain plain "$TRAINED"
@@ -104,7 +104,7 @@ for cache in $BUDGETS; do
         convert grouped-query "$cache" --to grouped-query --key-value-heads "$few"
         convert latent "$cache" --to latent --latent-dim "$cache"
     fi
-    convert collab-values "$cache" --key-dim "$beside" --value-heads $values
+    convert collab-values "$cache" --key-dim "$keys_too" --value-heads $values
 done
 
 echo "== 3 fine-tune"
@@ -126,7 +126,7 @@ for cache in $BUDGETS; do
         tune latent "$models/latent-$cache/model.pt" model=latent model.latent_dim="choice($cache)"
     fi
     tune collab-values "$models/collab-values-$cache/model.pt" model=reparametrized \
-        model.key_dim="choice($beside)" model.value_heads=$values
+        model.key_dim="choice($keys_too)" model.value_heads=$values
 done
 
 echo "== 4 tables"

@@ -11,7 +11,7 @@
 #   COUNTS=4,2    how many of the 8 heads of each attention are kept, and how many groups are trained
 #
 # Stages: 1 train (OUT/trained): standard heads; heads in 4 and in 2 groups. 2 vote and prune
-# (OUT/pruned): keep the elected heads; of the standard heads as many at random, and the most important.
+# (OUT/pruned): keep the elected heads; of the standard heads an equal number at random, and the most important.
 # 3 fine-tune (OUT/tuned): these, and the standard models for as long. 4 tables of 1 and 3.
 #
 # Rerun it to resume it: finished runs are skipped.
@@ -25,7 +25,7 @@ OUT=${OUT:-runs/grouped_heads_$DATASET}
 SEEDS=${SEEDS:-1,2,3}
 counts=${COUNTS:-4,2}   # a half and a quarter
 [[ $counts =~ ^[1-7](,[1-7])*$ ]] ||
-    refuse "COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas"
+    reject "COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas"
 seeds=common.seed="choice($SEEDS)"
 
 enter

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a trained model loses heads, the more of
 # them the more an open gate costs; the rest is fine-tuned. For comparison, the same number of heads
-# removed by importance (Michel et al. 2019, arXiv 1905.10650), with as many updates.
+# removed by importance (Michel et al. 2019, arXiv 1905.10650), with the number of updates of gates.
 #
 #   bash recipes/head_pruning.sh multi30k
 #   FROM, DATA, OUT (default: runs/head_pruning_multi30k), JOBS, SWEEP: see recipes/common.sh
@@ -14,7 +14,7 @@
 #
 # Stages: 1 train standard heads (OUT/trained). 2 train gates (OUT/gated). 3 prune (OUT/pruned): gates
 # below one half count as closed; of the standard models the same number of heads by importance, at
-# least one in each attention. 4 fine-tune the former (OUT/tuned), and the latter for as long as gates
+# least one in each attention. 4 fine-tune the gated models (OUT/tuned), and the others for as long as gates
 # and fine-tuning together (OUT/important). 5 tables of all of these (OUT/tables).
 #
 # Rerun it to resume it.

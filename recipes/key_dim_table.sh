@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # BLEU against key width, separate and shared keys: Cordonnier et al. 2020, table 1.
 #
-#   bash recipes/key_dim_table.sh DATASET    embedded, multi30k, iwslt14 or wmt14
+#   bash recipes/key_dim_table.sh DATASET    demo, multi30k, iwslt14 or wmt14
 #   FROM, DATA, OUT (default: runs/key_dim_DATASET), JOBS, SWEEP: see recipes/common.sh. wmt14 needs FROM,
 #   the folder of Google's archive.
 #
@@ -10,10 +10,10 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-choose_dataset "embedded multi30k iwslt14 wmt14" "$@"
+choose_dataset "demo multi30k iwslt14 wmt14" "$@"
 OUT=${OUT:-runs/key_dim_$DATASET}
-[ "$DATASET" != wmt14 ] || [ -n "${DATA:-}${FROM:-}" ] || refuse "where is Google's wmt16_en_de archive," \
-    "which the paper uses? Give FROM=DIR (recipes/wmt14_en_de.sh --help tells more)"
+[ "$DATASET" != wmt14 ] || [ -n "${DATA:-}${FROM:-}" ] || reject "where is Google's wmt16_en_de archive," \
+    "which the paper uses? Give FROM=DIR (recipes/wmt14_en_de.sh see --help)"
 
 enter
 sweep "key_dim_$DATASET" .

@@ -1,4 +1,4 @@
-# What is not the same on macOS as on Linux. Sourced by common.sh and stages.sh.
+# What differs between macOS and Linux. Sourced by common.sh and stages.sh.
 # shellcheck shell=bash
 
 # Before bash 4.4 (macOS has 3.2), an array without elements counts as an unbound variable.

@@ -23,13 +23,13 @@ OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-128 64 32}
 SEED=${SEED:-1}
 
-[ -n "${FROM:-}" ] || refuse "give FROM=FILE, the model to convert (--help tells all)"
+[ -n "${FROM:-}" ] || reject "give FROM=FILE, the model to convert (see --help)"
 
 enter
 
 # measure METHOD MODEL NAME: the run OUT/runs/NAME of a model
 measure() {
-    fairseq-collab score "$2" --data "$data" --run "$OUT/runs/$3" --set method="$1" \
+    fairseq-collab score "$2" "$data" --run "$OUT/runs/$3" --set method="$1" \
         --set common.seed="$SEED" "${cpu[@]}"
 }
 

@@ -112,9 +112,9 @@ now=$(fingerprint "$python")
 if is_complete "$now"; then
     say "$venv is up to date"
 else
-    # What looks interrupted may be another set-up at work: wait for it. (macOS has no flock,
+    # What looks interrupted may be another set-up that still runs: wait for it. (macOS has no flock,
     # some network file systems no locks.)
-    # (A checkout that cannot be written to may be locked all the same, but not on NFS.)
+    # (A checkout that cannot be written to may still be locked, but not on NFS.)
     { exec 9<>constraints.txt || exec 9<constraints.txt; } 2>/dev/null
     flock 9 2>/dev/null || true
     ! is_complete "$now" || exit 0

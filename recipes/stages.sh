@@ -2,7 +2,7 @@
 #
 # A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@" and
 # choose_model, and then all_stages: the data, a run, and heads taken out of it. What is trained and
-# translated with stands in configs/ alone.
+# translated with is in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 # shellcheck source=recipes/portable.sh
@@ -37,8 +37,8 @@ with two of the methods also prune and fine-tune. What is done is not done again
   --dry-run         print the commands, run none
   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
 
-  --method headsize (arXiv 2002.07028; --head-size N, default: 128); grouped, and grouped_pruned, which goes on
-                    to vote, prune and fine-tune (arXiv 2305.14380); gated, from the vanilla model on,
+  --method headsize (arXiv 2002.07028; --head-size N, default: 128); grouped; grouped_pruned: then
+                    votes, prunes and fine-tunes (arXiv 2305.14380); gated, from the vanilla model on,
                     pruned and fine-tuned (arXiv 1905.09418; --gate-penalty X, default: 0.0056)
 EOF
 }
@@ -54,7 +54,7 @@ parse_options() {
             --own-archives) own=(--own-archives); shift; continue ;;
             -h | --help) usage; exit 0 ;;
         esac
-        [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (--help tells all)"
+        [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (see --help)"
         case $1 in
             --jobs | --gpus | --average | --key-dim | --head-size)
                 [[ $2 =~ ^[0-9]+$ || ( -z $2 && $1 =~ ^--(average|key-dim|head-size)$ ) ]] || fail "$1: '$2' is no whole number"
@@ -72,7 +72,7 @@ parse_options() {
             --gate-penalty) gate_penalty=$2 ;;
             --gpus) gpus=$2 ;;
             --average) averaged=$2 ;;
-            *) fail "$1: unknown option (--help tells all)" ;;
+            *) fail "$1: unknown option (see --help)" ;;
         esac
         shift 2
     done
@@ -147,7 +147,7 @@ choose_model() {
 # The other papers' methods:
 #   headsize   arXiv 2002.07028: a head size that is not d/H; the paper has no translation, 128 is ours
 #   grouped    arXiv 2305.14380, GHT: 2 groups of 8 heads, weights and feature of the paper for the pair
-#   grouped_pruned    the same paper's GHT-PS: then votes, prunes and fine-tunes
+#   grouped_pruned    that paper's GHT-PS: then votes, prunes and fine-tunes
 #   gated      arXiv 1905.09418: gates on the vanilla model, which is trained first; then prunes what
 #              they close, and fine-tunes; the sample of the paper's code, 0.1, is a mean over 18
 #              attentions: 0.1/18
@@ -173,7 +173,7 @@ papers_method() {
     esac
 }
 
-# Batches of so many GPUs in a paper, on $gpus of them: update_freq makes up for the rest.
+# Batches of a paper's number of GPUs, on $gpus of them: update_freq makes up for the rest.
 hardware() {
     local ours=$((gpus > 0 ? gpus : 1))
     [ $((papers_batches % ours)) -eq 0 ] ||
@@ -243,7 +243,7 @@ take_out_heads() {
     [ "$pruned" -nt "$source" ] || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned"
 }
 
-# run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. Given again, it goes on.
+# run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. A rerun resumes it.
 run_of() {
     call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \

@@ -20,7 +20,7 @@ activate --dev
 ruff check .
 ruff format --check .
 unset PYTHONDONTWRITEBYTECODE   # each file is compiled once, not by each of hundreds of commands
-# Types are checked beside the tests, which leave a core idle where they wait.
+# Types are checked during the tests, which leave a core idle where they wait.
 types=$(mktemp)
 mypy >"$types" 2>&1 &
 mypy=$!

@@ -1,7 +1,5 @@
 """Smaller models of a trained model: the methods that make them, and the sizes to try.
 
-A candidate is a method and a size for each *place* that shrinks: the attentions of one type.
-
     heads            heads are removed, the least important of an attention type first (Michel et
                      al. 2019, arXiv 1905.10650)
     collab           heads share keys of width K (Cordonnier et al. 2020, arXiv 2006.16362)
@@ -9,7 +7,7 @@ A candidate is a method and a size for each *place* that shrinks: the attentions
     grouped-query    heads share G heads of keys and values (Ainslie et al. 2023, arXiv 2305.13245)
     latent           keys and values come from r numbers per token (DeepSeek-V2, arXiv 2405.04434)
 
-Nothing is trained here.  :meth:`Method.commands` has the commands that make the same model by hand.
+Nothing is trained here.  :meth:`Method.command` is the command that makes a candidate by hand.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ import functools
 import shlex
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from collab_common.errors import UserError
+from fairseq_collab.advice.plan import HEADS, Candidate
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.convert.conversion import Reparametrizer, check
 from fairseq_collab.convert.kinds import TARGETS
@@ -36,40 +34,6 @@ from fairseq_collab.trained.opener import Trained
 SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
 #: Sentences of the calibration, and the set that they and the importance of heads come from.
 CALIBRATION, SUBSET = 1000, "train"
-HEADS = "heads"
-MEANS = {
-    HEADS: "heads are removed; the number stays in all layers of an attention type together",
-    "collab": "all heads of an attention share keys of this width",
-    "collab-values": "all heads of an attention share keys of this width, and one head of values",
-    "grouped-query": "this many heads of keys and values serve all heads of queries",
-    "latent": "keys and values are made from this many numbers per token, which alone are cached",
-}
-PLACES_MEAN = "encoder, decoder: self-attention; cross: cross-attention"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A smaller model that can be made.
-
-    Attributes:
-        method: a key of :data:`MEANS`.
-        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`ATTENTION_TYPES`.
-    """
-
-    method: str
-    sizes: tuple[tuple[AttentionType, int], ...]
-
-    @property
-    def name(self) -> str:
-        """``collab encoder=32 cross=64``."""
-        return " ".join([self.method, *(f"{place}={size}" for place, size in self.sizes)])
-
-
-def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
-    """The candidate with these sizes; other places keep their size."""
-    return Candidate(
-        method, tuple((type_, sizes[type_]) for type_ in ATTENTION_TYPES if type_ in sizes)
-    )
 
 
 class Method(ABC):
@@ -107,7 +71,7 @@ class Method(ABC):
 
     @abstractmethod
     def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
-        """The command that makes the same model by hand."""
+        """The command that makes the model by hand."""
 
 
 class Heads(Method):
@@ -202,7 +166,7 @@ class Sharing(Method):
         ]
 
     def command(self, one: Candidate, checkpoint: str, data: str, out: str) -> str:
-        words = ["reparametrize", checkpoint, "--data", data, "--to", self.to]
+        words = ["reparametrize", checkpoint, data, "--to", self.to]
         sizes = dict(one.sizes)
         for type_ in ATTENTION_TYPES:
             if self.trained.attentions[type_]:
@@ -220,14 +184,14 @@ def methods(
     trained = without_gates(trained)
 
     found: dict[str, Method] = {}
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     kinds: dict[str, type[Method]] = {HEADS: Heads, **dict.fromkeys(SHARING, Sharing)}
     for name, kind in kinds.items():
         try:
             found[name] = kind(name, trained, batches)
         except UserError as error:
-            refused[name] = error.what
-    return found, refused
+            rejected[name] = error.what
+    return found, rejected
 
 
 def _shares(whole: int, shares: Sequence[float]) -> list[int]:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
-from fairseq_collab.advice.candidates import Candidate, Method
-from fairseq_collab.advice.wishes import counts
+from fairseq_collab.advice.candidates import Method
+from fairseq_collab.advice.plan import Candidate
 from fairseq_collab.analysis.importance import cross_entropy, predicted
 from fairseq_collab.convert.calibrate import batches
+from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.metrics.significance import scorer_of
 from fairseq_collab.metrics.translate import corpus_bleu, translations
 from fairseq_collab.trained.opener import Trained
@@ -66,7 +67,7 @@ class Ledger:
 
 
 class Judge:
-    """Measures candidates; None stands for the given model.
+    """Measures candidates; None is the given model.
 
     Args:
         methods: by name.
@@ -151,3 +152,16 @@ def drawn_gains(
         before, after = (scorer._compute_score_from_stats(one).score for one in sums)
         found[sample] = after - before
     return found
+
+
+def counts(model: Any) -> dict[str, int]:
+    """The costs of a model; multiply-adds are 0 for a model that cannot be counted."""
+    found = cost(model)
+    cache = (
+        found.key_bytes_per_target_token
+        + found.value_bytes_per_target_token
+        + found.key_bytes_per_source_token
+        + found.value_bytes_per_source_token
+    )
+    work = multiply_adds(model) or 0
+    return {"cache": cache, "parameters": found.parameters, "multiply_adds": work}

@@ -1,22 +1,112 @@
-"""Predict combinations of places from single places, and choose those worth measuring.
+"""Wishes, candidates, and the choice of those worth measuring: what advice needs no model for.
+
+A wish is a share of the given model's cost that must not be exceeded:
+
+    cache           bytes cached for a source and a target token, all decoder layers together
+    parameters      each shared one once
+    multiply_adds   of a sentence pair of 30 tokens a side (:mod:`fairseq_collab.metrics.cost`)
+
+A candidate is a method and a size for each *place* that shrinks: the attentions of one type.
+Single places predict combinations of places that shrink together to sizes ``s_i``:
 
     loss(s_1, ..., s_n) - loss(whole)  ~  sum_i ( loss(s_i) - loss(whole) )
 
-for sizes ``s_i`` of places that shrink together.  Costs add up exactly: places share no weight and
-no cache.  So some dozens of measurements rank thousands of combinations.
+Costs add up exactly: places share no weight and no cache.  So some dozens of measurements rank
+thousands of combinations.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from fairseq_collab.advice.candidates import Candidate, candidate
-from fairseq_collab.advice.wishes import Wish, met, ratios
+Place = Literal["encoder", "decoder", "cross"]
 
+NAMES = {
+    "cache": "KV cache per token",
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds",
+}
+#: Attention types, in the order of :data:`fairseq_collab.models.layers.ATTENTION_TYPES`.
+PLACES: tuple[Place, ...] = ("encoder", "decoder", "cross")
+HEADS = "heads"
+MEANS = {
+    HEADS: "heads are removed; the number stays in all layers of an attention type together",
+    "collab": "all heads of an attention share keys of this width",
+    "collab-values": "all heads of an attention share keys of this width, and one head of values",
+    "grouped-query": "this many heads of keys and values serve all heads of queries",
+    "latent": "keys and values are made from this many numbers per token, which alone are cached",
+}
+PLACES_MEAN = "encoder, decoder: self-attention; cross: cross-attention"
 #: Candidates that are measured as a whole: in all, and of one method.
 POOL, OF_ONE_METHOD = 12, 6
+
+
+# ---- wishes --------------------------------------------------------------------------------------
+
+
+class Wish(NamedTuple):
+    """At most ``share`` of the given model's cost ``what``."""
+
+    what: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.what}={self.share:g}"
+
+
+def parse(text: str) -> Wish:
+    """A wish as the command line spells it (``cache=0.5``); raises ValueError."""
+    what, _, number = text.partition("=")
+    what = what.replace("-", "_")
+    try:
+        share = float(number)
+    except ValueError:
+        share = math.nan
+    if what not in NAMES:
+        raise ValueError(f"{text!r} names none of {', '.join(NAMES)}, as in cache=0.5")
+    if not 0 < share < 1:
+        raise ValueError(f"{text!r}: the share must be above 0 and below 1")
+    return Wish(what, share)
+
+
+def met(wishes: Sequence[Wish], ratios: Mapping[str, float]) -> bool:
+    """Whether a model with these shares of the costs meets all wishes."""
+    return all(ratios[wish.what] <= wish.share for wish in wishes)
+
+
+def ratios(found: Mapping[str, int], whole: Mapping[str, int]) -> dict[str, float]:
+    """Costs as shares of the given model's."""
+    return {what: found[what] / whole[what] if whole[what] else 1.0 for what in NAMES}
+
+
+# ---- candidates ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A smaller model that can be made.
+
+    Attributes:
+        method: a key of :data:`MEANS`.
+        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`PLACES`.
+    """
+
+    method: str
+    sizes: tuple[tuple[Place, int], ...]
+
+    @property
+    def name(self) -> str:
+        """``collab encoder=32 cross=64``."""
+        return " ".join([self.method, *(f"{place}={size}" for place, size in self.sizes)])
+
+
+def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
+    """The candidate with these sizes; other places keep their size."""
+    return Candidate(method, tuple((place, sizes[place]) for place in PLACES if place in sizes))
 
 
 @dataclass(frozen=True)

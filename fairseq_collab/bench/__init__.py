@@ -1,1 +1,1 @@
-"""How much faster than stock fairseq: train and translate the same random models in turn."""
+"""Training and translation of equal random models, timed in turn with stock fairseq."""

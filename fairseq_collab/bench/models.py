@@ -1,4 +1,4 @@
-"""Random models of ours, and fairseq's transformer with the weights that compute the same function.
+"""Random models of ours, fairseq's transformer with equal outputs, random sentences.
 
 fairseq's twin is exact (:mod:`fairseq_collab.export`) because no head needs more than the ``d/H``
 dimensions of a standard head: where shared keys have width ``K > d/H``, the random mixing
@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from fairseq.data import LanguagePairDataset
 from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -22,10 +25,13 @@ from fairseq_collab.export.model import plain
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.options import PRESET_SIZES
 from fairseq_collab.models.variants import VARIANTS
-from fairseq_collab.trained.opener import Trained
+from fairseq_collab.trained.from_options import placeholder
+from fairseq_collab.trained.opener import Trained, to_device
 
 #: The architectures that are timed, by their names in tables.
 TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
+SHORTEST, LONGEST = 4, 100  # source lengths, in subwords
+_FIRST_WORD = 4  # after fairseq's special symbols
 
 
 @dataclass(frozen=True)
@@ -121,3 +127,43 @@ def unequal(what: str) -> UserError:
     """The error that two models do not compute the same function."""
     todo = "nothing was timed; report this with the output of fairseq-collab doctor"
     return UserError(what, "the benchmark's check", todo)
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def random_task(preset: str, sentences: int) -> TranslationTask:
+    """A translation task with ``sentences`` random pairs as ``test`` and ``train``.
+
+    Lengths are normally distributed, cut at :data:`SHORTEST` and :data:`LONGEST`; a target is as
+    long as its source.
+    """
+    symbols = placeholder(PRESETS[preset].vocabulary)
+    cfg = OmegaConf.structured(TranslationConfig(source_lang="en", target_lang="de"))
+    task = TranslationTask(cfg, symbols, symbols)
+    chance = np.random.default_rng(1)
+    lengths = chance.normal(*PRESETS[preset].length, sentences).round()
+    lengths = lengths.clip(SHORTEST, LONGEST).astype(int)
+
+    def side() -> tuple[list[torch.Tensor], Any, Any]:
+        words = (chance.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
+        lines = [torch.tensor([*line, symbols.eos()]) for line in words]
+        return lines, lengths + 1, symbols
+
+    pairs = LanguagePairDataset(*side(), *side(), shuffle=False)
+    task.datasets.update(test=pairs, train=pairs)
+    return task
+
+
+def batches(task: Any, subset: str, device: torch.device, **limits: int) -> list[Any]:
+    """All batches of a subset, on the device, from the task's own iterator.
+
+    Args:
+        limits: ``max_sentences``, ``max_tokens``.
+    """
+    iterator = task.get_batch_iterator(
+        task.dataset(subset),
+        disable_iterator_cache=True,  # a cached iterator has batches of the first size asked for
+        **limits,
+    )
+    return [to_device(batch, device) for batch in iterator.next_epoch_itr(shuffle=False)]

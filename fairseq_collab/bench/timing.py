@@ -3,7 +3,7 @@
     ratio_t = (seconds of the first program in turn t) / (seconds of this program in turn t)
 
 Programs A, B, C run in the order A B C, then C B A, and so on.  Each turn gives one ratio, so that
-a disturbance longer than a turn slows all programs alike.
+a disturbance longer than a turn slows all programs equally.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def in_turn(
     Args:
         items: work; a turn takes one item, in shuffled order, again from the start if need be.
         turns: the least number of turns.
-        seconds: turns go on for at least this long.
+        seconds: the least duration of all turns together.
     """
     # Batches come sorted by length: shuffled, a few turns see short and long ones.
     order = random.Random(1).sample(items, len(items))

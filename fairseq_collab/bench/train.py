@@ -19,9 +19,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
-from fairseq_collab.bench.models import PRESETS, random_pair, unequal
+from fairseq_collab.bench.models import PRESETS, batches, random_pair, random_task, unequal
 from fairseq_collab.bench.timing import Record, compared, in_turn
-from fairseq_collab.bench.work import batches, random_task
 
 #: Largest relative difference of the losses.
 TOLERANCE = 1e-4

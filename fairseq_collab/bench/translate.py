@@ -20,9 +20,15 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
 from collab_common.progress import say
-from fairseq_collab.bench.models import PRESETS, Pair, random_pair, unequal
+from fairseq_collab.bench.models import (
+    PRESETS,
+    Pair,
+    batches,
+    random_pair,
+    random_task,
+    unequal,
+)
 from fairseq_collab.bench.timing import Record, compared, in_turn
-from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.export.model import Vocabulary
 from fairseq_collab.metrics.translate import BEAM, words_of
 
@@ -58,7 +64,7 @@ class Translator:
 
 
 class Item(NamedTuple):
-    """The same sentences as a batch of fairseq's and as words."""
+    """Sentences, as a batch of fairseq's and as words."""
 
     batch: Any
     words: list[list[str]]

@@ -6,17 +6,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common import files
 from collab_common.command import positive
-from fairseq_collab.advice.candidates import MEANS, PLACES_MEAN
-from fairseq_collab.advice.measure import Ledger
-from fairseq_collab.advice.search import Advice, Advisor
-from fairseq_collab.advice.wishes import NAMES, Final, parse
+from fairseq_collab.advice.plan import MEANS, NAMES, PLACES_MEAN, parse
 from fairseq_collab.commands import options
-from fairseq_collab.metrics.translate import check_translation
-from fairseq_collab.results.tables import grid, num
-from fairseq_collab.trained import opener
+
+if TYPE_CHECKING:
+    from fairseq_collab.advice.advisor import Advice, Advisor, Final
 
 NUMBERS, PAGE, MODEL = "advice.json", "advice.md", "advised.pt"
 
@@ -28,20 +26,18 @@ def build_parser() -> argparse.ArgumentParser:
         "without training: tries to remove heads and to share keys and values, at many sizes. "
         "Rerun a killed command to resume it; another target in the same DIR reuses its "
         "measurements. The test set is not read.",
-        "example: fairseq-collab advise average.pt --data data-bin --want cache=0.5 --out advice",
+        "example: fairseq-collab advise average.pt data-bin --want cache=0.5 --out advice",
     )
     options.add_checkpoint(parser)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="the folder that fairseq-preprocess wrote"
-    )
+    options.add_data(parser)
     options.add_out(parser, "DIR", f"of {MODEL}, {PAGE} and {NUMBERS}")
     parser.add_argument(
         "--want", nargs="+", required=True, type=options.typed(parse), metavar="COST=SHARE",
         help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's",
     )  # fmt: skip
     parser.add_argument(
-        "--max-loss", type=options.amount, default=0.3, metavar="B",
-        help="BLEU that may be lost on the validation set (default: 0.3)",
+        "--max-bleu-loss", type=options.amount, default=0.3, metavar="B",
+        help="largest loss of BLEU on the validation set (default: 0.3)",
     )  # fmt: skip
     parser.add_argument("--subset", default="valid", help="validation set (default: valid)")
     parser.add_argument(
@@ -55,8 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def lines(advice: Advice) -> Iterator[str]:
     """The answer, a table of the last candidates, and how to make each."""
+    from fairseq_collab.results.render import grid
+
     best = advice.finals[0]
-    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_loss:g} BLEU lost"
+    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_bleu_loss:g} BLEU lost"
     if advice.answer:
         yield f"{asked}: {best.candidate.name}"
     else:
@@ -67,13 +65,15 @@ def lines(advice: Advice) -> Iterator[str]:
     yield f"{advice.subset} chose the candidate: score it on other data."
     for one in advice.finals:
         yield f"\n{one.candidate.name}:\n\n    {one.command}"
-    if advice.refused:
+    if advice.rejected:
         yield ""
-    yield from (f"not tried: {name} ({why})" for name, why in advice.refused.items())
+    yield from (f"not tried: {name} ({why})" for name, why in advice.rejected.items())
 
 
 def row(one: Final) -> list[str]:
     """A candidate's row of the table."""
+    from fairseq_collab.results.render import num
+
     drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
     costs = [f"{one.ratios[what]:.2f}" for what in NAMES]
     return [one.candidate.name, f"{one.bleu:.2f}", f"{drop} ({low} to {high})", *costs]
@@ -81,12 +81,14 @@ def row(one: Final) -> list[str]:
 
 def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) -> None:
     """Write the page, the numbers, and the model if there is an answer."""
+    from fairseq_collab.trained import opener
+
     answer = advice.answer
     finals = [{"name": one.candidate.name, **asdict(one)} for one in advice.finals]
     advisor.judge.ledger.write(
         **made,
         wishes=list(map(str, advice.wishes)),
-        max_loss=advice.max_loss,
+        max_bleu_loss=advice.max_bleu_loss,
         bleu=advice.bleu,
         finals=finals,
         answer=answer and answer.candidate.name,
@@ -99,9 +101,14 @@ def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; the exit status is 1 if every candidate loses more than --max-loss."""
+    """Run the command; the exit status is 1 if all candidates lose more than --max-bleu-loss."""
     args = build_parser().parse_args(argv)
-    options.import_plugin(args)
+    options.import_models(args)
+    from fairseq_collab.advice.advisor import Advisor
+    from fairseq_collab.advice.measure import Ledger
+    from fairseq_collab.metrics.translate import check_translation
+    from fairseq_collab.trained import opener
+
     trained = opener.load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
     check_translation(trained.task, trained.path, "give a model that translates")
@@ -114,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     with files.locked(args.out / "lock"):
         ledger = Ledger(args.out / NUMBERS, settings)
         advisor = Advisor(trained, ledger, args.subset, args.sample)
-        advice = advisor.run(args.want, args.max_loss)
+        advice = advisor.run(args.want, args.max_bleu_loss)
         write(advice, advisor, args.out, options.made("advise", argv, args.cpu))
     print("\n".join(lines(advice)))
     if advice.answer:

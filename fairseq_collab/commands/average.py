@@ -13,7 +13,7 @@ from fairseq_collab.commands import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "average",
-        "Averages the weights of several checkpoints of one training. The result translates like "
+        "Average the weights of several checkpoints of one training. The result translates like "
         "any checkpoint; to continue training from it, use --finetune-from-model.",
         "example: fairseq-collab average checkpoints --last 5 --out average.pt",
     )
@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
+    options.import_models(args)
     from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 
     paths = args.checkpoints

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from collab_common.command import check_folder_of, positive
 from collab_common.files import write_json
+from collab_common.progress import say
 from collab_common.provenance import cores
-from fairseq_collab.bench.models import PRESETS
-from fairseq_collab.bench.run import run, table
 from fairseq_collab.commands import options
 
-USUAL = ("multi30k", "wmt_en_de")
+PRESETS = ("multi30k", "wmt_en_de", "tiny")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,8 +31,8 @@ def build_parser() -> argparse.ArgumentParser:
         "other programs first.",
     )
     parser.add_argument(
-        "--presets", nargs="+", choices=PRESETS, default=USUAL,
-        help=f"sizes of the models (default: {' '.join(USUAL)})",
+        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],
+        help=f"sizes of the models (default: {' '.join(PRESETS[:2])})",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
     parser.add_argument(
@@ -41,10 +47,66 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Time each preset, architecture and task; the content of the JSON file."""
+    import torch
+
+    from fairseq_collab.bench import train, translate
+    from fairseq_collab.bench.models import TIMED
+    from fairseq_collab.kernels.onednn import matrix_library
+
+    start, device = time.time(), options.device(args)
+    torch.set_num_threads(args.threads)
+    records: list[dict[str, Any]] = []
+    with quiet():
+        for preset in args.presets:
+            for heads, arch in TIMED.items():
+                say(f"{preset}, {heads}")
+                labels = {"preset": preset, "heads": heads}
+                found = [
+                    *translate.run(arch, preset, args.quick, device, args.threads),
+                    *train.run(arch, preset, args.quick, device),
+                ]
+                records += [{**labels, **record} for record in found]
+    return {
+        "seconds": round(time.time() - start, 1),
+        "matrix_library": matrix_library(),
+        "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
+        "records": records,
+    }
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """One row per preset, architecture and task; one column per engine."""
+    from fairseq_collab.results.render import grid
+
+    cases: dict[tuple[str, ...], dict[str, str]] = {}
+    for record in records:
+        case = tuple(record[name] for name in ("preset", "heads", "task", "case"))
+        spread = f"{record['ratio']:.2f} ({record['low']:.2f} to {record['high']:.2f})"
+        cases.setdefault(case, {})[record["engine"]] = spread
+    engines = list(dict.fromkeys(record["engine"] for record in records))[1:]
+    rows = [[*case, *(cells.get(name, "-") for name in engines)] for case, cells in cases.items()]
+    return grid(["preset", "heads", "task", "case", *engines], rows, left=range(4))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without fairseq's log."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     check_folder_of(args.out, "--out")
-    found = run(args.presets, args.quick, options.device(args), args.threads)
+    options.import_models(args)
+    found = measure(args)
     write_json(args.out, {**options.made("bench", argv, args.cpu), **found})
     print(table(found["records"]))
     return 0

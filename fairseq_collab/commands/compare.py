@@ -4,21 +4,62 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fairseq_collab.results.compare import comparison
-from fairseq_collab.runs.translations import read_system
+from collab_common.errors import UserError
+from fairseq_collab.commands import options
+
+if TYPE_CHECKING:
+    from fairseq_collab.runs.translations import System
+
+#: BLEU below which a difference says little about two systems.
+LOW = 5
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab compare",
-        description="Paired bootstrap test (sacreBLEU) of two translations of one test set. "
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "compare",
+        "Paired bootstrap test (sacreBLEU) of two translations of one test set. "
         "For several seeds of each method, see fairseq-collab table --against.",
     )
     about = "a run's folder, or a file of translations"
     parser.add_argument("baseline", type=Path, help=about)
     parser.add_argument("system", type=Path, help=about)
     parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
-    args = parser.parse_args(argv)
-    print(comparison(*(read_system(path, args.reference) for path in (args.baseline, args.system))))
+    return parser
+
+
+def check_comparable(baseline: System, system: System) -> None:
+    """Reject translations of different sets."""
+    sizes = len(baseline.references), len(system.references)
+    if baseline.references != system.references:
+        raise UserError(
+            f"{sizes[0]} sentences in {baseline.path}, {sizes[1]} in {system.path}"
+            if sizes[0] != sizes[1]
+            else f"{baseline.path} and {system.path} were scored against different references",
+            todo="compare translations of the same set",
+        )
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    if args.baseline.resolve() == args.system.resolve():
+        raise UserError("is both the baseline and the system", args.system, "give two systems")
+    from fairseq_collab.metrics import significance
+    from fairseq_collab.results.render import render
+    from fairseq_collab.runs.translations import read_system
+
+    baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
+    check_comparable(baseline, system)
+    texts = baseline.hypotheses, system.hypotheses
+    results = significance.paired(*texts, baseline.references)
+    text = render(
+        "compare.md.j2",
+        baseline=baseline,
+        system=system,
+        different=significance.different(*texts),
+        results=results,
+        low=LOW if min(results[0].baseline, results[0].system) < LOW else None,
+    )
+    print(text)
     return 0

@@ -29,7 +29,7 @@ FORMATS = {
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "export",
-        "Writes a trained model for another engine, as a folder. The result computes the same "
+        "Write a trained model for another engine, as a folder. The result computes the same "
         "function; export fails with a reason where that is impossible.",
         "example: fairseq-collab export average.pt data/multi30k --format ct2 --out model-ct2",
     )
@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
     check_folder_of(args.out, "--out")
     if args.out.exists():
         raise UserError("exists already", args.out, "remove it, or give another --out")
+    options.import_models(args)
     from fairseq_collab.export import model
 
     trained = model.load(args.checkpoint)

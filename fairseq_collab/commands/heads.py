@@ -1,6 +1,6 @@
 """``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
 
-:mod:`fairseq_collab.analysis` measures; :mod:`fairseq_collab.results.heads` draws and sums up.
+:mod:`fairseq_collab.analysis` measures; :mod:`fairseq_collab.results.heads_page` draws and sums up.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common.command import not_negative
 from collab_common.errors import UserError
 from collab_common.files import sha256
-from fairseq_collab.analysis import content, stages, trees
-from fairseq_collab.analysis.stages import Stage
-from fairseq_collab.analysis.trees import align, segmenter
 from fairseq_collab.commands import options
-from fairseq_collab.results.heads import page
-from fairseq_collab.trained.opener import Trained
+
+if TYPE_CHECKING:
+    from fairseq_collab.analysis.stages import Stage
+    from fairseq_collab.trained.opener import Trained
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--relevance-sentences", type=not_negative, metavar="N",
         help="number of random sentences for relevance, which takes a backward pass per token; 0 "
-        "leaves relevance out (default: as many as ten minutes allow)",
+        "leaves relevance out (default: what ten minutes allow)",
     )  # fmt: skip
     options.add_cpu(parser)
     options.add_user_dir(parser)
@@ -57,8 +57,11 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.conllu is None:
-        options.refuse(parser, args, ("subwords",), "needs --conllu")
-    options.import_plugin(args)
+        options.reject(parser, args, ("subwords",), "needs --conllu")
+    options.import_models(args)
+    from fairseq_collab.analysis import content, stages
+    from fairseq_collab.results import heads_page
+
     loaded = stages.load(args.checkpoint, args.data, options.device(args))
     path, heads = args.out / content.NAME, loaded.heads
     if loaded.is_language_model and args.conllu is not None:
@@ -72,14 +75,18 @@ def main(argv: Sequence[str]) -> int:
         stages.run(found, to_measure, loaded, path)
     finally:  # when interrupted, of the measures that are done
         if found["stages"]:
-            page.write(found, args.out)
-    print(page.summary(found))
-    print(f"{args.out}: {content.NAME}, {page.NAME} and figures")
+            heads_page.write(found, args.out)
+    print(heads_page.summary(found))
+    print(f"{args.out}: {content.NAME}, {heads_page.NAME} and figures")
     return 0
 
 
 def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     """The stages that the options ask for, cheapest first; a fault in an input fails here."""
+    from fairseq_collab.analysis import stages, trees
+    from fairseq_collab.analysis.stages import Stage
+    from fairseq_collab.analysis.trees import align, segmenter
+
     subset, number = args.subset, args.relevance_sentences
     loaded.task.load_dataset(subset)
     found = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]

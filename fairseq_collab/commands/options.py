@@ -7,15 +7,21 @@ import math
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+#: Attention types: :data:`fairseq_collab.models.layers.ATTENTION_TYPES`, without its imports.
+ATTENTION_TYPES = ("encoder", "decoder", "cross")
+DATA = "the folder that fairseq-preprocess has written"
 TRANSLATION = "a trained encoder-decoder transformer"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"
 
@@ -31,9 +37,10 @@ def add_checkpoint(parser: ArgumentParser, about: str | None = TRANSLATION) -> N
     parser.add_argument("checkpoint", type=Path, help=about)
 
 
-def add_data(parser: ArgumentParser) -> None:
-    """The second argument: the sentences."""
-    parser.add_argument("data", type=Path, help="the folder that fairseq-preprocess has written")
+def add_data(parser: ArgumentParser, default: str | None = None) -> None:
+    """The second argument: the data folder; optional where there is a ``default``."""
+    about = f"{DATA} (default: {default})" if default else DATA
+    parser.add_argument("data", type=Path, nargs="?" if default else None, help=about)
 
 
 def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
@@ -49,11 +56,32 @@ def add_user_dir(parser: ArgumentParser) -> None:
     parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
 
 
-def import_plugin(args: Namespace) -> None:
-    """Import the package that ``--user-dir`` names."""
+def import_models(args: Namespace) -> None:
+    """Import fairseq, this project's models and the package of ``--user-dir``, which takes seconds.
+
+    Raises:
+        UserError: at once, where ``args.checkpoint`` or ``args.data`` does not exist.
+    """
+    given = vars(args)
+    if given.get("checkpoint"):
+        check_checkpoint(args.checkpoint)
+    if given.get("data") and not args.data.is_dir():
+        raise UserError("there is no such data folder", args.data, f"give {DATA}")
+    if find_spec("fairseq") is None:
+        todo = "run `pip install --no-deps fairseq==0.12.2`"
+        raise UserError("fairseq is not installed", todo=todo)
     from fairseq import utils
 
-    utils.import_user_module(Namespace(user_dir=args.user_dir))
+    utils.import_user_module(Namespace(user_dir=given.get("user_dir")))
+    import_module("fairseq_collab.criterions")
+    import_module("fairseq_collab.models")
+
+
+def check_checkpoint(path: Path) -> None:
+    """Raise UserError unless there is such a file."""
+    if not path.is_file():
+        what = "is a folder, not a checkpoint" if path.is_dir() else "there is no such checkpoint"
+        raise UserError(what, path, "give a file such as checkpoints/checkpoint_best.pt")
 
 
 def device(args: Namespace) -> torch.device:
@@ -68,7 +96,7 @@ def made(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
 
 
-def refuse(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:
+def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:
     """End with status 2 where one of these options, which have no effect, is not at its default."""
     for name in names:
         if getattr(args, name) != parser.get_default(name):

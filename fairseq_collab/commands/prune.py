@@ -5,32 +5,29 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common.command import check_folder_of
 from collab_common.errors import UserError
-from fairseq_collab.analysis import content
 from fairseq_collab.commands import options
-from fairseq_collab.models.options import per_type
-from fairseq_collab.prune import choices, votes
-from fairseq_collab.prune.surgery import Kept, load, pruned, training_options, write_configuration
-from fairseq_collab.trained import opener
-from fairseq_collab.trained.opener import Trained
+
+if TYPE_CHECKING:
+    from fairseq_collab.prune.choices import Heads
+    from fairseq_collab.prune.surgery import Kept
+    from fairseq_collab.trained.opener import Trained
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prune",
-        "Removes heads from a trained transformer or transformer language model (stock fairseq's "
+        "Remove heads from a trained transformer or transformer language model (stock fairseq's "
         "or ours with separate keys). The result is a transformer_headsize_n, or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
         "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt --votes votes.json --out pruned.pt",
     )
     options.add_checkpoint(parser, options.TRANSFORMER)
-    parser.add_argument(
-        "data", type=Path, nargs="?", help="data folder, for its dictionaries (default: that of "
-        "the training)",
-    )  # fmt: skip
+    options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
     who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument(
@@ -55,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--random", type=int, metavar="SEED", help="keep --keep random heads of each attention"
     )
     parser.add_argument(
-        "--keep", metavar="C", type=options.typed(lambda text: per_type("--keep", text)),
+        "--keep", metavar="C", type=options.typed(heads_per_type),
         help="with --importance or --random: heads to keep in each attention: a number, or three "
         "joined by commas, for encoder self-attention, decoder self-attention, cross-attention",
     )  # fmt: skip
@@ -65,10 +62,20 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
-        help="with --importance: keep as many heads as this model has; every layer keeps one",
+        help="with --importance: keep the number of heads of this model; every layer keeps one",
     )  # fmt: skip
     options.add_user_dir(parser)
     return parser
+
+
+def heads_per_type(text: str) -> dict[str, int]:
+    """Heads of each attention type: one number for all, or three joined by commas."""
+    numbers = text.split(",") if "," in text else [text] * len(options.ATTENTION_TYPES)
+    if len(numbers) != len(options.ATTENTION_TYPES) or not all(
+        n.isdecimal() and int(n) for n in numbers
+    ):
+        raise ValueError(f"must be a number above 0, or three joined by commas, not {text!r}")
+    return dict(zip(options.ATTENTION_TYPES, map(int, numbers), strict=True))
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -80,7 +87,7 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         if len(number) != 1:
             parser.error("--importance needs one of --keep, --remove-share and --as-many-as")
         return
-    options.refuse(parser, args, ("remove_share", "as_many_as"), "needs --importance")
+    options.reject(parser, args, ("remove_share", "as_many_as"), "needs --importance")
     if (args.random is None) != (args.keep is None):
         parser.error("--random and --keep go together" if args.random is not None else
                      "--keep needs --importance or --random")  # fmt: skip
@@ -88,6 +95,10 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 def choose(args: argparse.Namespace, trained: Trained) -> Kept:
     """The heads to keep, by whichever option but ``--gates``."""
+    from fairseq_collab.analysis import content
+    from fairseq_collab.prune import choices, votes
+    from fairseq_collab.trained import opener
+
     heads = trained.heads
     if args.votes is not None:
         return votes.read(args.votes, heads)
@@ -106,18 +117,20 @@ def choose(args: argparse.Namespace, trained: Trained) -> Kept:
     return choices.importance_kept(measure, heads, number)
 
 
-def total(heads: choices.Heads) -> int:
+def total(heads: Heads) -> int:
     """The number of heads of a model."""
     return sum(map(sum, heads.values()))
 
 
-def report(heads: choices.Heads, kept: Kept) -> list[str]:
+def report(heads: Heads, kept: Kept) -> list[str]:
     """The kept heads, one line per attention type."""
+    from fairseq_collab.prune.choices import NO_HEADS
+
     lines = []
     for type_, counts in heads.items():
         if not counts:  # such as the encoder of a language model
             continue
-        stay = [" ".join(map(str, sorted(layer))) or choices.NO_HEADS for layer in kept[type_]]
+        stay = [" ".join(map(str, sorted(layer))) or NO_HEADS for layer in kept[type_]]
         number = f"{sum(map(len, kept[type_]))} of {sum(counts)} heads"
         lines.append(f"{type_}: {number}: {' / '.join(stay)}")
         lines += [
@@ -135,7 +148,11 @@ def main(argv: Sequence[str]) -> int:
     check_folder_of(args.out, "--out")
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
-    options.import_plugin(args)
+    options.import_models(args)
+    from fairseq_collab.prune import choices
+    from fairseq_collab.prune.surgery import load, pruned, training_options, write_configuration
+    from fairseq_collab.trained import opener
+
     trained = load(args.checkpoint, args.data)
     gates = choices.rounded_gates(trained) if args.gates else None
     kept = choices.open_heads(gates) if gates else choose(args, trained)

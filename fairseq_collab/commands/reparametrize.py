@@ -10,35 +10,37 @@ import argparse
 import json
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
 from tabulate import tabulate
 
 from collab_common.command import check_folder_of, not_negative
-from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.commands import options
-from fairseq_collab.convert import conversion
-from fairseq_collab.convert.base import Target
-from fairseq_collab.convert.conversion import Reparametrizer, chosen_sizes
-from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.layers import ATTENTION_TYPES
-from fairseq_collab.trained import opener
+from fairseq_collab.commands.options import ATTENTION_TYPES
+
+#: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
+SIZES = {
+    "collab": "key_dim",
+    "headsize": "key_dim",
+    "grouped-query": "key_value_heads",
+    "latent": "latent_dim",
+}
+QUERY_MIXINGS = ("diagonal", "full", "own")
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
-        "Converts a trained transformer (translation or language model; fairseq's own or "
+        "Convert a trained transformer (translation or language model; fairseq's own or "
         "transformer_headsize_n) in closed form: to shared keys, narrower separate keys, "
         "grouped-query or latent heads. The result translates and trains on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --key-dim 128 --out collab.pt",
     )
-    options.add_checkpoint(parser, None)
+    options.add_checkpoint(parser, options.TRANSFORMER)
+    options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
     parser.add_argument(
-        "--to", choices=[*TARGETS], default="collab",
+        "--to", choices=SIZES, default="collab",
         help="heads of the result: shared keys (collab, the default), narrower separate keys "
         "(headsize), grouped-query, or latent",
     )  # fmt: skip
@@ -49,10 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_sizes(parser)
     _add_calibration(parser)
-    parser.add_argument(
-        "--device", default="cuda" if torch.cuda.is_available() else "cpu",
-        help="cpu or cuda (default: cuda where there is one)",
-    )  # fmt: skip
+    options.add_cpu(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_user_dir(parser)
     return parser
@@ -94,10 +93,6 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
 
 def _add_calibration(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("calibration sentences, whose inputs weigh the errors")
-    group.add_argument(
-        "--data", type=Path, metavar="DIR",
-        help="binarised folder (default: that of the training)",
-    )  # fmt: skip
     group.add_argument("--subset", default="train", help="set to take them from (default: train)")
     group.add_argument(
         "--calibration", type=not_negative, default=1000, metavar="N",
@@ -107,29 +102,34 @@ def _add_calibration(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
-    for name, target in TARGETS.items():
-        if target.size != TARGETS[args.to].size:
-            options.refuse(parser, args, _sizes(target), f"needs --to {name}")
+    wanted = SIZES[args.to]
+    for name, size in SIZES.items():
+        if size != wanted:
+            options.reject(parser, args, _sizes(size), f"needs --to {name}")
     if args.to != "collab":
-        options.refuse(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
+        options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
     if not args.calibration:
-        options.refuse(parser, args, ("subset",), "needs --calibration above 0")
-    if all(getattr(args, name) is None for name in _sizes(TARGETS[args.to])):
-        option = f"--{TARGETS[args.to].size.replace('_', '-')}"
+        options.reject(parser, args, ("subset",), "needs --calibration above 0")
+    if all(getattr(args, name) is None for name in _sizes(wanted)):
+        option = f"--{wanted.replace('_', '-')}"
         parser.error(f"give sizes: {option} or {option}-in-TYPE")
 
 
-def _sizes(target: type[Target]) -> tuple[str, ...]:
-    """Options of a target's size, for all attentions and by attention type."""
-    return (target.size, *(f"{target.size}_in_{type_}" for type_ in ATTENTION_TYPES))
+def _sizes(size: str) -> tuple[str, ...]:
+    """The options of a size, for all attentions and by attention type."""
+    return (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the errors."""
-    check_folder_of(args.out, "--out")
+    from fairseq_collab.convert import conversion
+    from fairseq_collab.convert.conversion import Reparametrizer, chosen_sizes
+    from fairseq_collab.convert.kinds import TARGETS
+    from fairseq_collab.trained import opener
+
     target = TARGETS[args.to](args)
     trained = conversion.load(args.checkpoint, target, args.data)
-    trained.model.to(args.device)
+    trained.model.to(options.device(args))
     sizes = chosen_sizes(args, trained, target)
     result, fits = Reparametrizer(trained, args, list(sizes)).model(sizes)
     result.model.cpu()
@@ -168,9 +168,10 @@ def report(result: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     check(parser, args)
-    options.import_plugin(args)
+    check_folder_of(args.out, "--out")
+    options.import_models(args)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))
     return 0

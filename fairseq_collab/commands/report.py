@@ -5,19 +5,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from collab_common.command import check_folder
 from collab_common.files import write_contents
-from fairseq_collab.results import report
+from fairseq_collab.commands import options
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab report",
-        description="One page of finished runs: the best model, the cheapest without a significant "
-        "loss, quality against cost as a figure and a table.",
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "report",
+        "One page of finished runs: the best model, the cheapest without a significant loss, "
+        "quality against cost as a figure and a table.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.html")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    for folder in args.runs:
+        check_folder(folder, "give the --out folder of fairseq-collab sweep")
+    from fairseq_collab.results import report
+
     text, answer = report.page(args.runs)
     write_contents(args.out.absolute().parent, {args.out.name: text})
     print(answer)

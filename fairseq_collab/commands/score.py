@@ -1,7 +1,7 @@
 """``fairseq-collab score``: scores of runs, of a checkpoint, or of a file of translations.
 
 All runs are scored in this one process; those that have a ``score.json`` are only shown.
-``--run FOLDER`` makes a checkpoint a run, which tables and tests read like any other.
+``score CHECKPOINT DATA --run FOLDER`` makes a checkpoint a run for tables and tests.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
-from fairseq_collab.metrics.bleu import score, summary
-from fairseq_collab.runs.existing import configuration, make_run
-from fairseq_collab.runs.record import Record
-from fairseq_collab.runs.run import Run, find_runs
-from fairseq_collab.runs.score import check_test_set, score_run
-from fairseq_collab.runs.translations import read_hypotheses, read_lines
-from fairseq_collab.runs.worker import in_short
+
+if TYPE_CHECKING:
+    from fairseq_collab.runs.record import Record
+    from fairseq_collab.runs.run import Run
 
 PROG = "fairseq-collab score"
 
@@ -28,19 +26,18 @@ def build_parser() -> argparse.ArgumentParser:
         prog=PROG,
         description="BLEU and chrF (sacreBLEU, detokenised, cased). Of runs without score.json: "
         "average the checkpoints, translate the test set and write score.json. Of a checkpoint: "
-        "the same, as a new run (--run). Of a file: compare it with --reference.",
+        "make it a run (--run) and score that. Of a file: compare it with --reference.",
     )
     parser.add_argument(
-        "what", type=Path, nargs="+", metavar="RUN|CHECKPOINT|FILE",
-        help="runs, or folders of runs; or one checkpoint; or one file of translations, plain text "
-        "or as fairseq-generate --remove-bpe prints them",
+        "what", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT DATA",
+        help="runs, or folders of runs; or one file of translations, plain text or as "
+        "fairseq-generate --remove-bpe prints them; with --run, a checkpoint and a data folder",
     )  # fmt: skip
     parser.add_argument(
         "--reference", type=Path, metavar="FILE", help="raw reference text, one sentence per line"
     )
     made = parser.add_argument_group("a checkpoint that was not trained in a run")
     made.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
-    made.add_argument("--data", type=Path, metavar="DATA", help="data folder")
     made.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="a fact for tables, such as method=elected; or one of fairseq's options, such as "
@@ -52,20 +49,31 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.run:
         run = run_of_checkpoint(parser, args, [*PROG.split(), *argv])
         return score_runs([run])
-    options.refuse(parser, args, ("data", "set", "cpu"), "goes with a checkpoint and --run")
+    options.reject(parser, args, ("set", "cpu"), "goes with a checkpoint and --run")
+    for path in [*args.what, *filter(None, [args.reference])]:
+        if not path.exists():
+            raise UserError("no such file or folder", path)
     if any(path.is_dir() for path in args.what):
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
-        return score_runs(find_runs(path.resolve() for path in args.what))
+        from fairseq_collab.runs.run import find_runs
+
+        runs = find_runs(path.resolve() for path in args.what)
+        options.import_models(args)
+        return score_runs(runs)
     if len(args.what) > 1:
-        parser.error("give one file of translations, or runs")
+        parser.error("give one file of translations, or runs; a checkpoint needs --run")
     if not args.reference:
         parser.error("argument --reference: needed with a file of translations")
-    print(summary(score(read_hypotheses(args.what[0]), read_lines(args.reference))))
+    from fairseq_collab.metrics.bleu import score, summary
+    from fairseq_collab.runs.translations import read_system
+
+    system = read_system(args.what[0], args.reference)
+    print(summary(score(system.hypotheses, system.references)))
     return 0
 
 
@@ -73,17 +81,21 @@ def run_of_checkpoint(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
 ) -> Run:
     """The run that is made of a checkpoint."""
-    if len(args.what) != 1 or args.what[0].is_dir() or args.reference:
-        parser.error("argument --run: goes with one checkpoint, --data, --set and --cpu")
-    if not args.data:
-        parser.error("argument --data: needed with --run")
+    if len(args.what) != 2 or args.reference:
+        parser.error("argument --run: goes with a checkpoint and a data folder")
+    args.checkpoint, args.data = args.what
     chosen = {}
     for text in args.set:
         name, equals, value = text.partition("=")
         if not (name and equals):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         chosen[name] = value
-    run, checkpoint = Run(args.run.resolve()), args.what[0].resolve()
+    options.import_models(args)
+    from fairseq_collab.runs.existing import configuration, make_run
+    from fairseq_collab.runs.run import Run
+    from fairseq_collab.runs.score import check_test_set
+
+    run, checkpoint = Run(args.run.resolve()), args.checkpoint.resolve()
     config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
     if not run.score_file.exists():
         check_test_set(config)  # before there is a folder
@@ -94,6 +106,8 @@ def run_of_checkpoint(
 
 def score_runs(runs: list[Run]) -> int:
     """Score the runs that have no scores yet, and show all; the exit status."""
+    from fairseq_collab.runs.score import check_test_set
+
     for run in runs:
         if not run.score_file.exists():
             check_test_set(run.config())
@@ -109,6 +123,8 @@ def score_runs(runs: list[Run]) -> int:
 
 def scores_of(run: Run) -> Record:
     """The record of a run, computed if there is none."""
+    from fairseq_collab.runs.score import score_run
+
     if found := run.score():
         return found
     with run.locked():
@@ -117,6 +133,8 @@ def scores_of(run: Run) -> Record:
 
 def line_of(record: Record) -> str:
     """The scores of a run in one line."""
+    from fairseq_collab.runs.worker import in_short
+
     if record.task == "language_modeling":
         return in_short(record)
     chrf = f"chrF {record.chrf:.2f}  {record.bleu_signature}  {record.chrf_signature}"

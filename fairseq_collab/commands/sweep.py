@@ -4,36 +4,59 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
 from collab_common.folder import MANIFEST, read_finished
+from collab_common.main import configs
 from collab_common.provenance import cores
-from fairseq_collab.runs.run import Run
+from fairseq_collab.commands import options
+
+if TYPE_CHECKING:
+    from fairseq_collab.runs.run import Run
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "sweep",
+        "Do all runs of a Hydra sweep that are not finished: train, average, translate, score. "
+        "Rerun the command to resume after an interruption.",
+        "example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml common.seed=1,2,3",
+    )
+    parser.add_argument(
+        "config", type=Path,
+        help="a configuration with hydra.sweeper.params, such as a copy of one in the folder that "
+        "fairseq-collab configs prints",
+    )  # fmt: skip
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
+    parser.add_argument(
+        "--config-dir", type=Path, default=configs(),
+        help="folder of the configurations to include (default: that of fairseq-collab configs)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the trainings that would run, and stop"
+    )
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab sweep",
-        description="Do all runs of a Hydra sweep that are not finished: train, average, "
-        "translate, score. Rerun the command to resume after an interruption.",
-        epilog="example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml "
-        "common.seed=1,2,3",
-    )
-    parser.add_argument("config", type=Path, help="a configuration with hydra.sweeper.params")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
-    parser.add_argument("--config-dir", type=Path, default=Path("configs"), help="default: configs")
-    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
-    args = parser.parse_intermixed_args(argv)
+    args = build_parser().parse_intermixed_args(argv)
+    if not args.config.is_file():
+        todo = f"give or copy a file of {configs()}/experiment (fairseq-collab configs)"
+        raise UserError("there is no such file", args.config, todo)
+    options.import_models(args)
     import torch
 
+    from fairseq_collab.runs.run import Run
     from fairseq_collab.runs.sweep import plan
-    from fairseq_collab.runs.worker import work_off
+    from fairseq_collab.runs.worker import train_command, work_off
 
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.config_dir, args.overrides)
@@ -42,7 +65,8 @@ def main(argv: list[str]) -> int:
         run.check_same(job.config)
     if args.dry_run:
         for run in runs:
-            print(f"{run.verdict():10} {run.folder}")
+            done = run.verdict() == "finished"
+            print(f"finished: {run.folder}" if done else shlex.join(train_command(run)))
         return 0
     check_data({run: Path(job.config.task.data) for run, job in runs.items()})
     threads = max(1, cores() // args.jobs)

@@ -1,6 +1,6 @@
 """``fairseq-collab table``: runs as a table and a figure, from their ``score.json`` alone.
 
-Unfinished runs are listed, never averaged. The same runs give the same bytes in any order.
+Unfinished runs are listed, never averaged. The order of the runs changes no byte.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ import argparse
 import json
 from pathlib import Path
 
+from collab_common.command import check_folder
 from collab_common.files import write_contents
-from fairseq_collab.results import figure
-from fairseq_collab.results.collect import facts
-from fairseq_collab.results.table import NO_TEST, NO_X, read_table
-from fairseq_collab.results.table_text import as_csv, markdown
+from fairseq_collab.commands import options
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fairseq-collab table",
-        description="A table (with --out also a figure) of runs: a row per method and key width, "
-        "or per value of --x; mean and standard deviation over seeds.",
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "table",
+        "A table (with --out also a figure) of runs: a row per method and key width, or per value "
+        "of --x; mean and standard deviation over seeds.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
     parser.add_argument(
         "--x", default="key_dim",
         help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
-        f"{NO_X}: a row per method and setting, drawn against parameters",
+        "none: a row per method and setting, drawn against parameters",
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
@@ -41,13 +39,24 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--against", metavar="ROW",
         help="baseline of the tests: a method, or a row's name in the table, such as "
-        f"'concatenated, layers=2' (default: concatenated, if there); {NO_TEST}: no tests",
+        "'concatenated, layers=2' (default: concatenated, if there); none: no tests",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path,
         help="folder for table.md, table.csv, runs.json, figure.png and figure.svg",
     )  # fmt: skip
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    for folder in args.runs:
+        check_folder(folder, "give the --out folder of fairseq-collab sweep")
+    from fairseq_collab.results import figure
+    from fairseq_collab.results.collect import facts
+    from fairseq_collab.results.table import read_table
+    from fairseq_collab.results.table_text import as_csv, markdown
+
     table = read_table(args.runs, args.x, args.against, args.columns, args.score)
     text = markdown(table)
     if args.out:

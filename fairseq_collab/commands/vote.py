@@ -12,7 +12,7 @@ from fairseq_collab.commands import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "vote",
-        "Elects one head per group: the frozen model reads one epoch, and in every batch each "
+        "Elect one head per group: the frozen model reads one epoch, and in every batch each "
         "group votes for the head with the largest cosine with its centre. Writes the votes for "
         "fairseq-collab prune --votes.",
         "example: fairseq-collab vote checkpoints/average.pt data/multi30k --out votes.json",
@@ -28,12 +28,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
+    check_folder_of(args.out, "--out")
+    options.import_models(args)
     from fairseq_collab.attention.groups import head_group_attentions
     from fairseq_collab.prune import votes
     from fairseq_collab.trained.opener import epoch, load
 
-    check_folder_of(args.out, "--out")
-    options.import_plugin(args)
     trained = load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
     count = votes.count_votes(trained, epoch(trained, args.subset))

@@ -141,7 +141,7 @@ def warnings(frame: pd.DataFrame) -> list[str]:
     if frame["hardware"].nunique() > 1:
         found.append("training tokens/s come from different hardware and do not compare")
     if frame["data_sha256"].isna().any():
-        found.append("the data folder has no manifest: nobody checked that its files are the same")
+        found.append("the data folder has no manifest: the runs may have read different files")
     return found
 
 

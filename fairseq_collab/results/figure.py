@@ -1,10 +1,11 @@
 """Figures of results: a line per method, with a mark per seed and the name at the line's end.
 
-Standard heads are a horizontal line. Names stand next to what they name; there is no legend.
+Standard heads are a horizontal line. Each line has its name at its end; there is no legend.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,18 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fairseq_collab.results.figure_style import BLACK, COLOURS, SHAPES, saved
-from fairseq_collab.results.names import named
+from fairseq_collab.results.render import named
 from fairseq_collab.results.table import NO_X, Table, standard_row
 from fairseq_collab.results.table_text import heading, noun, title
 
+#: Okabe and Ito's colours, distinct for readers with any colour vision.
+BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY_BLUE, BLACK = "#E69F00", "#56B4E9", "#000000"
+#: One after the other for the curves of a figure, each with its own mark.
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
+SHAPES = ("o", "s", "^", "D", "v", "P", "X")
+#: Left out of files, which then depend on what is drawn alone: the software's name, the date.
+_METADATA = {"png": ["Software"], "svg": ["Creator", "Date", "Format", "Type"]}
 INCHES = (7.0, 4.2)
 LINE = 12  # points between two names at the right
 GREY = "#666666"
@@ -61,7 +69,7 @@ def draw(
 
     Args:
         levels: values over seeds that are drawn as a line across, by name: standard heads
-        log: whether a numeric x stands on a scale of octaves
+        log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
     """
     with rc_context({"font.size": 10}):
@@ -123,3 +131,13 @@ def style(axes: Axes, x: str, y: str, message: str) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.06, y=0.1)
+
+
+def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
+    """The file of a figure: "png" or "svg"."""
+    content = io.BytesIO()
+    metadata = dict.fromkeys(_METADATA[form])
+    # The salt makes the identifiers in an SVG, random by default, reproducible.
+    with rc_context({"svg.hashsalt": "fairseq-collab", "svg.fonttype": "none"}):
+        figure.savefig(content, format=form, dpi=dots_per_inch, metadata=metadata)
+    return content.getvalue()

@@ -26,11 +26,8 @@ from jinja2.sandbox import SandboxedEnvironment
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_atomic
 from fairseq_collab.metrics.significance import Gain, gain_of, holm
-from fairseq_collab.results.figure import Series, draw
-from fairseq_collab.results.figure_style import saved
-from fairseq_collab.results.names import named
-from fairseq_collab.results.render import STRICT
-from fairseq_collab.results.tables import grid, interval, mean, num, spread
+from fairseq_collab.results.figure import Series, draw, saved
+from fairseq_collab.results.render import STRICT, grid, interval, mean, named, num
 
 TEMPLATE = ".md.j2"
 Json = dict[str, Any]
@@ -53,7 +50,7 @@ def pick(rows: Iterable[Json], **values: Any) -> Json:
 
 
 def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
-    """What runs have more of a score than the baseline's runs with the same seeds."""
+    """Gains of a score over the baseline's runs, paired by seed."""
     ours, theirs = ({run["seed"]: run[score] for run in side} for side in (runs, baseline))
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or len(ours) < len(runs) or len(theirs) < len(baseline):
@@ -106,7 +103,7 @@ class Page:
             autoescape=False,  # Markdown, from our own files
             **STRICT,
         )
-        environment.filters |= {"num": num, "interval": interval, "spread": spread}
+        environment.filters |= {"num": num, "interval": interval}
         for function in (
             self.load, self.figure, where, pick, gain, interval, values, points, sources, grid,
             mean, holm, named,

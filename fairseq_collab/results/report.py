@@ -14,13 +14,10 @@ from matplotlib.figure import Figure
 
 from fairseq_collab.metrics.significance import Gain
 from fairseq_collab.results.collect import read_runs, warnings
-from fairseq_collab.results.figure import GREY, INCHES, style
-from fairseq_collab.results.figure_style import BLUE, saved
-from fairseq_collab.results.names import named
-from fairseq_collab.results.render import render
+from fairseq_collab.results.figure import BLUE, GREY, INCHES, saved, style
+from fairseq_collab.results.render import interval, named, render, spread
 from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, table_of
 from fairseq_collab.results.table_text import heading, title
-from fairseq_collab.results.tables import interval, spread
 
 QUESTION = "Which model is the cheapest without a significant loss of quality?"
 #: What quality is weighed against: the first in which models differ by more than :data:`SAME`.
@@ -50,7 +47,7 @@ class Answer(NamedTuple):
     """The models, best first, and what the page says of them.
 
     Attributes:
-        cost: of the figure's axis; None where all models cost the same
+        cost: of the figure's axis; None where all costs are equal
         front: models that no other beats in quality and cost, the cheapest first
         pick: the cheapest model below the best one's cost without a significant loss; None if
             there is none, or one seed leaves that open
@@ -121,7 +118,7 @@ def sentences(answer: Answer) -> list[str]:
     name = heading(answer.score)
     found = [f"Best: {best.name} ({name} {best.text}, {best.seeds} seeds)."]
     if cost is None:
-        return [*found, "All models cost the same."]
+        return [*found, "All models have equal costs."]
     if pick is None or pick.gain is None or pick.gain.low is None or pick.gain.high is None:
         cheapest = answer.front[0]
         found.append(f"No cheaper model is known to be as good; the cheapest on the Pareto front "

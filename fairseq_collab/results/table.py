@@ -182,12 +182,12 @@ def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
     if wanted not in names:
         methods = ", ".join(dict.fromkeys(row.method for row in rows))
         todo = f"give one of {methods}, a row's name in the table, or {NO_TEST}"
-        raise UserError(f"no run of the method {wanted!r}, and no such row", "--against", todo)
+        raise UserError(f"no method and no row is called {wanted!r}", "--against", todo)
     return wanted
 
 
 def differences(table: Table, baseline: str | None = None) -> list[Difference]:
-    """Every row against the baseline's row with the same ``x``, paired by seed."""
+    """Every row against the baseline's row at its ``x``, paired by seed."""
     name = baseline or table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
     found = [
@@ -200,10 +200,10 @@ def differences(table: Table, baseline: str | None = None) -> list[Difference]:
 
 
 def _base(row: Row, bases: Sequence[Row]) -> Row | None:
-    """The baseline's only row with the same ``x``, or the one with the same choices."""
+    """The baseline's only row at the row's ``x``, or the one with the row's choices."""
     here = [base for base in bases if base.x == row.x]
-    alike = [base for base in here if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
-    return next(iter(here if len(here) == 1 else alike), None)
+    equal = [base for base in here if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
+    return next(iter(here if len(here) == 1 else equal), None)
 
 
 def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Gain | None]:

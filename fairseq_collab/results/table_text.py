@@ -8,20 +8,9 @@ import pandas as pd
 
 from collab_common.errors import UserError
 from fairseq_collab.results.collect import column, distinct, warnings
-from fairseq_collab.results.render import render
+from fairseq_collab.results.render import deviation, grid, mean, num, render, spread
 from fairseq_collab.results.table import NO_X, Row, Table, differences, measure
-from fairseq_collab.results.tables import deviation, grid, mean, num, spread
 
-PAPER = "paper"
-#: BLEU of the first paper's table by method and d/K.
-PUBLISHED = {
-    "concatenated": {1: 27.40, 2: 27.10, 4: 26.89, 8: 26.77},
-    "collab": {1: 27.58, 2: 27.41, 4: 27.40, 8: 27.31},
-}
-SOURCE = (
-    "Cordonnier, Loukas, Jaggi 2020, arXiv 2006.16362: another corpus (WMT14 English-German), "
-    "another model (transformer base, d = 512), an unstated kind of BLEU. Rows are matched by d/K"
-)
 COSTS = (
     "parameters", "attention_parameters", "key_bytes_per_target_token",
     "value_bytes_per_target_token", "multiply_adds",
@@ -29,7 +18,7 @@ COSTS = (
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
 COLUMNS = (
     "chrf", "compound_split_bleu", "valid_loss", "parameters", "key_bytes_per_target_token",
-    "multiply_adds", "train_tokens_per_second", PAPER,
+    "multiply_adds", "train_tokens_per_second",
 )  # fmt: skip
 #: Headings of fields whose names do not say enough.
 HEADINGS = {
@@ -43,7 +32,6 @@ HEADINGS = {
     "train_tokens_per_second": "training tokens/s",
     "valid_loss": "validation loss (criterion, bits)",
     "valid_nats": "validation loss (nats/token)",
-    PAPER: "paper's BLEU (WMT14, d = 512, same d/K)",
 }
 
 
@@ -63,7 +51,6 @@ def markdown(table: Table) -> str:
         decoding=distinct(table.frame, "beam", "lenpen"),
         commits=distinct(table.frame, "trained_at_commit"),
         hardware=distinct(table.frame, "hardware"),
-        paper=SOURCE if PAPER in shown(table) else None,
     )
 
 
@@ -86,7 +73,7 @@ def shown(table: Table) -> tuple[str, ...]:
         there = dict.fromkeys((table.score, measure(table.frame), *COLUMNS))
         return tuple(name for name in there if any(cell(table, row, name) for row in table.rows))
     for name in table.columns:
-        if name != PAPER and column(table.frame, name) is None:
+        if column(table.frame, name) is None:
             todo = "give a field of score.json, such as valid_loss, or a choice of the sweep"
             raise UserError(f"no run has {name!r}", where="--columns", todo=todo)
     return table.columns
@@ -99,8 +86,6 @@ def heading(name: str) -> str:
 
 def cell(table: Table, row: Row, name: str) -> str:
     """A column of a row: mean and standard deviation, the number itself, or texts; "" for none."""
-    if name == PAPER:
-        return num(paper_bleu(table, row), ".2f", "")
     values = row.values(name)
     if values and isinstance(values[0], float):
         return spread(values)
@@ -108,16 +93,6 @@ def cell(table: Table, row: Row, name: str) -> str:
         return num(mean(values), ",.0f")
     texts = (", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in values)
     return "; ".join(sorted(set(texts)))
-
-
-def paper_bleu(table: Table, row: Row) -> float | None:
-    """Cordonnier et al.'s BLEU of the method at the same ratio d/K; None if they have none."""
-    here = next((other for other in table.rows if other.x == row.x and len(other.runs)), None)
-    if table.x != "key_dim" or here is None:
-        return None
-    first = here.runs.iloc[0]  # values are d wide
-    reduction = first["value_bytes_per_target_token"] / first["key_bytes_per_target_token"]
-    return PUBLISHED.get(row.method.removeprefix("fork_"), {}).get(reduction)
 
 
 def main_table(table: Table) -> str:
@@ -157,7 +132,7 @@ def _x(table: Table, value: Any) -> list[Any]:
 def as_csv(table: Table) -> str:
     """The rows with unrounded means and standard deviations."""
     tested = {(one.row.x, one.row.label): one for one in differences(table)}
-    fields = [name for name in dict.fromkeys((*shown(table), *COSTS)) if name != PAPER]
+    fields = dict.fromkeys((*shown(table), *COSTS))
     lines = []
     for row in table.rows:
         line: dict[str, Any] = {"method": row.label, table.x: row.x}

@@ -38,7 +38,7 @@ class Gpus:
 
     @contextlib.contextmanager
     def taken(self, size: int) -> Iterator[list[str]]:
-        """``size`` GPUs, or all there are, while a run is at work."""
+        """``size`` GPUs, or all there are, while a run trains."""
         with self._lock:
             chosen = sorted(self._runs, key=self._runs.__getitem__)[:size]
             for name in chosen:

@@ -20,8 +20,6 @@ AGAIN = "remove the file and score the run again (fairseq-collab score)"
 Task = Literal["translation", "language_modeling"]
 T = TypeVar("T")
 
-#: A cached number is float32 (``metrics.cost`` has the constant, but imports torch; tables do not).
-BYTES = 4
 #: The fields that a record must have for its task.
 NEEDED: Mapping[Task, tuple[str, ...]] = {
     "translation": (
@@ -116,16 +114,6 @@ class Record:
         missing = [name for name in NEEDED[self.task] if getattr(self, name) is None]
         if missing:
             raise UserError(f"lacks {', '.join(missing)}", todo=AGAIN)
-
-    @property
-    def reduction(self) -> float | None:
-        """d/K of a decoder whose values are d wide; None of another, and where K differs."""
-        layers = len((self.heads_by_site or {}).get("decoder", ()))
-        if not self.key_dim or not self.model_dim:
-            return None
-        if self.value_bytes_per_target_token != BYTES * self.model_dim * layers:
-            return None
-        return self.model_dim / self.key_dim
 
     @classmethod
     def read(cls, path: Path) -> Record:

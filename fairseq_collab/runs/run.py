@@ -1,7 +1,7 @@
 """A run: one training, or one existing checkpoint, with its scores in one folder.
 
 RUN/config.yaml         everything that fairseq-hydra-train was given
-RUN/training.yaml       the same without this project's own sections, if it has any
+RUN/training.yaml       config.yaml without this project's own sections, for fairseq-hydra-train
 RUN/started.json        command, commit, and what the sweep varied
 RUN/lock                held by the process that works on the run, and by its children
 RUN/train.log           fairseq's log
@@ -50,6 +50,7 @@ class Run:
         self.folder = folder
         self.name = folder.name
         self.config_file = folder / "config.yaml"
+        self.training_file = folder / "training.yaml"
         self.started_file = folder / "started.json"
         self.lock_file = folder / "lock"
         self.log = folder / "train.log"

@@ -140,10 +140,10 @@ def manifest_hash(data: Path) -> str | None:
 
     Logs are left out: they depend on when and where the folder was made.
     """
-    told = manifest(data)
-    if not told:
+    found = manifest(data)
+    if not found:
         return None
-    outputs = {k: v for k, v in told["outputs"].items() if not k.endswith(".log")}
+    outputs = {k: v for k, v in found["outputs"].items() if not k.endswith(".log")}
     return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,19 +1,21 @@
 """The runs of a Hydra sweep: one per combination of ``hydra.sweeper.params`` and overrides.
 
-``fairseq-hydra-train -m`` runs the same configurations, but trains all in one process, and stops at
+``fairseq-hydra-train -m`` runs these configurations, but trains all in one process, and stops at
 the first failure.  Here each run is a folder that resumes (:mod:`fairseq_collab.runs.run`).
 """
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.dataclass import initialize
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigLoadError, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -21,8 +23,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from collab_common.errors import UserError, first_line
-from fairseq_collab.runs.run import started_from
+from collab_common.progress import bar
+from fairseq_collab.runs.run import flat, started_from
 
+#: Sections of a run's configuration that fairseq does not know.
+OURS = ("method",)
 #: Options that every run needs to be followed and scored.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
 
@@ -40,34 +45,68 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
     """Compose every run of a sweep.
 
     Args:
-        config_file: somewhere under ``config_dir``, Hydra's search path.
+        config_file: anywhere; files that it includes are looked up in ``config_dir``, or in the
+            file's own folder if the file is elsewhere, and then in ``config_dir``.
         overrides: as on the command line of ``fairseq-hydra-train``.
 
     Raises:
-        UserError: no such file, a configuration that Hydra rejects, or two runs of one name.
+        UserError: a configuration that Hydra rejects, an option that fairseq does not
+            know, or two runs of one name.
     """
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
-    if not config_file.is_file():
-        raise UserError("there is no such file", config_file)
-    if not config_file.is_relative_to(config_dir):
-        what = f"not under the configuration folder {config_dir}"
-        raise UserError(what, config_file, "give --config-dir")
-    name = str(config_file.relative_to(config_dir).with_suffix(""))
+    root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
+    name = str(config_file.relative_to(root).with_suffix(""))
+    search = f"hydra.searchpath=['file://{config_dir}']"
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
+    known: list[str] = []
     try:
-        with initialize_config_dir(str(config_dir), version_base="1.1", job_name="sweep"):
-            whole = compose(name, return_hydra_config=True)
+        with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
+            whole = compose(name, overrides=[search], return_hydra_config=True)
+            known += flat(OmegaConf.to_container(whole, resolve=False))
             params = whole.hydra.sweeper.get("params") or {}
-            return list(_jobs(name, [*(f"{k}={v}" for k, v in params.items()), *overrides]))
+            given = [*(f"{k}={v}" for k, v in params.items()), *overrides]
+            return list(_jobs(name, search, given))
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(f"Hydra says: {first_line(error)}", where=config_file) from error
+        raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
 
 
-def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
+def _explained(error: Exception, known: Iterable[str]) -> str:
+    """Hydra's first line, and the known name that is nearest to a wrong one."""
+    wrong = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
+    group, _, name = wrong[1].rpartition("/") if wrong else ("", "", "")
+    if group:
+        known = str(error).partition("Available options in")[2].split()
+    return first_line(error).rstrip(".") + _nearest(name, known)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean KEY?``, or nothing where no key is near."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def check_keys(config: DictConfig) -> None:
+    """Raise UserError for an option that fairseq does not know, which training would ignore."""
+    store = ConfigStore.instance()
+    for section in (str(key) for key in config if key not in OURS):
+        options = config[section]
+        kind = options.get("_name")
+        try:
+            known = [*store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node]
+        except ConfigLoadError:
+            near = _nearest(section, [str(key) for key in config if key != section])
+            raise UserError(f"is no section of a configuration{near}", section) from None
+        for key in options.keys() - known:
+            what = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
+            raise UserError(what, f"{section}.{key}")
+
+
+def _jobs(name: str, search: str, overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
-    for varied, fixed in combinations(overrides):
-        config = compose(name, overrides=[*fixed, *(f"{k}={v}" for k, v in varied.items())])
+    for varied, fixed in bar("runs", list(combinations(overrides))):
+        config = compose(name, [search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
+        check_keys(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
@@ -78,7 +117,7 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
     """Each point of the grid: its varied options, and the overrides that all points share.
 
-    A later override of the same option replaces an earlier one, as in Hydra.
+    A later override of an option replaces an earlier one, as in Hydra.
     """
     varied: dict[str, list[str]] = {}
     fixed: dict[str, str] = {}

@@ -1,12 +1,20 @@
-"""What a training left in its run: its losses and speed, and the checkpoints to average."""
+"""What a training left in its run: fairseq's log, losses and speed, the checkpoints to average.
+
+With ``common.log_format=json`` the log has lines ``... | train | {...}``, one per epoch, and
+``... | valid | {...}``, one per validation, and ``... | train_inner | {...}``, one per
+``common.log_interval`` updates.
+"""
 
 from __future__ import annotations
 
 import filecmp
+import json
 import math
-from collections.abc import Mapping
+import re
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fairseq.logging import metrics
@@ -14,11 +22,94 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.train_log import entries, is_over, tokens_per_second
 from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_collab.trained.opener import Trained, epoch
 
 Facts = dict[str, Any]
+Kind = Literal["train", "valid", "train_inner"]
+
+#: Seconds below which fairseq's rounding of an epoch's time to whole seconds matters.
+SHORT = 10
+_TAIL = 20_000  # bytes at the end of a log that are read
+#: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
+_ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILINE)
+
+
+# ---- the log -------------------------------------------------------------------------------------
+
+
+def entries(log: Path, kind: Kind) -> list[Facts]:
+    """The log's entries of all epochs, or of all validations; [] if there is no log."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=log) from error
+    return entries_in(text, kind)
+
+
+def entries_in(text: str, kind: Kind) -> list[Facts]:
+    """The entries in a part of a log; those that a kill cut are left out."""
+    found = []
+    for name, entry in _ENTRY.findall(text):
+        if name == kind:
+            try:
+                found.append(json.loads(entry))
+            except ValueError:  # cut, with a brace behind it
+                continue
+    return found
+
+
+def tail(log: Path, start: int = 0) -> str:
+    """The last part of a log, from byte ``start`` at the earliest; "" if there is no log."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL))
+        return file.read().decode(errors="replace")
+
+
+def is_over(run: Run) -> bool:
+    """Whether the training has ended, or there was none: a checkpoint that existed before.
+
+    fairseq would add an update to a training that has ended.
+    """
+    _, done, rest = tail(run.log).rpartition("done training in ")
+    resumed = "| fairseq_collab |" in rest  # its first line
+    return (bool(done) and not resumed) or run.started().checkpoint is not None
+
+
+def progress(run: Run, config: DictConfig) -> tuple[float, float]:
+    """Epochs that a training has done, and the share of the training that they are (0 to 1)."""
+    text = tail(run.log)
+    inner, whole = entries_in(text, "train_inner")[-1:], entries_in(text, "train")[-1:]
+    epochs = max(float(one.get("update", one["epoch"])) for one in [*inner, *whole, {"epoch": 0}])
+    updates = max(
+        float(one.get("num_updates", one.get("train_num_updates", 0)))
+        for one in [*inner, *whole, {}]
+    )
+    ends = (epochs, config.optimization.max_epoch), (updates, config.optimization.max_update)
+    return epochs, min(1.0, max((done / end for done, end in ends if end > 0), default=0.0))
+
+
+def tokens_per_second(epochs: Sequence[Facts]) -> float:
+    """Speed of updates alone: the median over epochs that are not cut short.
+
+    fairseq's ``train_wps`` includes validation and the writing of checkpoints.  It logs the time of
+    updates in whole seconds, too coarse below :data:`SHORT`, and after a resumption it adds the
+    epoch before to the first one.  ``train_wps`` is used there.
+    """
+    found, before = [], 0
+    for entry in epochs:
+        updates = int(entry["train_num_updates"]) - before
+        speed, seconds = float(entry["train_wps"]), float(entry["train_train_wall"])
+        if seconds >= SHORT:
+            speed = max(speed, float(entry["train_wpb"]) * updates / seconds)
+        found.append((updates, speed))
+        before += updates
+    most = max(updates for updates, _ in found)
+    return statistics.median(speed for updates, speed in found if 2 * updates >= most)
 
 
 # ---- losses and speed ----------------------------------------------------------------------------

@@ -5,12 +5,14 @@ what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
     S-17<tab>source    T-17<tab>reference, in fairseq's tokens
     H-17<tab>-0.31<tab>hypothesis, in fairseq's tokens; the first of a sentence is the best
-    D-17<tab>-0.31<tab>the same without what --tokenizer and --bpe can undo
+    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone
 """
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,12 @@ from fairseq_collab.runs.record import Record
 from fairseq_collab.runs.run import Run
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
+_UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+
+#: Length of the runs of letters by which texts are compared.
+RUN = 5
 
 
 @dataclass(frozen=True)
@@ -65,12 +72,42 @@ def _translated(run: Run) -> Record:
 
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
-    hypotheses, references = read_hypotheses(translations), read_lines(reference)
+    lines, references = read_lines(translations), read_lines(reference)
+    check_reference(lines, references, translations, reference)
+    hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
         what = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         todo = "give the --reference of the set that was translated"
         raise UserError(what, translations, todo)
     return hypotheses, references
+
+
+def check_reference(
+    lines: list[str], references: list[str], translations: Path, reference: Path
+) -> None:
+    """Raise UserError where the targets that fairseq-generate printed are of another text.
+
+    Targets are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
+    letters and digits alone are compared, in runs of :data:`RUN`; another text in the same language
+    shares few of them.
+    """
+    targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
+    pairs = [(text, references[n]) for n, text in sorted(targets.items()) if n < len(references)]
+    found = [(_runs(text), _runs(line)) for text, line in pairs]
+    shared = sum(len(target & raw) for target, raw in found)
+    if 2 * shared >= sum(len(target) for target, _ in found):
+        return
+    other = next(i for i, (target, raw) in enumerate(found) if not target <= raw)
+    target, raw = pairs[other]
+    what = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
+    raise UserError(what, reference, "give the --reference of the set that was translated")
+
+
+def _runs(text: str) -> set[str]:
+    """All runs of :data:`RUN` letters and digits of a text, without spaces and unknown words."""
+    text = unicodedata.normalize("NFKC", html.unescape(_UNKNOWN.sub("", text))).casefold()
+    letters = "".join(filter(str.isalnum, text))
+    return {letters[i : i + RUN] for i in range(len(letters) - RUN + 1)}
 
 
 def read_hypotheses(path: Path) -> list[str]:

@@ -24,24 +24,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from omegaconf import OmegaConf
-from tqdm import tqdm
 
 from collab_common import files
 from collab_common.errors import UserError, first_line
 from collab_common.files import Busy
+from collab_common.progress import bar
 from collab_common.provenance import commit, hardware, today
 from fairseq_collab.runs import devices
 from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import OWN_CHECKPOINT, Run, started_from
 from fairseq_collab.runs.score import score_run
-from fairseq_collab.runs.sweep import Job
-from fairseq_collab.runs.train_log import is_over, last_epoch, tail
+from fairseq_collab.runs.sweep import OURS, Job
+from fairseq_collab.runs.training import is_over, progress, tail
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
-#: Sections of a run's configuration that fairseq does not know.
-OURS = ("method",)
 _POLL = 2.0  # seconds between looks at the logs
+METER = "{n:.1f} of {total} runs, {elapsed} elapsed, {remaining} left{postfix}"
 
 
 class Worker:
@@ -57,7 +56,7 @@ class Worker:
         self.gpus = devices.Gpus(gpus)
         self.stopping = threading.Event()
         self.children: set[subprocess.Popen[bytes]] = set()
-        self.current: set[Run] = set()
+        self.current: dict[Run, Job] = {}
 
     def train(self, run: Run, job: Job, wait: bool = False) -> ExitStack | None:
         """Train one run; Busy if another process works on it, unless ``wait``.
@@ -87,7 +86,7 @@ class Worker:
             run.start(started, job.config)
             failure = None
             if not is_over(run):
-                with self.gpus.taken(gpus) as names, self._at_work(run):
+                with self.gpus.taken(gpus) as names, self._at_work(run, job):
                     failure = self._child(run, lock, names)
             if self.stopping.is_set():
                 self.say(f"{run.name}: stopped")
@@ -103,15 +102,17 @@ class Worker:
         self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
 
     @contextlib.contextmanager
-    def _at_work(self, run: Run) -> Iterator[None]:
-        self.current.add(run)
+    def _at_work(self, run: Run, job: Job) -> Iterator[None]:
+        self.current[run] = job
         yield
-        self.current.discard(run)
+        del self.current[run]
 
     def _child(self, run: Run, lock: int, gpus: Sequence[str]) -> Failure | None:
         """Run the training, its output appended to the log; why it failed, if it did."""
         if absent := absent_start(run):
             return Failure("failed", absent)
+        training = {name: part for name, part in run.config().items() if name not in OURS}
+        files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(training)))
         with run.log.open("a") as log:
             start = log.tell()
             # A session of its own: Ctrl-C in a terminal reaches this process alone.
@@ -137,10 +138,12 @@ class Worker:
         for child in list(self.children):
             _end(child)
 
-    def progress(self) -> str:
-        """``NAME: epoch N`` of the runs that are being trained."""
-        runs = sorted(self.current, key=lambda run: run.name)
-        return ", ".join(f"{run.name}: epoch {last_epoch(run)}" for run in runs)
+    def show(self, shown: Any, finished: int) -> None:
+        """Move the bar to the ``finished`` runs and the shares of those that are being trained."""
+        now = {run.name: progress(run, job.config) for run, job in [*self.current.items()]}
+        names = ", ".join(f"{name}: epoch {epochs:.1f}" for name, (epochs, _) in now.items())
+        shown.set_postfix_str(names, refresh=False)
+        shown.update(finished + sum(share for _, share in now.values()) - shown.n)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -152,7 +155,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def absent_start(run: Run) -> str:
     """A missing file of weights to start from: fairseq would silently train from scratch.
 
-    Once there is a checkpoint, fairseq resumes from that; ``restore_file`` is read all the same.
+    Once there is a checkpoint, fairseq resumes from that; it always reads ``restore_file``.
     """
     begun = (run.checkpoints / OWN_CHECKPOINT).exists()
     for option, path in started_from(run.config()).items():
@@ -163,15 +166,10 @@ def absent_start(run: Run) -> str:
 
 
 def train_command(run: Run) -> list[str]:
-    """fairseq's own command on the run's configuration, without the sections of :data:`OURS`."""
-    config, file = run.config(), run.config_file
-    if any(name in config for name in OURS):
-        file = run.folder / "training.yaml"
-        training = {name: part for name, part in config.items() if name not in OURS}
-        files.write_atomic(file, OmegaConf.to_yaml(OmegaConf.create(training)))
+    """fairseq's own command on ``training.yaml``."""
     return [
         str(Path(sys.executable).with_name("fairseq-hydra-train")),
-        *("--config-path", str(run.folder), "--config-name", file.stem),
+        *("--config-path", str(run.folder), "--config-name", run.training_file.stem),
         f"checkpoint.save_dir={quoted(run.checkpoints)}",
         f"hydra.run.dir={quoted(run.folder)}",
         "hydra.output_subdir=null",
@@ -223,10 +221,12 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     """
     todo = {run: job for run, job in runs.items() if run.verdict() != "finished"}
     done = len(runs) - len(todo)
-    bar = tqdm(total=len(runs), initial=done, unit="run", disable=None)
+    shown: Any = bar(
+        "runs", total=len(runs), initial=done, smoothing=0, miniters=0, bar_format=METER
+    )
 
     def say(text: str) -> None:
-        tqdm.write(text, file=log)
+        shown.write(text, file=log)
         log.flush()
 
     gpus = devices.visible() if todo else []
@@ -237,23 +237,24 @@ def work_off(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO
     worker = Worker(command, say, gpus)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
-        _work(worker, todo, jobs, bar)
+        _work(worker, todo, jobs, shown)
     except KeyboardInterrupt:
         say("interrupted: rerun the command to resume")
         return 130
     finally:
-        bar.close()
+        shown.close()
     return report(list(runs), say)
 
 
-def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
+def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, shown: Any) -> None:
     """Do ``runs``; those that another process works on come last."""
+    finished = shown.n
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         left: dict[Future[ExitStack | None], Run]
         left = {pool.submit(worker.train, run, job): run for run, job in runs.items()}
         try:
             while left:
-                bar.set_postfix_str(worker.progress())
+                worker.show(shown, finished)
                 for future in concurrent.futures.wait(left, _POLL, FIRST_COMPLETED).done:
                     run = left.pop(future)
                     if isinstance(future.exception(), Busy):
@@ -261,7 +262,7 @@ def _work(worker: Worker, runs: Mapping[Run, Job], jobs: int, bar: Any) -> None:
                         left[pool.submit(worker.train, run, runs[run], wait=True)] = run
                     else:
                         _score(worker, run, future.result())
-                        bar.update(run.verdict() == "finished")
+                        finished += run.verdict() == "finished"
         except BaseException:
             worker.stop()
             pool.shutdown(cancel_futures=True)

@@ -12,6 +12,7 @@ from refusals import refusing
 
 from collab_common.main import main
 from fairseq_collab.advice import candidates, measure
+from fairseq_collab.advice.plan import candidate
 from fairseq_collab.commands import advise
 from fairseq_collab.convert import calibrate
 from fairseq_collab.trained import opener
@@ -27,12 +28,13 @@ def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(stock: Path, data: Path, out: Path, *options: str) -> int:
-    command = [str(stock), "--data", str(data), "--out", str(out), "--sample=12", *options]
+    command = [str(stock), str(data), "--out", str(out), "--sample=12", *options]
     return advise.main(command)
 
 
 def numbers(out: Path) -> dict:
-    return json.loads((out / "advice.json").read_text())["found"]
+    found = json.loads((out / "advice.json").read_text())["found"]
+    return {name: number for name, number in found.items() if name != "seconds"}
 
 
 def test_an_answer_and_the_same_after_interruptions(
@@ -43,7 +45,7 @@ def test_an_answer_and_the_same_after_interruptions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    wishes = ["--want", "cache=0.6", "--max-loss=100"]
+    wishes = ["--want", "cache=0.6", "--max-bleu-loss=100"]
     assert run(stock, data, whole, *wishes) == 0
     said = capsys.readouterr().out
     assert {path.name for path in whole.iterdir()} == {"advice.json", "advice.md", "advised.pt"}
@@ -75,28 +77,28 @@ def test_an_answer_and_the_same_after_interruptions(
         measure.Judge, "alone", lambda self, one, _: self.ledger.found[f"alone {one.name}"]
     )
     monkeypatch.setattr(measure.Judge, "bleu", lambda self, one: 20.0 if one else 30.0)
-    assert run(stock, data, cut, "--want", "cache=0.9", "--max-loss=9.9") == 1
+    assert run(stock, data, cut, "--want", "cache=0.9", "--max-bleu-loss=9.9") == 1
     assert capsys.readouterr().out.startswith("cache=0.9, at most 9.9 BLEU lost: no candidate; ")
     assert not (cut / "advised.pt").exists()
 
 
 @pytest.mark.parametrize(
-    ("model", "refused"),
+    ("model", "rejected"),
     [("stock", []), ("trained", ["heads", "grouped-query", "latent"])],
     ids=["stock", "collab"],
 )
 def test_the_command_by_hand_makes_the_same_model(
-    model: str, refused: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
+    model: str, rejected: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     checkpoint: Path = request.getfixturevalue(model)
     request.getfixturevalue("monkeypatch").undo()
     request.getfixturevalue("monkeypatch").chdir(tmp_path)
     trained = opener.load(checkpoint, data)
     found, reasons = candidates.methods(trained, calibrate.batches(trained, "train", 20))
-    assert [*reasons] == refused
+    assert [*reasons] == rejected
     for method in found.values():
         sizes = {place: sizes[0] for place, sizes in method.sizes().items() if place != "encoder"}
-        one = candidates.candidate(method.name, {**method.base, **sizes})
+        one = candidate(method.name, {**method.base, **sizes})
         command = method.command(one, str(checkpoint), str(data), f"{method.name}.pt")
         assert main(shlex.split(command)[1:]) == 0
         made = opener.load(tmp_path / f"{method.name}.pt", data)

@@ -1,8 +1,9 @@
-"""``fairseq-collab`` itself: how commands end, and which of them need no torch."""
+"""``fairseq-collab`` itself: how commands end, and what needs no torch."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,9 +17,6 @@ from collab_common import main as cli
 from collab_common.command import run
 from collab_common.errors import UserError
 
-#: Commands whose options need no torch.
-WITHOUT_TORCH_HELP = ["average", "compare", "configs", "doctor", "export", "pages", "report"]
-WITHOUT_TORCH_HELP += ["sweep", "table", "vote"]
 #: Neither fairseq nor torch can be imported.
 WITHOUT_TORCH = """
 import sys
@@ -28,12 +26,19 @@ class Without:
             raise ImportError(f"no {name} here")
 sys.meta_path.insert(0, Without())
 from collab_common import main
-sys.exit(main.main(sys.argv[1:]))
+status = 0
+for command in sys.argv[1:]:
+    try:
+        status = max(status, main.main(command.split()))
+    except SystemExit as end:  # of --help
+        status = max(status, end.code)
+sys.exit(status)
 """
 
 
-def run_without_torch(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, words)]
+def run_without_torch(*commands: str) -> subprocess.CompletedProcess[str]:
+    """Several commands in one process."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *commands]
     return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
 
 
@@ -80,19 +85,39 @@ def test_an_unknown_command_lists_the_commands() -> None:
     assert "elect one head per group" in refuse("fairseq-collab", "nothing")
 
 
-@pytest.mark.parametrize("name", WITHOUT_TORCH_HELP)
-def test_help_needs_no_torch(name: str) -> None:
-    done = run_without_torch(name, "--help")
+def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
+    done = run_without_torch(*(f"{name} --help" for name in cli.COMMANDS if name != "data"))
     assert (done.returncode, done.stderr) == (0, "")
+    typed = re.findall(r"^usage: fairseq-collab (\S+) ", done.stdout, re.MULTILINE)
+    assert typed == [name for name in cli.COMMANDS if name != "data"]
+
+
+#: What is said of paths before anything slow is imported.
+WRONG_PATHS = {
+    "score nowhere --reference README.md": "nowhere: no such file or folder",
+    "score nowhere.pt tests --run out": "nowhere.pt: there is no such checkpoint; give a file",
+    "cost README.md nowhere.pt": "nowhere.pt: there is no such checkpoint; give a file",
+    "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
+    "vote README.md nowhere --out=out": "nowhere: there is no such data folder; give the folder",
+    "table nowhere": "nowhere: there is no such folder; give the --out folder of",
+    "sweep nowhere.yaml": "nowhere.yaml: there is no such file; give or copy a file of",
+}
+
+
+def test_wrong_paths_need_no_torch() -> None:
+    done = run_without_torch(*WRONG_PATHS)
+    for words, said in zip(WRONG_PATHS, WRONG_PATHS.values(), strict=True):
+        assert f"fairseq-collab {words.split()[0]}: error: {said}" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (1, len(WRONG_PATHS))
 
 
 def test_tables_need_no_torch(tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out"
     write_sweep(runs)
-    for words in (
-        ("table", runs, "--out", out), ("report", runs, "--out", out / "report.html"),
-        ("compare", runs / "collab_64_1", runs / "concatenated_64_1"),
-    ):  # fmt: skip
-        done = run_without_torch(*words)
-        assert (done.returncode, done.stderr) == (0, "")
+    done = run_without_torch(
+        f"table {runs} --out {out}",
+        f"report {runs} --out {out}/report.html",
+        f"compare {runs}/collab_64_1 {runs}/concatenated_64_1",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert (out / "figure.png").exists()

@@ -38,7 +38,7 @@ UPDATES = "UPDATES is '{}', TUNE '{}'; they must be numbers"
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("key_dim_table", "DATASET is ''; it must be one of: embedded, multi30k, iwslt14"),
+        ("key_dim_table", "DATASET is ''; it must be one of: demo, multi30k, iwslt14"),
         ("key_dim_table wmt14", "where is Google's wmt16_en_de archive"),
         ("reparametrize", "give FROM=FILE, the model to convert"),
         ("head_size_table lm1b", "DATASET is 'lm1b'; it must be one of: multi30k"),

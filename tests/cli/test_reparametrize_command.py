@@ -33,7 +33,7 @@ def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*arguments: object) -> dict[str, Any]:
     """The command, in this process; its report."""
-    args = command.build_parser().parse_args([*map(str, arguments), "--device=cpu"])
+    args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
     return command.reparametrize(args)
 
 
@@ -145,7 +145,7 @@ def test_language_models(monolingual: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 32"),
-        (["--key-dim=4", "--data=nowhere"], "nowhere: there is no such data folder; give the"),
+        (["nowhere", "--key-dim=4"], "nowhere: there is no such data folder; give the"),
         (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
     ],
 )
@@ -167,4 +167,4 @@ def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert str(tmp_path / "no.pt") in line
     with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
-        run(trained, "--key-dim=4", "--out", tmp_path / "no" / "out.pt")
+        command.main([str(trained), "--key-dim=4", "--out", str(tmp_path / "no" / "out.pt")])

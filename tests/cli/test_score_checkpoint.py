@@ -26,7 +26,7 @@ SAID = [
 
 def score(checkpoint: Path, data: Path, run: Path, *options: str) -> None:
     """The command."""
-    main([str(checkpoint), "--data", str(data), "--run", str(run), "--cpu", *options])
+    main([str(checkpoint), str(data), "--run", str(run), "--cpu", *options])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from commands import (
-    REPOSITORY,
     SETTINGS,
     preprocess,
     refuse,
@@ -64,12 +63,11 @@ CIRCUMSTANCES = ("train_tokens_per_second", "sentences_per_second", "command", "
 
 
 @pytest.fixture(scope="module")
-def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's configurations, and a tiny sweep."""
-    folder = tmp_path_factory.mktemp("configs")
-    shutil.copytree(REPOSITORY / "configs", folder, dirs_exist_ok=True)
-    (folder / "tiny.yaml").write_text(CONFIG)
-    return folder
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sweep, far from the configurations that it includes."""
+    path = tmp_path_factory.mktemp("mine") / "tiny.yaml"
+    path.write_text(CONFIG)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +81,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "copy"
 
 
-def sweep(configs: Path, corpus: Path, out: Path, *options: object) -> list[object]:
-    config = configs / "tiny.yaml"
-    command = ["fairseq-collab", "sweep", config, "--config-dir", configs, "--out", out]
-    return [*command, f"task.data={corpus}", *options]
+def sweep(config: Path, corpus: Path, out: Path, *options: object) -> list[object]:
+    return ["fairseq-collab", "sweep", config, "--out", out, f"task.data={corpus}", *options]
 
 
 def scores(out: Path) -> dict[str, dict[str, Any]]:
@@ -98,10 +94,10 @@ def scores(out: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def finished(configs: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(config: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted sweep."""
     out = tmp_path_factory.mktemp("sweep") / "finished"
-    report = succeed(*sweep(configs, corpus, out))
+    report = succeed(*sweep(config, corpus, out))
     assert "2 of 2 runs are finished" in report
     return out
 
@@ -118,17 +114,17 @@ def test_scores_are_complete(finished: Path) -> None:
 
 
 def test_killed_twice_it_ends_with_the_same_scores(
-    finished: Path, configs: Path, corpus: Path, tmp_path: Path
+    finished: Path, config: Path, corpus: Path, tmp_path: Path
 ) -> None:
     """Once the sweep alone, whose training lives on, and once the training with it."""
     out = tmp_path / "killed"
     first, second = (out / name for name in RUNS)
-    start(sweep(configs, corpus, out), until=lambda: (first / "checkpoints").exists()).kill()
+    start(sweep(config, corpus, out), until=lambda: (first / "checkpoints").exists()).kill()
     time.sleep(1)  # the orphan goes on
-    process = start(sweep(configs, corpus, out), until=(second / "checkpoints").exists)
+    process = start(sweep(config, corpus, out), until=(second / "checkpoints").exists)
     kill_all(process, out)
     assert not (second / "score.json").exists()
-    report = succeed(*sweep(configs, corpus, out))
+    report = succeed(*sweep(config, corpus, out))
     assert "2 of 2 runs are finished" in report
     assert scores(out) == scores(finished)
     assert table(out) == table(finished)
@@ -140,10 +136,10 @@ def table(out: Path) -> list[dict[str, str]]:
     return [{k: v for k, v in row.items() if not k.startswith("train_tokens")} for row in rows]
 
 
-def test_ctrl_c_leaves_runs_that_go_on(configs: Path, corpus: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_runs_that_go_on(config: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "interrupted"
     trains = (out / RUNS[0] / "checkpoints").exists
-    process = start(sweep(configs, corpus, out), until=trains)
+    process = start(sweep(config, corpus, out), until=trains)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 130
@@ -152,10 +148,10 @@ def test_ctrl_c_leaves_runs_that_go_on(configs: Path, corpus: Path, tmp_path: Pa
 
 
 def test_a_failed_run_is_reported_and_the_rest_goes_on(
-    configs: Path, corpus: Path, tmp_path: Path
+    config: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "failing"
-    done = run_command(*sweep(configs, corpus, out, "model.key_dim=-1,8", "--jobs", 2))
+    done = run_command(*sweep(config, corpus, out, "model.key_dim=-1,8", "--jobs", 2))
     assert done.returncode == 1
     assert "1 of 2 runs are finished" in done.stdout
     assert "key_dim is -1; it must be at least" in done.stdout
@@ -163,16 +159,24 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(
     assert (out / "key_dim-8" / "score.json").exists()
 
 
-def test_nan_is_a_diverged_run(configs: Path, corpus: Path, tmp_path: Path) -> None:
+def test_nan_is_a_diverged_run(config: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "diverging"
     options = ["optimization.lr=[1e30]", "model.key_dim=8,16", "lr_scheduler.warmup_updates=1"]
-    done = run_command(*sweep(configs, corpus, out, *options))
+    done = run_command(*sweep(config, corpus, out, *options))
     assert done.returncode == 1
     assert json.loads((out / "key_dim-8" / "failed.json").read_text())["verdict"] == "diverged"
 
 
-def test_other_options_are_refused(finished: Path, configs: Path, corpus: Path) -> None:
-    line = refuse(*sweep(configs, corpus, finished, "optimization.max_epoch=4"))
+def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Path) -> None:
+    said = succeed(*sweep(config, corpus, finished, "model.key_dim=8,4", "--dry-run"))
+    first, second = said.splitlines()[-2:]
+    assert first == f"finished: {finished}/key_dim-8"
+    assert f"fairseq-hydra-train --config-path {finished}/key_dim-4 " in second
+    assert not (finished / "key_dim-4").exists()
+
+
+def test_other_options_are_refused(finished: Path, config: Path, corpus: Path) -> None:
+    line = refuse(*sweep(config, corpus, finished, "optimization.max_epoch=4"))
     assert "was started with optimization.max_epoch=3, now 4 is asked for" in line
 
 

@@ -13,9 +13,8 @@ from functools import partial
 import torch
 
 from fairseq_collab.bench import train
-from fairseq_collab.bench.models import architectures, random_model
+from fairseq_collab.bench.models import architectures, batches, random_model, random_task
 from fairseq_collab.bench.translate import Translator, count_ties
-from fairseq_collab.bench.work import batches, random_task
 from fairseq_collab.metrics.translate import BEAM
 
 from .core import Check, Place, expect

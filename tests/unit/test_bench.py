@@ -10,10 +10,9 @@ from toy import close
 
 from collab_common.errors import UserError
 from fairseq_collab.bench import train, translate
-from fairseq_collab.bench.models import architectures, random_pair
+from fairseq_collab.bench.models import architectures, batches, random_pair, random_task
 from fairseq_collab.bench.timing import compared, in_turn
 from fairseq_collab.bench.translate import count_ties
-from fairseq_collab.bench.work import batches, random_task
 
 CPU = torch.device("cpu")
 

@@ -71,25 +71,12 @@ def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(f"{bleu:.2f} ±" in row for bleu in recorded)
 
 
-def two_runs(parent: Path, **facts: object) -> list[str]:
-    """Two finished runs; ``facts`` are the second one's."""
+def two_runs(parent: Path) -> list[str]:
+    """Two finished runs."""
     return [
-        str(write_translations(write_run(parent, name, 64, **mine), sentences(), sentences()))
-        for name, mine in (("a", {}), ("b", facts))
+        str(write_translations(write_run(parent, name, 64), sentences(), sentences()))
+        for name in "ab"
     ]
-
-
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        ({"subset": "valid"}, "different subsets: test in "),
-        ({"data": "other"}, "different data sets: toy in "),
-        ({"data_sha256": "ffff"}, "different data (data_sha256): 0123abcd in "),
-    ],
-)
-def test_other_data_is_rejected(tmp_path: Path, facts: dict[str, str], message: str) -> None:
-    with refusing(message):
-        main(two_runs(tmp_path, **facts))
 
 
 def test_other_references_are_rejected(tmp_path: Path) -> None:
@@ -110,4 +97,48 @@ def test_what_is_no_pair_is_rejected(tmp_path: Path, reference: Path) -> None:
         main([str(a), str(b)])
     lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
     with refusing("lost: not a finished run: diverged (loss is nan); give a run that has"):
-        main([str(lost), str(lost)])
+        read_system(lost)
+    with refusing("is both the baseline and the system; give two systems"):
+        main([str(a), f"{tmp_path}/./a.out", "--reference", str(reference)])
+
+
+def generated(path: Path, targets: list[str]) -> Path:
+    """The lines of ``fairseq-generate`` with its targets."""
+    lines = [f"T-{i}\t{text}\nD-{i}\t-0.5\tein Satz\n" for i, text in enumerate(targets)]
+    path.write_text("".join(reversed(lines)))
+    return path
+
+
+REFERENCES = ['Er sagt: "Ein Reh-Kitz & 10 Ziegen!"', "\uff24ie Straße liegt im Süden.", "Nein."]
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ["▁Er ▁sagt : ▁\" Ein ▁Reh - K itz ▁& ▁10 ▁Zi egen !\"", "▁Die ▁Straße ▁liegt ▁im ▁Süden .",
+         "▁Nein ."],
+        ["Er sagt : &quot; Ein Reh @-@ Kitz &amp; 10 Zie@@ gen ! &quot;",
+         "die strasse liegt im <<unk>> .", "nein ."],
+        ["<unk> sagt : <unk>", "<<unk>> <<unk>> liegt im <<unk>>", "<unk>"],
+        ["<unk>", "<unk>", ""],
+    ],
+    ids=["subwords", "moses", "unknown", "nothing"],
+)  # fmt: skip
+def test_the_reference_of_a_translation(targets: list[str], tmp_path: Path) -> None:
+    """However it is tokenised, the right one is accepted, another one rejected."""
+    out, right, other = generated(tmp_path / "out", targets), tmp_path / "right", tmp_path / "other"
+    right.write_text("".join(f"{line}\n" for line in REFERENCES))
+    assert read_system(out, right).references == REFERENCES
+    other.write_text("Zwei Männer gehen heute im Park spazieren.\n" * 3)
+    if any(map(str.isalpha, "".join(targets).replace("unk", ""))):
+        with refusing(f"{other}: is not the reference of {out}: it has 'Zwei Männer "):
+            read_system(out, other)
+
+
+@pytest.mark.parametrize("words", [1, 9])
+def test_low_scores_are_warned_of(
+    words: int, tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = files(tmp_path, spoilt(sentences(), words), sentences())
+    assert main([str(a), str(b), "--reference", str(reference)]) == 0
+    assert ("BLEU below 5" in capsys.readouterr().out) == (words == 9)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.results.heads import page
+from fairseq_collab.results import heads_page as page
 
 SOURCE = ["▁a", "<b>", "$x$", "</s>"]
 TARGET = ["▁ein", "</s>"]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from refusals import refusing
-from run_folders import MODEL_DIM, facts_of, some_record
+from run_folders import facts_of, some_record
 
 from collab_common.errors import UserError
-from fairseq_collab.metrics import cost
-from fairseq_collab.runs import record
 from fairseq_collab.runs.record import Failure, Record, Started, read
 
 
@@ -59,19 +56,3 @@ def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     path.write_text('{"verdict": "failed"}')
     with pytest.raises(UserError, match=r"file\.json: missing 1 required .*: 'reason'"):
         read(Failure, path)
-
-
-@pytest.mark.parametrize(
-    ("facts", "reduction"),
-    [
-        ({}, 4.0),
-        ({"value_bytes_per_target_token": 384}, None),
-        ({"key_bytes_per_target_token": 480}, 4.0),
-        ({"model_dim": None}, None),
-    ],
-)
-def test_the_reduction_of_keys(facts: dict[str, Any], reduction: float | None) -> None:
-    """d/K, only where values are as wide as the model; a content bias caches more than K."""
-    assert record.BYTES == cost.BYTES_PER_FLOAT
-    content = {"run": "run", **facts_of("collab", MODEL_DIM // 4, **facts)}
-    assert Record.of(content, Path("run/score.json")).reduction == reduction

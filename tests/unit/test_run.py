@@ -19,14 +19,20 @@ from run_folders import some_record
 from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.folder import build_folder
+from collab_common.main import configs
 from fairseq_collab.metrics.translate import Translations
 from fairseq_collab.runs import devices, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.score import manifest_hash, method_of, task_of, translation_scores
-from fairseq_collab.runs.sweep import Job, combinations, complete, run_name
-from fairseq_collab.runs.train_log import is_over, tokens_per_second
-from fairseq_collab.runs.training import choose_checkpoints, training_figures
+from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
+from fairseq_collab.runs.training import (
+    choose_checkpoints,
+    is_over,
+    progress,
+    tokens_per_second,
+    training_figures,
+)
 from fairseq_collab.runs.worker import Worker, absent_start, scored, train_command, why
 
 
@@ -38,14 +44,14 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
-    """It refuses others; what is said there stays in the run's own configuration."""
-    assert "config" in train_command(run)
-    text = "common: {seed: 1}\nmethod: tuned\n"
-    run.config_file.write_text(text)
+    """It rejects others."""
+    run.config_file.write_text("common: {seed: 1}\nmethod: tuned\n")
+    with run.locked() as lock, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "train_command", lambda _: ["true"])
+        assert Worker([], print)._child(run, lock, []) is None
     command = train_command(run)
     assert command[command.index("--config-name") + 1] == "training"
-    assert OmegaConf.load(run.folder / "training.yaml") == {"common": {"seed": 1}}
-    assert run.config_file.read_text() == text
+    assert OmegaConf.load(run.training_file) == {"common": {"seed": 1}}
 
 
 def test_verdicts(run: Run) -> None:
@@ -305,6 +311,60 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_figures(run, None)
+
+
+def test_the_share_of_a_training_that_is_done(run: Run) -> None:
+    """By epochs or updates, whichever ends it."""
+
+    def share(max_epoch: int, max_update: int) -> tuple[float, float]:
+        ends = {"max_epoch": max_epoch, "max_update": max_update}
+        return progress(run, OmegaConf.create({"optimization": ends}))
+
+    assert share(4, 0) == (0, 0)
+    run.log.write_text('| train | {"epoch": 1, "train_num_updates": "40"}\n')
+    assert share(4, 0) == (1, 0.25)
+    with run.log.open("a") as log:
+        log.write('| train_inner | {"epoch": 2, "update": 1.5, "num_updates": "60"}\n')
+    assert share(4, 0) == (1.5, 0.375)
+    assert share(0, 120) == share(6, 120) == (1.5, 0.5)
+    assert share(0, 0) == (1.5, 0)
+
+
+MINE = """\
+# @package _global_
+defaults: [/base, {/model: collab}, _self_]
+SECTION: {KEY: 16}
+hydra: {sweeper: {params: {model.key_dim: "8,16"}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "override", "said"),
+    [
+        ("model", "encoder_layer", "common.seed=1", "transformer_collab; did you mean encoder_la"),
+        ("modle", "encoder_layers", "common.seed=1", "modle: is no section of a configuration; di"),
+        (
+            "model",
+            "encoder_layers",
+            "model.key_dims=1",
+            "key_dims'; did you mean model.key_d",
+        ),
+        (
+            "model",
+            "encoder_layers",
+            "model=latnt",
+            "'model/latnt'; did you mean latent?",
+        ),
+    ],
+)
+def test_a_wrong_key_gets_the_nearest_one(
+    section: str, key: str, override: str, said: str, tmp_path: Path
+) -> None:
+    """In the file, where fairseq would ignore it, and on the command line."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(MINE.replace("SECTION", section).replace("KEY", key))
+    with refusing(said):
+        plan(mine, configs(), [override])
 
 
 def test_the_speed_of_a_training_is_that_of_its_updates() -> None:

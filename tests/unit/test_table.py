@@ -118,7 +118,7 @@ def test_the_baseline_is_chosen(tmp_path: Path) -> None:
     assert read_table([tmp_path]).baseline == "fork_concatenated"
     assert read_table([tmp_path], against="collab").baseline == "collab"
     assert read_table([tmp_path], against=NO_TEST).baseline is None
-    with refusing("--against: no run of the method 'ours', and no such row; give one of collab"):
+    with refusing("--against: no method and no row is called 'ours'; give one of collab"):
         read_table([tmp_path], against="ours")
 
 

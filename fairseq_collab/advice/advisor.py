@@ -9,17 +9,29 @@ The answer meets the wishes and loses least BLEU, if the loss is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from fairseq_collab.advice.candidates import MEANS, SUBSET, Candidate, Method, candidate, methods
-from fairseq_collab.advice.measure import Judge, Ledger
-from fairseq_collab.advice.plan import Measured, Predicted, best, combinations, nearest
-from fairseq_collab.advice.wishes import Final, Wish, counts, ratios
+from fairseq_collab.advice.candidates import SUBSET, Method, methods
+from fairseq_collab.advice.measure import Judge, Ledger, counts
+from fairseq_collab.advice.plan import (
+    MEANS,
+    POOL,
+    Candidate,
+    Measured,
+    Predicted,
+    Wish,
+    best,
+    candidate,
+    combinations,
+    nearest,
+    ratios,
+)
 from fairseq_collab.convert import calibrate
 from fairseq_collab.trained.opener import Trained
 
@@ -31,25 +43,44 @@ LARGER = 4
 FINALISTS = 3
 
 
+@dataclass(frozen=True)
+class Final:
+    """A candidate on the whole validation set.
+
+    Attributes:
+        drop: BLEU lost against the given model; ``low``, ``high``: its 95 % interval.
+        ratios: costs as shares of the given model's.
+        command: makes the model by hand.
+    """
+
+    candidate: Candidate
+    bleu: float
+    drop: float
+    low: float
+    high: float
+    ratios: dict[str, float]
+    command: str
+
+
 @dataclass
 class Advice:
     """The finalists, the best first; ``answer`` is None if none loses little enough.
 
     Attributes:
         bleu: of the given model.
-        refused: by method, why the model does not allow it.
+        rejected: by method, why the model does not allow it.
     """
 
     wishes: Sequence[Wish]
-    max_loss: float
+    max_bleu_loss: float
     subset: str
     bleu: float
     finals: list[Final]
-    refused: Mapping[str, str]
+    rejected: Mapping[str, str]
 
     @property
     def answer(self) -> Final | None:
-        return self.finals[0] if self.finals[0].drop <= self.max_loss else None
+        return self.finals[0] if self.finals[0].drop <= self.max_bleu_loss else None
 
 
 class Advisor:
@@ -66,14 +97,16 @@ class Advisor:
         self.trained, self.subset, self.sample = trained, subset, sample
         self.whole = counts(trained.model)
         batches = calibrate.batches(trained, SUBSET, IMPORTANCE)
-        self.methods, self.refused = methods(trained, batches)
+        self.methods, self.rejected = methods(trained, batches)
         if not self.methods:
-            reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.rejected.items())
             raise UserError(f"no method can shrink this model ({reasons})", trained.path)
         self.judge = Judge(trained, self.methods, ledger, subset)
 
-    def run(self, wishes: Sequence[Wish], max_loss: float) -> Advice:
-        """All stages."""
+    def run(self, wishes: Sequence[Wish], max_bleu_loss: float) -> Advice:
+        """All stages; where they take more than ten minutes, the estimate is printed first."""
+        if (minutes := self.minutes()) > 10:
+            say(f"about {minutes:.0f} minutes; rerun the command to resume it")
         found = [one for method in self.methods.values() for one in self.predicted(method)]
         group = best(found, wishes)
         if not group:
@@ -84,11 +117,36 @@ class Advisor:
             raise UserError(what, self.trained.path, todo)
         number = LARGER * self.sample
         say(f"{len(group)} combinations, on {number} sentences")
-        group.sort(key=lambda one: (self.judge.loss(one, number), one.name))
+        losses = {one: self.judge.loss(one, number) for one in bar("combinations", group)}
+        group.sort(key=lambda one: (losses[one], one.name))
         say(f"{FINALISTS} candidates, on all of {self.subset}")
         finals = [self.final(one) for one in group[:FINALISTS]]
         finals.sort(key=lambda one: (one.drop, one.candidate.name))
-        return Advice(wishes, max_loss, self.subset, self.judge.bleu(None), finals, self.refused)
+        bleu = self.judge.bleu(None)
+        return Advice(wishes, max_bleu_loss, self.subset, bleu, finals, self.rejected)
+
+    def minutes(self) -> float:
+        """Estimate of all measurements, from the times that the given model takes."""
+
+        def seconds(measure: Callable[[], object]) -> float:
+            start = time.monotonic()
+            measure()
+            return time.monotonic() - start
+
+        judge, number = (
+            self.judge,
+            sum(
+                len(sizes) for method in self.methods.values() for sizes in method.sizes().values()
+            ),
+        )
+        loss, bleu = judge.ledger.get(
+            "seconds",
+            lambda: [
+                seconds(lambda: judge.loss(None, self.sample)),
+                seconds(lambda: judge.bleu(None)),
+            ],
+        )
+        return (loss * (number + LARGER * POOL) + bleu * FINALISTS) / 60
 
     def predicted(self, method: Method) -> Iterator[Predicted]:
         """Predictions of all combinations of a method, from its places one by one."""

@@ -1,8 +1,9 @@
-"""The figures of ``fairseq-collab heads``: one PNG per measure, and two more.
+"""The page, the figures and the summary of ``fairseq-collab heads``, from ``heads.json``.
 
+heads.md                   the page (``templates/heads.md.j2``)
 heads_MEASURE.png          layer by head, the attention types side by side
-heads_roles.png            which heads have which kinds of roles, in the same layout
-heads_syntax.png           the best head of each relation beside the best fixed position
+heads_roles.png            which heads have which kinds of roles, in that layout
+heads_syntax.png           the best head of each relation and the best fixed position
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fairseq_collab.results.figure_style import BLUE, TYPE_NAMES, VERMILION, saved
-from fairseq_collab.results.tables import num
+from collab_common.files import write_contents
+from fairseq_collab.results.figure import BLUE, VERMILION, saved
+from fairseq_collab.results.render import TYPE_NAMES, grid, mean, num, render
 
 Content = Mapping[str, Any]
+NAME = "heads.md"
 DOTS_PER_INCH = 120
 #: Inches of a cell, and of the margins of a panel.
 CELL, AROUND = 0.55, 1.1
@@ -41,6 +45,49 @@ MEASURES = {
     "importance": ("Importance", True),
     "relevance": ("Relevance", False),
 }
+
+
+def write(content: Content, out: Path) -> None:
+    """Write the page and its figures, each file atomically."""
+    drawn = draw(content)
+    roles = [
+        (f"{TYPE_NAMES[type_]}, layer {i}, head {j}", ", ".join(names))
+        for type_, layers in types_in(content.get("roles")).items()
+        for i, layer in enumerate(layers)
+        for j, names in enumerate(layer)
+        if names
+    ]
+    text = render(
+        "heads.md.j2",
+        content=content,
+        heads=sum(map(sum, content["heads"].values())),
+        figures=list(drawn),
+        measures=[(name, MEASURES[name][0]) for name, _ in measured(content)],
+        roles=roles,
+        relations=best_heads(content),
+    )
+    write_contents(out, {NAME: text, **drawn})
+
+
+def summary(content: Content) -> str:
+    """Means of the heads of each layer and their roles; the best head of each relation."""
+    names = ("confidence", "positional", "relevance")
+    rows = []
+    for type_, layers in types_in(content["heads"]).items():
+        for i in range(len(layers)):
+            found = [types_in(content["measures"].get(name)).get(type_) for name in names]
+            means = [mean(x for x in one[i] if x is not None) if one else None for one in found]
+            roles = content["roles"][type_][i]
+            named = "; ".join(f"{j}: {', '.join(of)}" for j, of in enumerate(roles) if of)
+            rows.append([TYPE_NAMES[type_], i, *(num(x, ".2f") for x in means), named or "-"])
+    lines = [grid(["attention type", "layer", *names, "roles"], rows, left=(0, 5))]
+    for one in best_heads(content):
+        lines.append(
+            f"{one['relation']}: {one['accuracy']:.1%} by head {one['head']} of layer "
+            f"{one['layer']}, {one['baseline']['accuracy']:.1%} at offset "
+            f"{one['baseline']['offset']:+d}, {one['pairs']:,} pairs"
+        )
+    return "\n".join(lines)
 
 
 def draw(content: Content) -> dict[str, bytes]:

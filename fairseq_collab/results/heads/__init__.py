@@ -1,1 +1,0 @@
-"""The page, the figures and the summary of ``fairseq-collab heads``."""
