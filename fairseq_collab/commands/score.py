@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
         "make it a run (--run) and score that. Of a file: compare it with --reference.",
     )
     parser.add_argument(
-        "what", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT DATA",
+        "what", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",
         help="runs, or folders of runs; or one file of translations, plain text or as "
         "fairseq-generate --remove-bpe prints them; with --run, a checkpoint and a data folder",
     )  # fmt: skip
