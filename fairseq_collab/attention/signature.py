@@ -16,10 +16,16 @@ from torch import Tensor
 
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
-#: What the second number is called.
-KIND = (
-    "kind (1 concatenated, 2 collaborative, 3 grouped, 4 gated, 5 grouped query, 6 latent, 7 MFA)"
-)
+#: Kinds of heads by the second number; a plug-in's own variants take one from 100 on.
+KINDS = {
+    1: "separate keys",
+    2: "shared keys",
+    3: "grouped heads",
+    4: "gated heads",
+    5: "grouped-query heads",
+    6: "latent heads",
+    7: "MFA",
+}
 
 S = TypeVar("S", bound="Signature")
 
@@ -31,26 +37,20 @@ def labelled(label: str) -> Any:
 
 def chosen(label: str, choices: tuple[str, ...]) -> Any:
     """A field that is one of ``choices``, kept as its place among them."""
-    numbered = ", ".join(f"{place} {choice}" for place, choice in enumerate(choices))
-    return field(metadata={"label": f"{label} ({numbered})", "choices": choices})
+    return field(metadata={"label": label, "choices": choices})
 
 
 @dataclass(frozen=True)
 class Signature:
     """Base of all signatures: a variant adds fields, which are integers, or :func:`chosen`."""
 
-    #: The variant's number: see :data:`KIND`.  A plug-in's own variants take one from 100 on.
+    #: The variant's number: see :data:`KINDS`.
     kind: ClassVar[int]
-
-    def numbers(self) -> dict[str, int]:
-        """The kind and all fields, by their names in messages."""
-        return {KIND: self.kind} | {
-            _label(f): _number(f, getattr(self, f.name)) for f in fields(self)
-        }
 
     def to_tensor(self) -> Tensor:
         """``(2 + fields,)``, as a checkpoint keeps it."""
-        return torch.tensor([SIGNATURE_VERSION, *self.numbers().values()], dtype=torch.int64)
+        numbers = [_number(f, getattr(self, f.name)) for f in fields(self)]
+        return torch.tensor([SIGNATURE_VERSION, self.kind, *numbers], dtype=torch.int64)
 
     @classmethod
     def from_tensor(cls: type[S], saved: Tensor) -> S:
@@ -68,18 +68,19 @@ class Signature:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""
         version, kind, *numbers = saved.tolist()
         if version != SIGNATURE_VERSION:
-            yield f"signature version is {version} in it, {SIGNATURE_VERSION} here"
+            yield _difference("signature version", version, SIGNATURE_VERSION)
         elif (kind, len(numbers)) != (self.kind, len(fields(self))):
-            yield f"{KIND} is {kind} in it, {self.kind} here"
+            names = (KINDS.get(number, f"kind {number}") for number in (kind, self.kind))
+            yield _difference("kind of heads", *names)
         else:
             for f, number in zip(fields(self), numbers, strict=True):
-                given = _number(f, getattr(self, f.name))
-                if number != given:
-                    yield f"{_label(f)} is {number} in it, {given} here"
+                given = getattr(self, f.name)
+                if number != _number(f, given):
+                    yield _difference(f.metadata.get("label", f.name), _value(f, number), given)
 
 
-def _label(part: Field[Any]) -> str:
-    return part.metadata.get("label", part.name)
+def _difference(what: str, saved: Any, given: Any) -> str:
+    return f"{what} is {saved} in the checkpoint, {given} in the model"
 
 
 def _number(part: Field[Any], value: Any) -> int:

@@ -73,9 +73,10 @@ def _differences(
         saved = state.get(prefix + name)
         if saved is None:
             if strict:
-                yield f"{name} is missing from it"
+                yield f"{name} is missing from the checkpoint"
         elif saved.shape != tensor.shape and not name.endswith("signature"):
-            yield f"{name} has shape {tuple(saved.shape)} in it, {tuple(tensor.shape)} here"
+            shapes = f"{tuple(saved.shape)} in the checkpoint, {tuple(tensor.shape)} in the model"
+            yield f"{name} has shape {shapes}"
     if strict:
         for name in state:
             if name.startswith(prefix) and name[len(prefix) :] not in own:
@@ -85,5 +86,6 @@ def _differences(
 def _dictionary_difference(name: str, saved: Tensor, own: Tensor) -> str:
     size, own_size = int(saved[1]), int(own[1])
     if size != own_size:
-        return f"the {name}'s dictionary has {size} symbols in it, {own_size} here"
+        what = f"{size} symbols in the checkpoint, {own_size} in the model"
+        return f"the {name}'s dictionary has {what}"
     return f"the {name}'s dictionary has the same size ({size}) but other symbols, or another order"

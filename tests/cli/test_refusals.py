@@ -9,7 +9,7 @@ from cli.conftest import MODEL, SHORT
 from commands import USER_DIR, refuse
 
 OTHER_HEADS = ["--encoder-attention-heads=2", "--decoder-attention-heads=2"]
-HEADS = "encoder.layers.0.self_attn: heads is 4 in it, 2 here"
+HEADS = "encoder.layers.0.self_attn: heads is 4 in the checkpoint, 2 in the model"
 
 
 def train(data: Path, *options: object) -> list[object]:
@@ -35,7 +35,7 @@ def test_finetuning_from_other_heads(trained: Path, data: Path, tmp_path: Path) 
 def test_restoring_another_key_dimension(trained: Path, data: Path, tmp_path: Path) -> None:
     options = ["--key-dim=4", "--restore-file", trained, "--reset-optimizer"]
     line = refuse(*train(data, *options, "--save-dir", tmp_path))
-    assert "self_attn: key width is 8 in it, 4 here" in line
+    assert "self_attn: key width is 8 in the checkpoint, 4 in the model" in line
 
 
 def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:

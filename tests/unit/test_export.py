@@ -334,7 +334,7 @@ def test_checkpoints_that_cannot_be_exported(tmp_path: Path) -> None:
     edited(path, lambda state: state["cfg"]["model"].update(_name="lightconv"))
     fails(f"{path}: unknown architecture 'lightconv'; give a transformer", path, *out)
     edited(path, lambda state: state["cfg"]["model"].update(encoder_attention_heads=2))
-    fails("heads is 4 in it, 2 here", path, *out)
+    fails("heads is 4 in the checkpoint, 2 in the model", path, *out)
 
 
 def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from fairseq_collab.attention.groups import HeadGroupAttention
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
 GROUPED, GATED = "transformer_grouped_heads", "transformer_gated_heads"
+QUERY = "transformer_grouped_query"
 LM = "transformer_lm_collab"
 TWO_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "head_size": 4}
 
@@ -47,70 +47,76 @@ def reordered(symbols: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("arch", "saved", "given", "message"),
+    ("arch", "saved", "given", "what", "values"),
     [
-        (COLLAB, {}, {"encoder_attention_heads": 2}, "heads is 4 in it, 2 here (and 7 more"),
-        (COLLAB, {}, {"key_dim": 4}, "encoder.layers.0.self_attn: key width is 8 in it, 4 here"),
-        (COLLAB, {}, {"attention_scale": "key"}, "scale (0 key, 1 embed) is 1 in it, 0 here"),
-        (COLLAB, {}, {"attention_bias": "content"}, "2 none) is 0 in it, 1 here"),
-        (COLLAB, {}, {"key_dim_in_cross": "0"}, "7 MFA) is 2 in it, 1 here"),
-        (COLLAB, {"query_mixing": "full"}, {}, "2 own) is 1 in it, 0 here"),
-        (COLLAB, {}, {"query_mixing": "own"}, "2 own) is 0 in it, 2 here"),
-        (COLLAB, {"value_heads": 2}, {}, "value heads is 2 in it, 4 here"),
-        (COLLAB, {"value_heads": 2}, {"value_heads": 1}, "value heads is 2 in it, 1 here"),
-        (COLLAB, {}, {"encoder_ffn_embed_dim": 32}, "has shape (24, 16) in it, (32, 16) here"),
-        (COLLAB, {}, {"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from"),
-        (COLLAB, {}, {"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this"),
-        (SIZED, {}, {"heads_in_cross": "4,2"}, "layers.1.encoder_attn: heads is 4 in it, 2 here"),
-        (SIZED, {}, {"qk_head_size": 2, "heads_in_encoder": "8"}, "heads is 4 in it, 8 here"),
-        (SIZED, {}, {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
-        (SIZED, {}, {"v_head_size": 3}, "value head size is 4 in it, 3 here"),
-        (LATENT, {}, {"decoder_attention_heads": 2}, "heads is 4 in it, 2 here"),
-        (LATENT, {}, {"latent_dim": 6}, "latent dimension is 8 in it, 6 here"),
-        (LATENT, {}, {"attention_scale": "embed"}, "scale (0 key, 1 embed) is 0 in it, 1 here"),
-        (
-            "transformer_grouped_query",
-            {"key_value_heads": 2},
-            {"key_value_heads": 1, "encoder_attention_heads": 2},
-            "heads is 4 in it, 2 here",
-        ),
-        ("transformer_mfa", {"heads_in_cross": "3"}, {}, "heads is 3 in it, 4 here"),
-        (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads is 4 in it"),
-        (GROUPED, {"head_groups": 2}, {}, "layers.0.self_attn: groups is 2 in it, 1 here"),
-        (GROUPED, {"group_feature": "output"}, {}, "2 output) is 2 in it, 0 here"),
-        (GATED, {"gate_speed": 2}, {}, "layers.0.self_attn: gate speed is 2 in it, 1 here"),
-        (GATED, {"gated_types": "cross"}, {}, "is 1 in it, 4 here"),
+        (COLLAB, {}, {"encoder_attention_heads": 2}, "encoder.layers.0.self_attn: heads", (4, 2)),
+        (COLLAB, {}, {"key_dim": 4}, "key width", (8, 4)),
+        (COLLAB, {}, {"attention_scale": "key"}, "scale", ("embed", "key")),
+        (COLLAB, {}, {"attention_bias": "content"}, "bias", ("projection", "content")),
+        (COLLAB, {}, {"key_dim_in_cross": "0"}, "kind of heads", ("shared keys", "separate keys")),
+        (COLLAB, {"query_mixing": "full"}, {}, "query mixing", ("full", "diagonal")),
+        (COLLAB, {}, {"query_mixing": "own"}, "query mixing", ("diagonal", "own")),
+        (COLLAB, {"value_heads": 2}, {}, "value heads", (2, 4)),
+        (COLLAB, {"value_heads": 2}, {"value_heads": 1}, "value heads", (2, 1)),
+        (SIZED, {}, {"heads_in_cross": "4,2"}, "layers.1.encoder_attn: heads", (4, 2)),
+        (SIZED, {}, {"qk_head_size": 2, "heads_in_encoder": "8"}, "heads", (4, 8)),
+        (SIZED, {}, {"attention_scale": "embed"}, "scale", ("key", "embed")),
+        (SIZED, {}, {"v_head_size": 3}, "value head size", (4, 3)),
+        (LATENT, {}, {"decoder_attention_heads": 2}, "heads", (4, 2)),
+        (LATENT, {}, {"latent_dim": 6}, "latent dimension", (8, 6)),
+        (LATENT, {}, {"attention_scale": "embed"}, "scale", ("key", "embed")),
+        (QUERY, {"key_value_heads": 2}, {"encoder_attention_heads": 2}, "heads", (4, 2)),
+        ("transformer_mfa", {"heads_in_cross": "3"}, {}, "heads", (3, 4)),
+        (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads", (4, 2)),
+        (GROUPED, {"head_groups": 2}, {}, "groups", (2, 1)),
+        (GROUPED, {"group_feature": "output"}, {}, "group feature", ("output", "value")),
+        (GATED, {"gate_speed": 2}, {}, "gate speed", (2, 1)),
+        (GATED, {"gated_types": "cross"}, {}, "kind of heads", ("separate keys", "gated heads")),
     ],
 )
 def test_a_difference_is_named_with_both_values(
-    arch: str, saved: dict[str, Any], given: dict[str, Any], message: str
+    arch: str, saved: dict[str, Any], given: dict[str, Any], what: str, values: tuple[Any, Any]
 ) -> None:
-    with refusing(message):
+    with refusing(f"{what} is {values[0]} in the checkpoint, {values[1]} in the model"):
         load(build(arch, saved), build(arch, given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoder_ffn_embed_dim": 32}, "(24, 16) in the checkpoint, (32, 16) in the model (and 5"),
+        ({"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from the checkpoint"),
+        ({"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this"),
+    ],
+)
+def test_other_sizes_and_layers(given: dict[str, Any], message: str) -> None:
+    with refusing(message):
+        load(ours(), ours(**given))
+
+
+def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
+    return lambda: build(arch, options, symbols)
 
 
 @pytest.mark.parametrize(
     ("saved", "given", "message"),
     [
         (lambda: toy.model("transformer"), ours, "stock fairseq: it contains no signatures"),
-        (lambda: toy.model("transformer"), ours, "fairseq-collab reparametrize"),
-        (lambda: language_model("transformer_lm"), lambda: build(LM, {}), "collab reparametrize"),
-        (ours, lambda: build(LATENT, {}), "7 MFA) is 2 in it, 6 here"),
-        (ours, lambda: build(GROUPED, {}), "is 2 in it, 3 here"),
-        (lambda: build(GROUPED, {}), lambda: build(GATED, {}), "is 3 in it, 4 here"),
-        *(
-            (lambda: build(SIZED, TWO_HEADS), partial(build, kind, {}), "heads is 2 in it, 4 here")
-            for kind in (GROUPED, GATED)
-        ),
-        (ours, lambda: build(COLLAB, {}, toy.task(30)), "dictionary has 24 symbols in it, 34 here"),
+        (lambda: language_model("transformer_lm"), kind(LM), "fairseq-collab reparametrize"),
+        (ours, kind(LATENT), "kind of heads is shared keys in the checkpoint, latent heads in"),
+        (ours, kind(GROUPED), "is shared keys in the checkpoint, grouped heads in"),
+        (kind(GROUPED), kind(GATED), "is grouped heads in the checkpoint, gated heads in"),
+        (kind(SIZED, **TWO_HEADS), kind(GROUPED), "heads is 2 in the checkpoint, 4 in the model"),
+        (kind(SIZED, **TWO_HEADS), kind(GATED), "heads is 2 in the checkpoint, 4 in the model"),
+        (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
         (
             ours,
-            lambda: build(COLLAB, {}, reordered(toy.task())),
+            kind(COLLAB, reordered(toy.task())),
             "the encoder's dictionary has the same size (24) but other symbols",
         ),
         (
-            lambda: build(LM, {}),
-            lambda: build(LM, {}, reordered(task())),
+            kind(LM),
+            kind(LM, reordered(task())),
             "the decoder's dictionary has the same size (24) but other symbols",
         ),
     ],
@@ -130,9 +136,9 @@ def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
     deep, shallow = ours(decoder_layers=3), ours(decoder_layers=1)
     assert shallow.load_state_dict(deep.state_dict(), strict=False).unexpected_keys
     assert deep.load_state_dict(shallow.state_dict(), strict=False).missing_keys
-    with refusing("key width is 8 in it, 4 here"):
+    with refusing("key width is 8 in the checkpoint, 4 in the model"):
         ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
-    with refusing("is missing from it"):
+    with refusing("is missing from the checkpoint"):
         deep.load_state_dict(shallow.state_dict())  # as if nothing had been
 
 
@@ -165,4 +171,4 @@ def test_signatures_of_another_kind_or_version() -> None:
     later = found.to_tensor() + torch.tensor([1, 0, 0, 0, 0, 0])
     with pytest.raises(ValueError, match="is no ConcatenatedSignature"):
         ConcatenatedSignature.from_tensor(later)
-    assert list(found.diff(later)) == ["signature version is 2 in it, 1 here"]
+    assert list(found.diff(later)) == ["signature version is 2 in the checkpoint, 1 in the model"]
