@@ -74,7 +74,7 @@ for cache in $BUDGETS; do
         [ "$few" -gt 1 ] && name=grouped-query || name=multi-query
         train $name model=grouped_query model.key_value_heads="choice($few)"
     fi
-    train collab-values model=collab model.key_dim="choice($keys_too)" model.value_heads=$values
+    train collab-values model=collab_diagonal model.key_dim="choice($keys_too)" model.value_heads=$values
     train latent model=latent model.latent_dim="choice($cache)"
     train fewer-heads model.head_size=$size model.encoder_attention_heads="choice($few)" \
         model.encoder_ffn_embed_dim=$((units + wider)) model.decoder_ffn_embed_dim=$((units + 2 * wider))

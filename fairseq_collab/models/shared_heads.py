@@ -59,9 +59,9 @@ class CollabOptions(FairseqDataclass):
     value_heads_in_decoder: Optional[str] = _value_heads("decoder")
     value_heads_in_cross: Optional[str] = _value_heads("cross")
     query_mixing: str = option(
-        "diagonal",
-        "queries of a head from the shared query: diagonal (Cordonnier et al. 2020: one factor per "
-        "dimension), full (a matrix per head), own (a projection of the input per head)",
+        "full",
+        "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
+        "et al. 2020: one factor per dimension), own (a projection of the input per head)",
     )
     query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
     query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
