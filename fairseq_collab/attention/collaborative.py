@@ -1,4 +1,4 @@
-"""Collaborative heads: one key projection shared by all heads; each head mixes the query.
+"""Shared keys (collaborative heads): one key for all heads, and each head mixes the query.
 
     head_i = softmax(s q_i (y Wk^T + bk)^T)(y Wv_g^T + bv_g),      g = i G // H
 

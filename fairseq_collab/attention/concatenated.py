@@ -1,4 +1,4 @@
-"""Concatenated heads whose number and size are free (Bhojanapalli et al. 2020, arXiv 2002.07028).
+"""Separate keys: heads of any number and size (Bhojanapalli et al. 2020, arXiv 2002.07028).
 
     head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i)
 
@@ -119,10 +119,10 @@ class ConcatenatedAttention(HeadAttention):
         )
 
     def signature_of(self, saved: Tensor) -> Tensor:
-        """The ``saved`` signature of plain concatenated heads as one of this kind.
+        """The ``saved`` signature of plain separate keys as one of this kind.
 
-        What it says of the heads is kept, what this kind adds is this attention's.  A signature of
-        another kind is returned as it is.
+        Its fields of heads are kept; fields that this kind adds are this attention's.  A signature
+        of another kind is returned unchanged.
         """
         try:
             heads = ConcatenatedSignature.from_tensor(saved)

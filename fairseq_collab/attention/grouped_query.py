@@ -3,7 +3,7 @@
     head_i = softmax(h^-0.5 (x Wq_i^T + bq_i)(y Wk_g^T + bk_g)^T)(y Wv_g^T + bv_g),   g = i G // H
 
 Shazeer (arXiv 1911.02150, section 3) has G = 1, multi-query attention; Ainslie et al. (arXiv
-2305.13245, section 2.2) any G that divides H, grouped-query attention.  G = H is the ordinary
+2305.13245, section 2.2) any G that divides H, grouped-query attention.  G = H is the standard
 transformer.  A decoder caches ``2 G h`` numbers a token in place of ``2 d``.
 
 Shapes:

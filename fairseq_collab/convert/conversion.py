@@ -34,7 +34,7 @@ from fairseq_collab.trained.opener import Trained
 
 
 def load(path: Path, target: Target, data: Path | None = None) -> Trained:
-    """Open a checkpoint; UserError says why it cannot be re-parametrised."""
+    """Open a checkpoint; UserError if it cannot be converted."""
     trained = opener.load(path, data, to_save=True)
     check(trained, target)
     return trained
@@ -50,7 +50,7 @@ def check(trained: Trained, target: Target) -> None:
         heads, expected = one.module.num_heads, other.module.num_heads
         if heads != expected:
             what = f"{one} has {heads} heads and {other} has {expected}"
-            todo = "models with pruned heads cannot be re-parametrised"
+            todo = "models with pruned heads cannot be converted"
             raise UserError(what, trained.path, todo)
 
 
@@ -60,13 +60,13 @@ def target_arch(trained: Trained, target: Target) -> str:
     shares_keys = any(isinstance(module, CollaborativeAttention) for module in model.modules())
     if shares_keys and target.variant is not COLLABORATIVE:
         todo = "give a smaller --key-dim, or the model that it was made from"
-        raise UserError("its heads are collaborative already", path, todo)
+        raise UserError("its heads share keys already", path, todo)
     family = family_of(type(model))
     known = (CONCATENATED, COLLABORATIVE)
     other_heads = isinstance(model, HeadTransformer) and model.variant not in known
     if family is None or other_heads:
         raise UserError(
-            f"a {type(model).__name__} is none of the models that can be re-parametrised",
+            f"a {type(model).__name__} is none of the models that can be converted",
             path,
             "give a transformer, transformer_lm, transformer_headsize_n or, for narrower keys, "
             "transformer_collab",
@@ -75,7 +75,7 @@ def target_arch(trained: Trained, target: Target) -> str:
 
 
 def check_attention(one: Attention, path: Path, target: Target) -> None:
-    """Concatenated heads, which alone may be resized, must have the sizes of ``target``."""
+    """Separate keys, which alone may be resized, must have the sizes of ``target``."""
     module = one.module
     if isinstance(module, ConcatenatedAttention):
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
@@ -83,7 +83,7 @@ def check_attention(one: Attention, path: Path, target: Target) -> None:
             if sizes[part] * module.num_heads != module.embed_dim:
                 found = f"{module.num_heads} heads have {part} of size {sizes[part]}"
                 what = f"{one}: {found}; {target.heads} have size {module.embed_dim}/H"
-                todo = "heads that were pruned or resized cannot be re-parametrised"
+                todo = "heads that were pruned or resized cannot be converted"
                 raise UserError(what, path, todo)
 
 
@@ -161,7 +161,7 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
             raise UserError(what, trained.path, within)
         sizes[place] = given
     if not sizes:
-        raise UserError("no attention is left to re-parametrise", trained.path, "choose some")
+        raise UserError("no attention is left to convert", trained.path, "choose some")
     for place in attentions(trained.model):
         if place in sizes or target.converts(place.module):
             continue

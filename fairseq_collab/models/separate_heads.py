@@ -132,10 +132,10 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
 def add_to_heads(
     weights: dict[str, Tensor], model: nn.Module, kind: type[ConcatenatedAttention], part: str
 ) -> None:
-    """Complete weights of plain concatenated heads, in place, for attentions of a ``kind``.
+    """Complete weights of plain separate keys, in place, for attentions of a ``kind``.
 
-    They get the tensor ``part`` that ``model`` has now.  What their signatures say of the heads is
-    kept, to be compared when the weights are loaded.
+    They get the tensor ``part`` that ``model`` has now.  Fields of heads in their signatures are
+    kept, and compared when the weights are loaded.
     """
     for name, attention in model.named_modules():
         saved = weights.get(f"{name}.signature")

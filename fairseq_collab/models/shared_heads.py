@@ -31,7 +31,7 @@ _key_dim = partial(
     in_type, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
 )
 
-_value_heads = partial(in_type, "value heads of collaborative heads", default="--value-heads")
+_value_heads = partial(in_type, "value heads", default="--value-heads")
 
 _query_mixing = partial(in_type, "query mixing", default="--query-mixing", what="a word")
 
@@ -159,7 +159,7 @@ class LatentOptions(HeadSizeOptions):
     latent_dim: Optional[int] = option(
         None,
         "numbers that are kept of a token, from which all heads make their keys and values "
-        "(default: half the model dimension, a quarter of what ordinary heads keep)",
+        "(default: half the model dimension, a quarter of what standard heads cache)",
     )
     latent_dim_in_encoder: Optional[str] = _latent_dim("encoder")
     latent_dim_in_decoder: Optional[str] = _latent_dim("decoder")

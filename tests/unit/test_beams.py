@@ -41,9 +41,6 @@ def test_sentences_that_leave_or_move() -> None:
     swapped = moved_sentences(torch.tensor([2, 2, 0, 1]), 2, 2)
     assert swapped is not None, "as many sentences as before, but in another order"
     assert swapped.tolist() == [1, 0]
-
-
-def test_beams_of_one_sentence_do_not_continue_those_of_another() -> None:
     with pytest.raises(ValueError, match="moved hypotheses from one sentence to another"):
         moved_sentences(torch.tensor([0, 2, 2, 3]), 2, 2)
 

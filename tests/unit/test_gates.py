@@ -229,14 +229,6 @@ def test_a_converged_model_keeps_its_function(
     assert ("do not contain the number of heads" in caplog.text) == (source == "transformer")
 
 
-def test_gates_of_a_checkpoint_are_kept() -> None:
-    """Whatever the evaluation, which no checkpoint fixes."""
-    source, net = model(half_open=True), model(gate_evaluation="mean")
-    net.load_state_dict(source.state_dict())
-    for one, other in zip(gated_attentions(source), gated_attentions(net), strict=True):
-        assert torch.equal(one.theta, other.theta)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

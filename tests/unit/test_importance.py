@@ -96,15 +96,6 @@ def test_an_encoder_without_effect_has_no_importance() -> None:
     assert importance.per_token()["encoder"] == [[0.0] * 4] * 2
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    model = build("stock")
-    before = model(**toy.batch())[0]
-    Importance(model).add(sample())
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert torch.equal(model(**toy.batch())[0], before)
-
-
 def test_importance_is_a_mean_over_positions() -> None:
     """Of absolute values; a batch is the sum of its sentences."""
     model = build("sizes")

@@ -1,4 +1,4 @@
-"""Models that cannot be re-parametrised are refused with the reason."""
+"""Models that cannot be converted are refused with the reason."""
 
 from __future__ import annotations
 
@@ -82,7 +82,5 @@ def test_other_models_are_refused() -> None:
     # A class derived from fairseq's may compute anything.
     derived.__class__ = type("Changed", (type(derived),), {})
     for model in (latent, derived, toy.model("lstm", criterion="", **sizes)):
-        with refusing(
-            f"a {type(model).__name__} is none of the models that can be re-parametrised"
-        ):
+        with refusing(f"a {type(model).__name__} is none of the models that can be converted"):
             conversion.target_arch(Trained(HERE, {}, model, None), TARGET)

@@ -88,14 +88,6 @@ def test_an_average_of_groups_votes_by_majority() -> None:
     assert not hard(torch.zeros(4, 2)).any()
 
 
-def test_voting_trains_nothing() -> None:
-    source = known()
-    before = {name: value.clone() for name, value in source.model.double().state_dict().items()}
-    assert votes(source).votes == votes(source).votes
-    for name, value in source.model.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
 def test_a_model_without_groups_is_rejected() -> None:
     with refusing("has no groups of heads; give a transformer_grouped_heads"):
         votes(trained("transformer"))
