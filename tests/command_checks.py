@@ -9,13 +9,16 @@ import io
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from documents import Command
+from documents import PAGES, Command, blocks
 
+from collab_common.errors import UserError
 from collab_common.main import COMMANDS, DATA, FOLDERS, module_of
 
 Words = list[str]
@@ -98,10 +101,30 @@ def check_ours(words: Words) -> None:
     parsed = parse_only(main_of(name), arguments)
     if name == "sweep":
         config = REPOSITORY / parsed.config
+        if text := shown(config.name):
+            return plan_shown(config.name, text, parsed.overrides)
         if not config.is_file():
             raise Wrong(f"there is no {parsed.config}")
         relative = config.relative_to(REPOSITORY / parsed.config_dir).with_suffix("")
         compose(["--config-dir", "configs", "--config-name", str(relative), *parsed.overrides])
+
+
+def shown(name: str) -> str:
+    """The configuration of that name that a page shows as a block of YAML; else nothing."""
+    texts = [block.text for page in PAGES for block in blocks(page) if block.language == "yaml"]
+    return next((text for text in texts if text.startswith(f"# {name}\n")), "")
+
+
+def plan_shown(name: str, text: str, overrides: Words) -> None:
+    """Compose every run of a configuration in a folder of its own."""
+    from fairseq_collab.runs.sweep import plan
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text)
+        try:
+            assert plan(Path(folder) / name, REPOSITORY / "configs", overrides)
+        except UserError as error:
+            raise Wrong(str(error)) from None
 
 
 def options_of(name: str) -> set[str]:
