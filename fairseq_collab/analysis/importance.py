@@ -83,7 +83,7 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
 
 
 def predicted(decoder: Any, target: Tensor) -> Tensor:
-    """Which targets are predicted tokens: ``(B, T)``.
+    """Mask of the targets that are predicted tokens: ``(B, T)``.
 
     Padding is none.  Nor is the beginning of a block, a target under ``--add-bos-token``, which
     ``fairseq-eval-lm`` leaves out, too.

@@ -1,4 +1,4 @@
-"""Where single heads look.
+"""Measures of where single heads look, and their roles.
 
     confidence   mean over words t of    max_s a_ts
     share of k   share of words t with   argmax_s a_ts = t + k      of those with a word at t + k
@@ -89,7 +89,7 @@ def confidence(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summe
 
 
 def positions(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summed:
-    """How many words look at each offset, and how many have a word there: ``(H, 7)``, ``(7)``."""
+    """Numbers of words that look at each offset, and that have a word there: ``(H, 7), (7)``."""
     words = batch.query_words(type_)  # (B, T)
     largest = word_weights(batch, type_, layer).argmax(-1)  # (B, H, T)
     distance = largest - torch.arange(words.size(1), device=words.device)
@@ -119,7 +119,7 @@ def best_shares(offsets: dict[AttentionType, Any]) -> dict[AttentionType, Any]:
 
 
 class RareTokens:
-    """How often an encoder head points to one of the two rarest tokens of a sentence.
+    """The share of sentences where an encoder head points to one of the two rarest tokens.
 
     Sentences count if their rarest token is not among the ``frequent`` most frequent ones.  Tokens
     that are equally rare all count.  An unknown word is rarer than any other.

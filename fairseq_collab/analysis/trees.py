@@ -33,7 +33,7 @@ from data_prep.moses import pipeline
 from data_prep.subwords import CODES, MODEL, SEPARATOR, are_codes
 from data_prep.subwords import segmenter as segmenter_of_codes
 
-#: How sentencepiece marks the beginning of a word.
+#: sentencepiece's mark of the beginning of a word.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
@@ -105,7 +105,7 @@ def _sentence(tokens: conllu.TokenList) -> GoldSentence:
 
 
 def _check(token: Any, number: int, tokens: conllu.TokenList) -> None:
-    """What the parser lets pass: order of the words, and heads that do not exist."""
+    """Check the order of words and their heads, which the parser does not."""
     if token["id"] != number:
         raise ValueError(f"word {token['id']} where word {number} is expected")
     total = sum(isinstance(one["id"], int) for one in tokens)

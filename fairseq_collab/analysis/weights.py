@@ -1,4 +1,4 @@
-"""How all heads of a model attend, from one forward pass; and their outputs, for gradients.
+"""Attention weights of all heads from one forward pass; and their outputs, for gradients.
 
     weights_i = softmax(q_i k_i^T + mask),     a row for each query, a column for each key
     Att(x) = [head_1, ..., head_H] Wo^T + bo,  head_i (T, B, h_v)
@@ -91,15 +91,15 @@ class AttentionBatch:
         return self.sample["net_input"]["src_tokens"]
 
     def words(self, tokens: Tensor) -> Tensor:
-        """Which tokens are words: ``(B, T) -> (B, T)``."""
+        """Mask of the tokens that are words: ``(B, T) -> (B, T)``."""
         return tokens.ne(self.pad) & tokens.ne(self.eos)
 
     def key_words(self, type_: AttentionType) -> Tensor:
-        """Which keys are words: ``(B, S)``.  The decoder's keys are the tokens that it reads."""
+        """Mask of the keys that are words: ``(B, S)``; the decoder's are the tokens that it reads."""
         return self.words(read_by_decoder(self.sample) if type_ == "decoder" else self.source)
 
     def query_words(self, type_: AttentionType) -> Tensor:
-        """Which queries are words: ``(B, T)``."""
+        """Mask of the queries that are words: ``(B, T)``."""
         return self.words(self.sample["target"]) if type_ == "cross" else self.key_words(type_)
 
 
@@ -160,7 +160,7 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
 
 def ask_for_weights(attention: Attention) -> Any:
-    """From now on an attention returns the weights of all its heads, however it is called.
+    """Make an attention return the weights of all its heads in every call.
 
     To return them it must compute them: no fused kernel, and ``out_proj`` is called.
     """

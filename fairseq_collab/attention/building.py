@@ -1,4 +1,4 @@
-"""What variants are built from: projections, initial weights, scales, and checks of sizes.
+"""Building blocks of variants: projections, initial weights, scales, checks of sizes.
 
 Initial weights are drawn as fairseq draws them: one seed gives both the same model.
 """

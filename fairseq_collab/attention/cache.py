@@ -4,12 +4,12 @@ Beam search continues, at every step, some hypotheses several times and others n
 the cached keys and values along would copy the whole cache at every step.  Here they stay in the
 slot where they were written (:class:`Slots`),
 
-    slot(t, j) = t * beam + j        what beam j of the sentence computed at step t,
+    slot(t, j) = t * beam + j        key and value of beam j at step t,
 
 and a beam sees the slots of the hypotheses that it descends from.  All beams of a sentence are
-scored against all of its slots in one product, and what a beam does not see is masked.  A decoder
-keeps the mask, one :class:`BeamHistory` for all its attentions, and lays a step out so that the
-beams of a sentence are its query positions (:func:`fold_beams`).
+scored against all of its slots in one product; a mask hides the slots of other hypotheses.  The
+decoder keeps the mask, one :class:`BeamHistory` for all its attentions.  It lays a step out so that
+the beams of a sentence are its query positions (:func:`fold_beams`).
 
 Shapes:
     B  sentences      beam  hypotheses per sentence      rows  B * beam, sentence by sentence
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: fairseq's: what modules keep from one step of decoding to the next, by module.
+#: fairseq's: the state of each module between steps of decoding.
 IncrementalState = dict[str, dict[str, Any]]
 #: Slots are allocated for this many steps at a time, or for half of the present ones, if more.
 _CHUNK = 16
@@ -32,7 +32,7 @@ _BEAM_HISTORY = "beam_history"
 
 
 class Context(NamedTuple):
-    """What queries attend to."""
+    """Keys, values and mask that queries attend to."""
 
     #: ``(B, G, S, e)``
     keys: Tensor
@@ -63,7 +63,7 @@ class Cache:
             self.values.append(values)
 
     def select(self, sentences: Tensor) -> None:
-        """Make sentence ``i`` what sentence ``sentences[i]`` is now."""
+        """Put sentence ``sentences[i]`` in place ``i``."""
         self.keys.select(sentences)
         if self.values is not self.keys:
             self.values.select(sentences)
@@ -83,7 +83,7 @@ class Slots:
         return self._buffer[:, :, : self._filled]
 
     def append(self, new: Tensor) -> None:
-        """Write ``new (B, G, n, e)`` behind what is there."""
+        """Write ``new (B, G, n, e)`` after the filled slots."""
         end = self._filled + new.size(2)
         if end > self._buffer.size(2):
             spare = max(_CHUNK * new.size(2), self._filled // 2)
@@ -96,7 +96,7 @@ class Slots:
         self._filled = end
 
     def select(self, sentences: Tensor) -> None:
-        """Make sentence ``i`` what sentence ``sentences[i]`` is now."""
+        """Put sentence ``sentences[i]`` in place ``i``."""
         self._buffer = self._buffer.index_select(0, sentences)
 
 
@@ -104,14 +104,14 @@ class Slots:
 
 
 class BeamHistory:
-    """Which slots each beam sees, as a mask ``(B, beam, slots)``: 0 where it does, else -inf.
+    """The slots that each beam sees, as a mask ``(B, beam, slots)``: 0 where it does, else -inf.
 
     The decoder extends it before each step's layers and reorders it before they reorder theirs.
     """
 
     def __init__(self, sentences: int, beam: int, like: Tensor):
         self.beam = beam
-        #: Which sentence each sentence was before the last reorder; None if all stayed in place.
+        #: The former place of each sentence at the last reorder; None if all stayed.
         self.moved: Tensor | None = None
         self._mask = like.new_zeros(sentences, beam, 0)
         self._any_padding = False
@@ -148,7 +148,7 @@ class BeamHistory:
         return weights.unflatten(-1, (-1, self.beam)).sum(-1)  # all but one of a step's are zero
 
     def reorder(self, new_order: Tensor) -> None:
-        """Make row ``i`` continue what is row ``new_order[i]`` now.
+        """Put row ``new_order[i]`` in place ``i``.
 
         Raises:
             ValueError: beams of one sentence are to continue those of several.
@@ -159,7 +159,7 @@ class BeamHistory:
 
 
 def moved_sentences(new_order: Tensor, beam: int, sentences: int) -> Tensor | None:
-    """Which of ``sentences`` each sentence was before ``new_order (rows,)``; None if all stay.
+    """The former place of each sentence under ``new_order (rows,)``; None if all stay.
 
     Raises:
         ValueError: beams of one sentence are to continue those of several.

@@ -52,7 +52,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
-#: What a head may do with the shared query: scale it, multiply it with a matrix, or have its own.
+#: Queries of a head: the shared query scaled, or times a matrix; or a query of its own.
 QUERY_MIXINGS = ("diagonal", "full", "own")
 #: Biases: in both projections (the authors' fork), content vectors per head (their library), none.
 BIASES = ("projection", "content", "none")

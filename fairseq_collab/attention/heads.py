@@ -1,4 +1,4 @@
-"""What every kind of attention head shares: masks, dropout, weights on request, cache.
+"""Common parts of all kinds of heads: masks, dropout, weights on request, cache.
 
     head_i = softmax(q_i k_g(i)^T + mask) v_g(i),      output = [head_1, ..., head_H] Wo^T + bo
 
@@ -135,7 +135,7 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def describe(self) -> Signature:
-        """What no tensor shape shows, to be compared when weights are loaded."""
+        """Hyper-parameters that tensor shapes do not reveal; compared when weights are loaded."""
         raise NotImplementedError
 
     def cached_floats_per_token(self) -> tuple[int, int]:
@@ -158,7 +158,7 @@ class HeadAttention(nn.Module):
         return self.v_head_size
 
     def register_signature(self) -> None:
-        """Keep the signature in the state dict: checkpoints then say what their shapes do not."""
+        """Keep the signature in the state dict, and so in checkpoints."""
         self.register_buffer("signature", self.describe().to_tensor())
 
     def forward(
@@ -241,7 +241,7 @@ class HeadAttention(nn.Module):
         static_kv: bool,
         to_memory: bool,
     ) -> Context:
-        """What the query ``(T, B, d)`` attends to: keys and values, or the memory as both."""
+        """The keys and values for the query ``(T, B, d)``, or the memory as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
             return cache.context(cache.mask)

@@ -56,7 +56,7 @@ def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tenso
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Forbid what the masks forbid; each is bool, true where forbidden, or added to the scores.
+    """Apply masks to scores: bool masks are true where forbidden, others are added.
 
     Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
     """
@@ -84,9 +84,9 @@ def over_keys(padding: Tensor | None, attn_mask: Tensor | None = None) -> Tensor
     """A padding mask ``(B, S)`` as one of scores: ``(B, 1, 1, S)``.
 
     Args:
-        attn_mask: ``(T, S)``, what else is forbidden.  Then it is ``(B, 1, T, S)``: a query that
-            would see nothing, as padding on the left does, sees the padding.  Nobody reads what
-            comes of it, but what is no number would spread to all positions of the next layer.
+        attn_mask: ``(T, S)``, further forbidden keys; the result is then ``(B, 1, T, S)``.  A query
+            without any key, as in padding on the left, sees the padding.  Its output is never read,
+            but NaN would spread to all positions of the next layer.
     """
     if padding is None:
         return None

@@ -1,4 +1,4 @@
-"""What trained heads can become: a kind of heads, and a size for each attention."""
+"""Targets of a conversion: a kind of heads, and a size for each attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Converted = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Part:
-    """One trained attention: its maps, and what weighs their errors.
+    """One trained attention: its maps, and the weights of their errors.
 
     Args:
         seen: moments of its inputs; without them all inputs count alike.

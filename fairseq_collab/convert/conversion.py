@@ -114,7 +114,7 @@ def with_heads(
 def shape_options(
     trained: Trained, target: Target, sizes: Mapping[Attention, int]
 ) -> dict[str, Any]:
-    """Layers, heads, and what ``target`` asks for: sizes, scale, bias."""
+    """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias."""
     options = dict(target.options)
     found, common = trained.attentions, set(sizes.values())
     everywhere = len(common) == 1 and len(sizes) == sum(map(len, found.values()))

@@ -64,7 +64,7 @@ class Collaborative(Target):
 
     @staticmethod
     def largest(module: Any) -> int:
-        # More dimensions than all heads have would buy nothing.
+        # More dimensions than all heads have do not reduce the error.
         if isinstance(module, CollaborativeAttention):
             return module.cached_floats_per_token()[0]
         return int(module.k_proj.out_features)
@@ -237,7 +237,7 @@ def in_groups(part: Tensor, groups: int) -> Tensor:
 
 
 def uneven(heads: int, groups: int) -> str | None:
-    """What to give instead, where ``groups`` do not divide ``heads``."""
+    """The advice of an error, where ``groups`` do not divide ``heads``; else None."""
     if groups >= 1 and heads % groups == 0:
         return None
     good = [str(number) for number in range(1, heads + 1) if heads % number == 0]

@@ -25,7 +25,7 @@ from collab_common.errors import UserError
 #: Lao, Tibetan, Burmese, Khmer, kana).
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-#: Traces of text that is not ordinary text: what they are, and what to do.
+#: Traces of subwords or tokens in text: their name, and the advice of the error.
 _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",
@@ -108,7 +108,7 @@ def bleu_of_tokens(
     return bleu.corpus_score(hypotheses, [references]).score, str(bleu.get_signature())
 
 
-# ---- what text shows of how it must be scored ---------------------------------------------------
+# ---- script and traces of text ---------------------------------------------------
 
 
 def tokenizer(references: Sequence[str]) -> str:
@@ -139,7 +139,7 @@ def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:
-    """How words are joined from subwords, as fairseq's ``--post-process``; None for words."""
+    """The kind of subwords, as fairseq's ``--post-process``; None for words."""
     for symbol in symbols:
         if symbol.startswith("\u2581"):
             return "sentencepiece"

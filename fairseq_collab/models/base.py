@@ -1,4 +1,4 @@
-"""What all our models share: how they are described, registered, built, and loaded with checks."""
+"""Common parts of all our models: description, registration, building, loading with checks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HeadModel(BaseFairseqModel):
     them is loaded.
     """
 
-    #: What was registered: the kind of heads, and all options, without the values of a preset.
+    #: The registered kind of heads, and all options, without the values of a preset.
     variant: ClassVar[Variant]
     options: ClassVar[type]
     _all_weights = True
@@ -76,12 +76,12 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
-        """What :meth:`build_model` builds; raises ValueError, which names the option."""
+        """Build the model; ValueError names an option that makes no sense."""
         raise NotImplementedError
 
     @classmethod
     def nested(cls, given: Mapping[str, Any]) -> TransformerConfig:
-        """fairseq's nested configuration from flat options, with what builds the attention.
+        """fairseq's nested configuration from flat options, with the factory of the attention.
 
         Options that fairseq does not know become attributes of the result as they are; those of the
         variant that the family leaves out have their defaults.
@@ -128,7 +128,7 @@ class HeadModel(BaseFairseqModel):
 
 
 def counted_layers(side: Any) -> tuple[int, list[int]]:
-    """How many layers an encoder or decoder has, and which of them are built.
+    """The number of layers of an encoder or decoder, and the numbers of those that are built.
 
     Those that ``--encoder-layers-to-keep`` names; fairseq numbers them anew, in their order.
 
@@ -175,7 +175,7 @@ class Variant:
     Args:
         name: in the architectures' names, between a family's prefix and a preset's ending.
         attention: builds the attention of one attention type in one layer.
-        options: a dataclass of what it adds to the options of fairseq's models.
+        options: a dataclass of its options beyond those of fairseq's models.
         families: the models that have it.
         finish: is called with a model that was built, and its options.
         upgrade: is called with a model and a checkpoint's weights before these are loaded, and may

@@ -1,11 +1,11 @@
-"""fairseq's transformer decoder with our layers, and what it does once a step for all of them.
+"""fairseq's transformer decoder with our layers; its work once per step for all of them.
 
 Shapes:
     B  sentences    beam  hypotheses a sentence    rows  B * beam, sentence by sentence
     S  source length    d  model size    H  heads
 
 Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
-a sentence are then what query positions are in training, and no attention knows of them.
+a sentence take the place of query positions in training, and attentions need not know of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EncoderOut = dict[str, list[Tensor]]
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    #: How many layers there are so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its place.
     layers_built = 0
     #: Whether to return attention weights in evaluation.
     need_attn = True
@@ -69,7 +69,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, but without attention weights that no caller asks for.
+        """fairseq's method, but without attention weights that no caller asks for.
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, as long as :meth:`make_generation_fast_` has not called them off, and in
@@ -144,7 +144,7 @@ class Decoder(TransformerDecoderBase):
     def _extend_history(
         self, last: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
     ) -> BeamHistory:
-        """Say once, for the self-attentions of all layers, who sees what of this step."""
+        """Extend the beam history by this step, once for the self-attentions of all layers."""
         if not has_beam_history(state):
             rows = last.size(0)
             start_beam_history(state, rows if source is None else source.size(1), rows, like)

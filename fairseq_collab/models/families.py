@@ -1,7 +1,7 @@
 """fairseq's models with our heads: encoder-decoder models for translation, language models.
 
-The options are those of fairseq's own model and what the variant adds.  A language model has no
-encoder, so what speaks of the encoder or of cross-attention is left out.
+The options are those of fairseq's own model and of the variant.  A language model has no encoder,
+so options of the encoder and of cross-attention are left out.
 """
 
 # Optional: fairseq reads the fields' types, and knows no other spelling.
@@ -62,7 +62,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         """Called by fairseq's generators (``fairseq_compat``) in place of their own search.
 
         Returns:
-            What ``generator.generate([self], sample, **arguments)`` gives; None where that is no
+            The result of ``generator.generate([self], sample, **arguments)``; None where that is no
             plain beam search.
         """
         return search(generator, sample, **arguments)
@@ -115,7 +115,7 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
 
 
 def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
-    """What makes tokens ``(B, T)`` vectors ``(B, T, d)``: of words, or of adaptive sizes.
+    """The embedding ``(B, T) -> (B, T, d)``: of words, or of adaptive sizes.
 
     A module with ``embedding_dim`` and ``padding_idx``, as fairseq's decoder wants it.
     """

@@ -71,7 +71,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
-    #: kernel knows nothing of our attention, and the copies would be counted as parameters.
+    #: kernel does not support our attention, and the copies would be counted as parameters.
     COPIES = tuple(
         f"{module}_{kind}"
         for module in ("in_proj", "out_proj", "fc1", "fc2")
@@ -87,7 +87,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
         self.can_use_fastpath = False
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        # Not the parent's, which would fill the copies that are no more.
+        # Not the parent's, which would fill the removed copies.
         nn.Module._load_from_state_dict(self, *args, **kwargs)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
@@ -141,7 +141,7 @@ class Encoder(TransformerEncoderBase):
 
     #: Set while a generator decodes several beams a sentence: see :meth:`reorder_encoder_out`.
     beams_share_output = False
-    #: How many layers there are so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its place.
     layers_built = 0
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
@@ -157,7 +157,7 @@ class Encoder(TransformerEncoderBase):
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
     ) -> dict[str, list[Tensor]]:
-        """As fairseq's, except that beams which share a sentence's output need no copies of it.
+        """fairseq's method, except that beams which share a sentence's output need no copies of it.
 
         Cross-attention caches its keys and values per sentence at the first step and follows
         ``new_order`` by itself, so later steps never read the encoder's output.

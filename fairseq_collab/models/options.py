@@ -66,7 +66,7 @@ def preset(base: type, name: str, **defaults: Any) -> type:
     """A copy of the option class ``base`` with other defaults."""
     known = {option.name: option for option in fields(base)}
     changed = [copied(known[key], value) for key, value in defaults.items()]
-    # What is the base's anyway is not written anew: there are a hundred of these at every start.
+    # Inherited methods are not generated anew: there are a hundred of these at every start.
     doc = {"__doc__": base.__doc__}
     return make_dataclass(name, changed, bases=(base,), namespace=doc, repr=False, eq=False)
 
@@ -78,9 +78,9 @@ def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
 
 
 def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
-    """What fairseq's own preset ``arch`` changes of ``options``, other than the one called ``but``.
+    """The values of fairseq's own preset ``arch`` that differ from the defaults of ``options``.
 
-    Nor what it repeats: the model's dimension, and options of the task.
+    Left out are the option ``but``, repetitions of the model's dimension, and options of the task.
     """
     ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
     given, changed = vars(namespace), {}
@@ -115,7 +115,7 @@ def plain_options(cfg: DictConfig) -> dict[str, Any]:
 
 # ---- options of single attention types ----------------------------------------------------------
 
-#: What the help of options calls the attention types.
+#: Names of the attention types in help texts.
 _CALLED = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",

@@ -31,7 +31,7 @@ _heads = partial(in_type, "heads", zero="; in a layer with 0 nothing is attended
 
 @dataclass
 class HeadSizeOptions(FairseqDataclass):
-    """How many heads there are, and how large: options of all variants whose heads may be so."""
+    """Number and sizes of heads: options of all variants that have them."""
 
     head_size: Optional[int] = option(
         None,
@@ -87,7 +87,7 @@ def separate_heads(
 def head_options(
     cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
 ) -> tuple[int, dict[str, Any]]:
-    """How many heads there are, and further arguments of :class:`ConcatenatedAttention`."""
+    """The number of heads, and further arguments of :class:`ConcatenatedAttention`."""
     heads, sizes = head_sizes(cfg, type_, layer, num_heads)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
@@ -95,7 +95,7 @@ def head_options(
 def head_sizes(
     cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
 ) -> tuple[int, dict[str, Any]]:
-    """How many heads there are, their sizes and scale, by :class:`HeadSizeOptions`.
+    """The number of heads, their sizes and scale, by :class:`HeadSizeOptions`.
 
     There are ``num_heads`` unless ``--heads-in-TYPE`` is given.
     """

@@ -1,4 +1,4 @@
-"""Which families of models have which variants, in one table; importing it registers them all."""
+"""The table of variants and families of models; importing it registers them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which heads to keep: by name, at random, by importance, or by gates.
+"""Choices of heads to keep: by name, at random, by importance, or by gates.
 
 Votes are in :mod:`.votes`.  A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's
 output, and so does a factor of the head's columns of ``out_proj``: a gate moves there without a

@@ -152,7 +152,7 @@ class BeamSearch:
             )
         if not bool((found.scores[:, 0] > IMPOSSIBLE).all()):
             raise UserError(
-                "the model gives no word a probability: what it computes is not a number",
+                "the model gives no word a probability: its output is not a number",
                 todo="look for NaN or infinity in its weights, or translate without --fp16",
             )
         if attention is not None:

@@ -28,7 +28,7 @@ from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
 from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
-#: How a model calls its attentions.
+#: Names of attentions in a model.
 _NAME = re.compile(
     r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)\.(?P<kind>self_attn|encoder_attn)"
 )
@@ -131,7 +131,7 @@ class HeadMaps(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, module: Any) -> HeadMaps:
-        """Those of fairseq's attention or of any of ours."""
+        """The maps of fairseq's attention or of any of ours."""
         heads, project = module.num_heads, module.out_proj
         queries, keys, values = (
             for_each_head(maps.unsqueeze(0), heads)[0] for maps in linear_maps(module)
