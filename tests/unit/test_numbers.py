@@ -100,6 +100,26 @@ def key_width() -> Iterable[str]:
 def queries() -> Iterable[str]:
     """One shared key: the rows of a small table."""
     scratch = {"folder": "scratch", "model_dim": 128}
+    full = runs("shared_keys", **scratch, queries="full", key_dim=32)
+    pairs = [
+        (
+            one,
+            pick(
+                load("shared_keys")["runs"],
+                **scratch,
+                queries="diagonal",
+                key_dim=32,
+                seed=one["seed"],
+            ),
+        )
+        for one in full
+    ]
+    large = {"folder": "large", "method": "collab", "key_dim": 64}
+    for one in load("shared_keys")["runs"]:
+        if one["folder"] == "large" and one["queries"] == "full" and one["key_dim"] == 64:
+            pairs.append((one, pick(load("key_dim_multi30k")["runs"], **large, seed=one["seed"])))
+    lower = sum(a["valid_loss"] < b["valid_loss"] for a, b in pairs)
+    yield f"beats the diagonal in {lower} of {len(pairs)} pairs"
     standard = runs("shared_keys", **scratch, queries="standard")
     for name in ("diagonal", "full", "own"):
         ours = runs("shared_keys", **scratch, queries=name, key_dim=32)
