@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq import utils
-from fairseq.modules import MultiheadAttention
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
@@ -30,7 +29,6 @@ from fairseq_collab.analysis.relevance import Relevance
 from fairseq_collab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.trees import Tree
 from fairseq_collab.analysis.weights import attend
-from fairseq_collab.attention import HeadAttention
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device
@@ -56,10 +54,6 @@ def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Tr
     trained = opener.load(checkpoint, data)
     opener.check_transformer(trained.model, checkpoint)
     for attention in attentions(trained.model):
-        if not isinstance(attention.module, (HeadAttention, MultiheadAttention)):
-            kind = type(attention.module).__name__
-            todo = "give one of a translation model or a language model"
-            raise UserError(f"attention of an unknown kind: {kind}", checkpoint, todo)
         if not attention.module.num_heads:
             what = f"attention {attention} has no heads left to be analysed"
             raise UserError(what, checkpoint, "give the model that was pruned")

@@ -102,16 +102,17 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
-def even_head_size(embed_dim: int, num_heads: int) -> int:
-    """``d/H``, which must be whole; ``d`` without heads."""
-    if num_heads == 0:
-        return embed_dim
-    if embed_dim % num_heads:
+def head_size(given: int | None, embed_dim: int, num_heads: int) -> int:
+    """The ``given`` size, or else ``d/H``, which must be whole; ``d`` without heads."""
+    if given is None and num_heads and embed_dim % num_heads:
         raise ValueError(
             f"the model size {embed_dim} does not divide by {num_heads} heads: "
             "change one of them, or give the head sizes"
         )
-    return embed_dim // num_heads
+    size = embed_dim // max(num_heads, 1) if given is None else given
+    if size < 1:
+        raise ValueError(f"head size is {size}; it must be at least 1")
+    return size
 
 
 def check_shared_evenly(num_heads: int, groups: int, what: str) -> None:

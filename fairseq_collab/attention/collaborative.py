@@ -41,7 +41,7 @@ from fairseq_collab.attention.building import (
     check_choice,
     check_positive,
     check_shared_evenly,
-    even_head_size,
+    head_size,
     init_output,
     init_projection,
     linear,
@@ -132,9 +132,7 @@ class CollaborativeAttention(HeadAttention):
         check_choice("query mixing", query_mixing, QUERY_MIXINGS)
         check_choice("attention bias", bias, BIASES)
         check_choice("value init", value_init, INITS)
-        if v_head_size is None:
-            v_head_size = even_head_size(embed_dim, num_heads)
-        check_positive(v_head_size=v_head_size)
+        v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.key_dim, self.query_mixing = num_heads, key_dim, query_mixing
         self.value_heads, self.v_head_size = value_heads, v_head_size
         self.scale, self.bias = scale, bias

@@ -22,8 +22,7 @@ from fairseq_collab.attention.building import (
     SCALES,
     check_choice,
     check_not_negative,
-    check_positive,
-    even_head_size,
+    head_size,
     init_output,
     init_projection,
     linear,
@@ -78,11 +77,8 @@ class ConcatenatedAttention(HeadAttention):
         super().__init__(embed_dim, **options)
         check_not_negative(num_heads=num_heads)
         self.num_heads = num_heads
-        if qk_head_size is None:
-            qk_head_size = even_head_size(embed_dim, num_heads)
-        if v_head_size is None:
-            v_head_size = even_head_size(embed_dim, num_heads)
-        check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
+        qk_head_size = head_size(qk_head_size, embed_dim, num_heads)
+        v_head_size = head_size(v_head_size, embed_dim, num_heads)
         check_choice("key init", key_init, INITS)
         check_choice("value init", value_init, INITS)
         self.qk_head_size, self.v_head_size = qk_head_size, v_head_size

@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_collab.attention.building import (
     check_positive,
     check_shared_evenly,
-    even_head_size,
+    head_size,
     init_output,
     init_projection,
     linear,
@@ -65,7 +65,7 @@ class GroupedQueryAttention(HeadAttention):
         check_positive(num_heads=num_heads, key_value_heads=key_value_heads)
         check_shared_evenly(num_heads, key_value_heads, "key/value heads")
         self.num_heads, self.key_value_heads = num_heads, key_value_heads
-        self.v_head_size = even_head_size(embed_dim, num_heads)
+        self.v_head_size = head_size(None, embed_dim, num_heads)
         # In fairseq's order, so that G = H starts from the same weights.
         kdim, vdim = kdim or embed_dim, vdim or embed_dim
         self.k_proj = linear(kdim, key_value_heads * self.v_head_size)

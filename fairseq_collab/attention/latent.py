@@ -31,7 +31,7 @@ from torch import Tensor
 from fairseq_collab.attention.building import (
     SCALES,
     check_positive,
-    even_head_size,
+    head_size,
     init_output,
     init_projection,
     linear,
@@ -85,15 +85,10 @@ class LatentAttention(HeadAttention):
         super().__init__(embed_dim, **options)
         check_positive(num_heads=num_heads, latent_dim=latent_dim)
         if (kdim or embed_dim) != (vdim or embed_dim):
-            raise ValueError(
-                f"keys and values come from one latent: their inputs cannot have sizes {kdim} and "
-                f"{vdim}"
-            )
-        if qk_head_size is None:
-            qk_head_size = even_head_size(embed_dim, num_heads)
-        if v_head_size is None:
-            v_head_size = even_head_size(embed_dim, num_heads)
-        check_positive(qk_head_size=qk_head_size, v_head_size=v_head_size)
+            sizes = f"sizes {kdim} and {vdim}"
+            raise ValueError(f"keys and values come from one latent: inputs cannot have {sizes}")
+        qk_head_size = head_size(qk_head_size, embed_dim, num_heads)
+        v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.latent_dim = num_heads, latent_dim
         self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
         self.scale = scale

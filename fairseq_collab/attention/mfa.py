@@ -48,13 +48,7 @@ class MFAAttention(CollaborativeAttention):
         ValueError: a size is not positive.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        width: int,
-        **options: Any,
-    ):
+    def __init__(self, embed_dim: int, num_heads: int, width: int, **options: Any):
         super().__init__(
             embed_dim,
             num_heads,

@@ -9,10 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 from fairseq.distributed import fsdp_wrap
-from fairseq.models.transformer import (
-    TransformerConfig,
-    TransformerEncoderBase,
-)
+from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.transformer_layer import (
@@ -115,12 +112,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
     ) -> HeadAttention:
         # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
         return build_attention(
-            cfg,
-            "decoder",
-            self.layer,
-            embed_dim,
-            cfg.decoder.attention_heads,
-            self_attention=True,
+            cfg, "decoder", self.layer, embed_dim, cfg.decoder.attention_heads, self_attention=True
         )
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:

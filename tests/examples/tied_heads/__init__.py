@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import (
-    even_head_size,
+    head_size,
     init_output,
     init_projection,
     linear,
@@ -60,7 +60,7 @@ class TiedAttention(HeadAttention):
     ):
         super().__init__(embed_dim, **options)
         self.num_heads = num_heads
-        self.v_head_size = even_head_size(embed_dim, num_heads)
+        self.v_head_size = head_size(None, embed_dim, num_heads)
         self.q_proj = linear(embed_dim, embed_dim)
         self.k_proj = linear(kdim or embed_dim, embed_dim)
         self.out_proj = linear(embed_dim, embed_dim)
