@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -52,6 +53,14 @@ def not_negative(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 up, not {text!r}")
     return int(text)
+
+
+def share(text: str) -> float:
+    """For argparse: a number from 0 to 1."""
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
 
 
 def check_folder(folder: Path, todo: str | None = None) -> None:

@@ -76,7 +76,8 @@ def main(argv: list[str] | None = None) -> int:
     if name == "--version":
         return run(prog, lambda: print(PROG, version(PROG)))
     if name not in commands:
-        print(f"{prog}: error: no command {name!r}\n{usage(prog, commands)}", file=sys.stderr)
+        known = ", ".join(sorted(commands))
+        print(f"{prog}: error: no command {name!r}; one of {known}", file=sys.stderr)
         return 2
     if name in FOLDERS:
         return run(f"{prog} {name}", lambda: print_folder(name, rest))

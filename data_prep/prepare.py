@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collab_common.command import positive, run
+from collab_common.command import positive, run, share
 from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from collab_common.folder import Json, build_folder
@@ -257,7 +257,7 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
         help=f"subwords of both languages together; merges of subword_nmt (default: {vocab_size})",
     )  # fmt: skip
     parser.add_argument(
-        "--allow-loss", type=float, default=ALLOWED_LOSS, metavar="SHARE",
+        "--allow-loss", type=share, default=ALLOWED_LOSS, metavar="SHARE",
         help=f"share of a set that may be dropped for faults (default: {ALLOWED_LOSS})",
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")

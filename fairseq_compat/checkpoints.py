@@ -22,6 +22,7 @@ from .safe_load import damage, evaluate, read
 
 __all__ = ["apply", "damage", "first_names", "read", "save", "without_training"]
 
+OWN = "checkpoint_last.pt"  # what a training resumes by itself
 # Parts of a training that say nothing about the model, each as large as the model.
 TRAINING = ("last_optimizer_state",)
 TRAINING_EXTRA = ("ema", "ema_fp32_params")
@@ -77,6 +78,7 @@ def apply() -> None:
     apply_safe_load()
     apply_atomic_save()
     apply_named_files()
+    apply_absent_start()
 
 
 def apply_safe_settings() -> None:
@@ -134,6 +136,22 @@ def apply_named_files() -> None:
     def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
         with _naming(filename):
             return original(self, filename, *args, **kwargs)
+
+
+def apply_absent_start() -> None:
+    """fairseq trains from scratch where the file of --restore-file is missing."""
+    from fairseq import checkpoint_utils
+
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        resumes = os.path.exists(os.path.join(cfg.save_dir, "checkpoint_last.pt"))
+        for option in ("restore_file", "finetune_from_model"):
+            path = getattr(cfg, option) or OWN
+            is_read = path != OWN and not (resumes and option == "finetune_from_model")
+            if is_read and not checkpoint_utils.PathManager.exists(path):
+                what = f"there is no such checkpoint; see --{option.replace('_', '-')}"
+                raise UserError(what, path)
+        return original(cfg, trainer, **kwargs)
 
 
 @contextlib.contextmanager

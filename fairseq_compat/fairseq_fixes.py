@@ -181,7 +181,7 @@ def name_the_type_of_indices() -> None:
 
 
 def accept_package_names() -> None:
-    """fairseq finds a plug-in of an editable install by its path only."""
+    """fairseq finds a plug-in by its path only, and a wrong path ends in a traceback."""
     from fairseq import utils
 
     @wrap(utils, "import_user_module")
@@ -191,7 +191,10 @@ def accept_package_names() -> None:
             spec = importlib.util.find_spec(name)
             for folder in (spec and spec.submodule_search_locations) or []:
                 args = argparse.Namespace(user_dir=os.path.abspath(folder))
-        original(args)
+        try:
+            original(args)
+        except FileNotFoundError:
+            raise UserError("no such folder or package", f"--user-dir {name}") from None
 
 
 def choice() -> str:

@@ -16,7 +16,7 @@ import warnings
 from types import TracebackType
 from typing import Any
 
-from collab_common.errors import find
+from collab_common.errors import UserError, find
 from collab_common.provenance import hardware, versions
 
 from .patching import wrap
@@ -124,8 +124,13 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
 
 
 def report(error: BaseException) -> bool:
-    """Print a UserError's line; False for other errors, which keep their traceback."""
-    found = find(error)
+    """Print the line of a UserError or of a missing, unreadable, ... file; False for others.
+
+    Other errors keep their traceback.
+    """
+    found: BaseException | None = find(error)
+    if found is None and isinstance(error, OSError) and error.errno and error.filename:
+        found = UserError(error.strerror or str(error), error.filename)
     if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
     sys.stdout.flush()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fairseq import utils
+from refusals import refusing
 
 
 def import_plug_in(function) -> None:
@@ -45,7 +46,7 @@ def test_a_folder_comes_first(installed: Path, tmp_path: Path) -> None:
     assert sys.modules["a_plug_in"].__file__ == str(here / "__init__.py")
 
 
-def test_what_does_not_exist_is_left_to_fairseq(installed: Path) -> None:
+def test_what_does_not_exist(installed: Path) -> None:
     for name in ("no_plug_in", "no/plug_in"):
-        with pytest.raises(FileNotFoundError):
+        with refusing(f"--user-dir {name}: no such folder or package"):
             utils.import_user_module(argparse.Namespace(user_dir=name))

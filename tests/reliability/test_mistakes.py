@@ -90,13 +90,20 @@ def test_a_second_training_in_one_folder(train_args: list[str], tmp_path: Path) 
     [
         ("--fp16", "--fp16: needs a GPU; give --bf16, or neither"),
         ("--distributed-world-size=2", "size 2: this machine has 0 GPUs; on CPUs, start `torchrun"),
+        ("--restore-file=none.pt", "none.pt: there is no such checkpoint; see --restore-file"),
+        ("--finetune-from-model=none.pt", "no such checkpoint; see --finetune-from-model"),
+        ("--user-dir=none", "--user-dir none: no such folder or package"),
+        ("--save-dir=/dev/null", "/dev/null/dummy: Not a directory"),
     ],
 )
-def test_devices_that_are_not_there(
+def test_what_is_not_there(
     option: str, message: str, train_args: list[str], tmp_path: Path
 ) -> None:
-    assert message in refuse("fairseq-train", *train_args, option, "--save-dir", tmp_path / "none")
-    assert not list(tmp_path.iterdir())
+    """Else it is a traceback, or a training from scratch."""
+    line = refuse("fairseq-train", *train_args, "--save-dir", tmp_path / "none", option)
+    assert line.startswith("fairseq-train: error: ")
+    assert message in line
+    assert not list(tmp_path.rglob("*.pt"))
 
 
 def test_hydra(bad: Path, data: Path, tmp_path: Path) -> None:
