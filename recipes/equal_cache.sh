@@ -69,7 +69,7 @@ for cache in $BUDGETS; do
     sizes "$cache"
     if [ "$keys" -gt 0 ]; then
         train smaller-keys model.key_dim="choice($keys)"
-        train collab model=collab model.key_dim="choice($keys)"
+        train collab model=collab_diagonal model.key_dim="choice($keys)"
     else
         [ "$few" -gt 1 ] && name=grouped-query || name=multi-query
         train $name model=grouped_query model.key_value_heads="choice($few)"
