@@ -40,8 +40,8 @@ def runs(name: str, **values: Any) -> Runs:
     return where(load(name)["runs"], **values)
 
 
-def seeds(found: Runs) -> str:
-    return COUNTS[len(found)] + " seed" + "s" * (len(found) > 1)
+def seeds(found: Runs, what: str = "seed") -> str:
+    return f"{COUNTS[len(found)]} {what}" + "s" * (len(found) > 1)
 
 
 def bleu(ours: Runs, theirs: Runs) -> str:
@@ -56,6 +56,11 @@ def less(ours: Runs, theirs: Runs, *fields: str) -> str:
     """By how many per cent the sum of some numbers is smaller: ``-75 %``."""
     small, large = (sum(runs[0][field] for field in fields) for runs in (ours, theirs))
     return f"{round(100 * small / large - 100):+} %".replace("+0 %", "0 %")
+
+
+def cells(ours: Runs, theirs: Runs, *names: str, what: str = "seed") -> str:
+    """Three cells: BLEU, what changes, how many seeds say so."""
+    return f"| {bleu(ours, theirs)} | {changes(ours, theirs, *names)} | [{seeds(ours, what)}]("
 
 
 def changes(ours: Runs, theirs: Runs, *names: str) -> str:
@@ -143,6 +148,7 @@ def goals() -> dict[str, str]:
         runs(**manuals, **standard, key_dim=128),
     )
     own = runs("shared_keys", folder="scratch", queries="own", key_dim=32)
+    full = runs("shared_keys", folder="scratch", queries="full", key_dim=32)
     own_whole = runs("shared_keys", folder="scratch", queries="standard", model_dim=128)
     given, converted = (
         runs("reparametrize_multi30k", folder="large"),
@@ -162,25 +168,24 @@ def goals() -> dict[str, str]:
     }
     sized = runs("head_size_multi30k", folder="main", method="size-32")
     wide = runs("head_size_multi30k", folder="main", method="size-d/H-wide")
-    found = {
-        "own": (own, own_whole, ("key cache", "parameters")),
-        "diagonal": (diagonal, whole, ("key cache", "parameters")),
-        "manuals": (sold, sold_whole, ("key cache", "parameters")),
-        "converted": (converted, given, ("key cache", "parameters")),
-        "latent": (latent, plain, ("KV cache", "parameters")),
-        "pruned": (early, all_heads, ("parameters",)),
-        "head size": (sized, wide, ("KV cache", "parameters")),
+    row = {
+        "own": cells(own, own_whole, "key cache", "parameters"),
+        "full": cells(full, own_whole, "key cache", "parameters"),
+        "diagonal": cells(diagonal, whole, "key cache", "parameters"),
+        "manuals": cells(sold, sold_whole, "key cache", "parameters"),
+        "converted": cells(converted, given, "key cache", "parameters", what="model"),
+        "latent": cells(latent, plain, "KV cache", "parameters"),
+        "pruned": cells(early, all_heads, "parameters"),
+        "head size": cells(sized, wide, "KV cache", "parameters"),
     }
-    cells = {name: f"| {bleu(a, b)} | {changes(a, b, *c)} |" for name, (a, b, c) in found.items()}
     advice = load("advise_multi30k")["advices"]["standard heads:cache"]
     kept, ratios = advice["kept"]["test"], pick(advice["finals"], name=advice["answer"])["ratios"]
     ends = [num(end, "+.2f") for end in kept["sentences_interval"]]
     cache, parameters = (100 * ratios[name] - 100 for name in ("cache", "parameters"))
     drop = f"{num(kept['difference'], '+.2f')} ({ends[0]} to {ends[1]})"
-    cells["advise"] = f"| {drop} | KV cache {cache:+.0f} %, parameters {parameters:+.0f} % |"
-    cells["heads left"] = f"{left} of 48 heads"
-    cells["own seeds"] = f"{seeds(own)}]("
-    return cells
+    row["advise"] = f"| {drop} | KV cache {cache:+.0f} %, parameters {parameters:+.0f} % |"
+    row["heads left"] = f"{left} of 48 heads"
+    return row
 
 
 def speed(heads: str) -> str:
@@ -205,9 +210,6 @@ def readme() -> list[str]:
 
 def choose() -> list[str]:
     """docs/choose.md: the table by goal once more, and trained models."""
-    keys = ("key cache", "parameters")
-    scratch = runs("shared_keys", folder="scratch", model_dim=128)
-    whole, full = where(scratch, queries="standard"), where(scratch, queries="full", key_dim=32)
     given = runs("shared_keys", folder="converted", queries="standard")
     own = runs("shared_keys", folder="converted", queries="own", key_dim=32)
     cached = runs("equal_cache_multi30k", folder="converted", method="plain")
@@ -221,17 +223,15 @@ def choose() -> list[str]:
     eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
     elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
     rows = [
-        (full, whole, keys),
-        (own, given, keys),
-        (latent, cached, ("KV cache", "parameters")),
-        (important, tuned, ("parameters",)),
-        (elected, eight, ("parameters",)),
+        cells(own, given, "key cache", "parameters", what="model"),
+        cells(latent, cached, "KV cache", "parameters", what="model"),
+        cells(important, tuned, "parameters", what="model"),
+        cells(elected, eight, "parameters", what="model"),
     ]
     goal = goals()
-    del goal["heads left"], goal["own seeds"]
+    del goal["heads left"]
     losses = [row.strip("| ").split(" | ")[0] for row in queries() if row.startswith("|")]
-    trained = [f"| {bleu(a, b)} | {changes(a, b, *c)} |" for a, b, c in rows]
-    return [*goal.values(), *trained, *losses]
+    return [*goal.values(), *rows, *losses]
 
 
 PAGES = {README: readme, README.parent / "docs" / "choose.md": choose}
