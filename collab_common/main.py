@@ -1,7 +1,7 @@
 """The command ``fairseq-collab``: the table of commands.
 
-A command is a module that is imported when it is called: ``fairseq-collab doctor`` must say what is
-wrong where importing fairseq fails, and help texts, text and finished runs need no models.
+A command is a module that is imported when it is called: ``fairseq-collab doctor`` must work where
+importing fairseq fails, and help texts, text and finished runs need no models.
 """
 
 from __future__ import annotations

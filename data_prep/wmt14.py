@@ -213,7 +213,7 @@ def _tokenise(work: Work, pair: Pair, target: Pair, normalise: bool = True) -> J
 
 
 def _write_test(work: Work) -> int:
-    """raw/test, as sacreBLEU reads it out of the same archive; the number of sentences."""
+    """Writes raw/test, as sacreBLEU reads it from this archive; the number of sentences."""
     return write_segments(work.originals("newstest2014", ".sgm"), work.results("raw/test"))
 
 

@@ -139,15 +139,15 @@ def apply_named_files() -> None:
 
 
 def apply_absent_start() -> None:
-    """fairseq trains from scratch where the file of --restore-file is missing."""
+    """fairseq trains from scratch where a file of weights to start from is missing."""
     from fairseq import checkpoint_utils
 
     @wrap(checkpoint_utils, "load_checkpoint")
     def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
         resumes = os.path.exists(os.path.join(cfg.save_dir, "checkpoint_last.pt"))
-        for option in ("restore_file", "finetune_from_model"):
+        for option in ("restore_file", "finetune_from_model", "continue_once"):
             path = getattr(cfg, option) or OWN
-            is_read = path != OWN and not (resumes and option == "finetune_from_model")
+            is_read = path != OWN and (option == "restore_file" or not resumes)
             if is_read and not checkpoint_utils.PathManager.exists(path):
                 what = f"there is no such checkpoint; see --{option.replace('_', '-')}"
                 raise UserError(what, path)

@@ -89,20 +89,17 @@ def train_in_bfloat16() -> None:
 
 
 def define_buffers() -> None:
-    """Positions and adaptive outputs hold a number of uninitialised memory, which may be NaN.
+    """Sinusoidal positions hold a number of uninitialised memory, which may be NaN.
 
     Nothing reads it, but equal trainings write unequal files.
     """
     from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
-    from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
-    from fairseq.modules.adaptive_softmax import TiedHeadModule
+    from fairseq.modules import SinusoidalPositionalEmbedding
 
-    for owner in (SinusoidalPositionalEmbedding, AdaptiveInput, TiedHeadModule):
-
-        @wrap(owner, "__init__")
-        def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            self._float_tensor.zero_()
+    @wrap(SinusoidalPositionalEmbedding, "__init__")
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self._float_tensor.zero_()
 
     for owner in (TransformerEncoderBase, TransformerDecoderBase):
 

@@ -32,7 +32,7 @@ from collab_common.progress import bar
 from collab_common.provenance import commit, hardware, today
 from fairseq_collab.runs import devices
 from fairseq_collab.runs.record import Failure, Record, Started
-from fairseq_collab.runs.run import OWN_CHECKPOINT, Run, started_from
+from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.score import score_run
 from fairseq_collab.runs.sweep import OURS, Job
 from fairseq_collab.runs.training import is_over, progress, tail
@@ -109,8 +109,6 @@ class Worker:
 
     def _child(self, run: Run, lock: int, gpus: Sequence[str]) -> Failure | None:
         """Run the training, its output appended to the log; why it failed, if it did."""
-        if absent := absent_start(run):
-            return Failure("failed", absent)
         training = {name: part for name, part in run.config().items() if name not in OURS}
         files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(training)))
         with run.log.open("a") as log:
@@ -150,19 +148,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     """End the session that a child leads: a training on several GPUs has processes below it."""
     with contextlib.suppress(ProcessLookupError):  # it has ended
         os.killpg(child.pid, signal.SIGTERM)
-
-
-def absent_start(run: Run) -> str:
-    """A missing file of weights to start from: fairseq would silently train from scratch.
-
-    Once there is a checkpoint, fairseq resumes from that; it always reads ``restore_file``.
-    """
-    begun = (run.checkpoints / OWN_CHECKPOINT).exists()
-    for option, path in started_from(run.config()).items():
-        read = option == "restore_file" or not begun
-        if read and "://" not in path and not Path(path).is_file():
-            return f"{path}: there is no such file; see checkpoint.{option}"
-    return ""
 
 
 def train_command(run: Run) -> list[str]:

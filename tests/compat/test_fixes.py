@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import logging
 import sys
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+from fairseq.modules import SinusoidalPositionalEmbedding
 
 from fairseq_compat import registry
 
@@ -104,17 +104,6 @@ def test_config_classes_are_hashable_but_no_others(module):
         defaults_to(config_class("elsewhere"))
 
 
-@NEW_DATACLASSES
-def test_a_plugins_config_derived_from_fairseqs_is_hashable():
-    from fairseq.dataclass import FairseqDataclass
-
-    @dataclasses.dataclass
-    class PluginConfig(FairseqDataclass):
-        size: int = 1
-
-    assert defaults_to(PluginConfig)().inner == PluginConfig()
-
-
 # Attention
 
 
@@ -169,19 +158,10 @@ def undefined(monkeypatch):
 
 
 @pytest.mark.usefixtures("undefined")
-@pytest.mark.parametrize(
-    ("owner", "options"),
-    [
-        ("sinusoidal_positional_embedding.SinusoidalPositionalEmbedding", (8, 0)),
-        ("adaptive_input.AdaptiveInput", (20, 0, 8, 4, 8, [10])),
-        ("adaptive_softmax.TiedHeadModule", ((torch.ones(4, 8), None), 8, 2, 0, 8)),
-    ],
-)
-def test_what_nothing_reads_is_zero(owner, options):
-    module, name = owner.split(".")
-    made = getattr(importlib.import_module(f"fairseq.modules.{module}"), name)(*options)
+def test_what_nothing_reads_is_zero():
+    made = SinusoidalPositionalEmbedding(8, 0)
     assert made._float_tensor.tolist() == [0]
-    unfixed(type(made).__init__)(made, *options)
+    unfixed(type(made).__init__)(made, 8, 0)
     assert made._float_tensor.isnan().all()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,11 +44,6 @@ def test_every_interpreter_is_hooked(python):
 @pytest.mark.parametrize(("value", "hooked"), [("1", False), ("yes", False), ("0", True)])
 def test_the_environment_switches_it_off(python, value, hooked):
     assert python.output("-c", IS_HOOKED, FAIRSEQ_COMPAT_OFF=value) == f"{hooked}\n"
-
-
-def test_importing_twice_installs_one_finder():
-    fairseq_compat.install()
-    assert sys.meta_path.count(fairseq_compat.Finder) == 1
 
 
 def test_without_pth_file_importing_the_package_installs_it(python, repository):

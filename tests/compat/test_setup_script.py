@@ -109,11 +109,3 @@ def test_one_line_says_what_is_missing(setup, environment, told):
     assert done.returncode == 1
     assert done.stderr.startswith(f"setup: {told}")
     assert done.stderr.count("\n") == 1
-
-
-def test_no_index_is_hard_coded(repository):
-    """Where packages come from is pip's configuration, not ours."""
-    for name in ("recipes/setup.sh", "pyproject.toml", "constraints.txt"):
-        text = (repository / name).read_text()
-        assert "index-url" not in text
-        assert "://" not in text

@@ -153,16 +153,20 @@ def test_changed_input_is_refused_unless_forced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("splits", "words"),
+    ("change", "words"),
     [
-        ({"train": "train"}, "no valid set"),
-        ({"train": "train", "valid": "absent"}, "absent.en: no such file"),
-        ({"train": "train", "valid": "valid", "test1": "test"}, "name them test"),
+        ({"splits": {"train": "train"}}, "no valid set"),
+        ({"splits": {"train": "train", "valid": "absent"}}, "absent.en: no such file"),
+        ({"splits": {"train": "train", "valid": "valid", "test1": "test"}}, "name them test"),
+        ({"languages": ("en", "en")}, "source and target language are both 'en'"),
+        ({"vocab_size": 9999}, "cannot learn a vocabulary of 9999"),
     ],
 )
-def test_missing_splits(splits: dict[str, str], words: str, corpus: Path, tmp_path: Path) -> None:
+def test_impossible_requests(
+    change: dict[str, Any], words: str, corpus: Path, tmp_path: Path
+) -> None:
     with refusing(words):
-        prepare(config(corpus, tmp_path / "bin", splits=splits))
+        prepare(config(corpus, tmp_path / "bin", **change))
 
 
 def test_pairs_of_the_training_text(corpus: Path, tmp_path: Path) -> None:
@@ -174,22 +178,12 @@ def test_pairs_of_the_training_text(corpus: Path, tmp_path: Path) -> None:
     assert train == test
 
 
-def test_one_language(corpus: Path, tmp_path: Path) -> None:
-    with refusing("source and target language are both 'en'"):
-        prepare(config(corpus, tmp_path / "bin", languages=("en", "en")))
-
-
 def test_line_without_pieces(tmp_path: Path) -> None:
     """Nothing is left of it after normalisation: an error outside the training text."""
     text = write_corpus(tmp_path / "text")
     replace_line(text / "valid.de", 7, "\u200b".encode())
     with refusing("valid.de:7: line is empty after normalisation"):
         prepare(config(text, tmp_path / "bin"))
-
-
-def test_vocabulary_too_large(corpus: Path, tmp_path: Path) -> None:
-    with refusing("cannot learn a vocabulary of 9999", "try another --vocab-size"):
-        prepare(config(corpus, tmp_path / "bin", vocab_size=9999))
 
 
 # --- interruptions -------------------------------------------------------------------------

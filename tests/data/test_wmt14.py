@@ -109,16 +109,6 @@ def test_english_french(tmp_path: Path) -> None:
     )
 
 
-def test_english_french_by_newstest2013(tmp_path: Path) -> None:
-    names = ("europarl", "crawl", "un", "news", "giga")
-    corpora = {name: {g: [f"{name} word"] * 9 for g in FRENCH} for name in names}
-    archives = wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH})
-    archives["dev.tgz"] = tgz({f"dev/newstest2013.{g}": text(["Dev 1"]) for g in FRENCH})
-    out = made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14", FRENCH)
-    assert lines(out / "valid.fr") == ["Dev 1"]
-    assert lines(out / "test.fr") == ["&quot; Test&apos; s &quot; 1"]
-
-
 def test_variant_of_english_german_alone() -> None:
     with refusing("--variant google: is of en-de, not of en-fr; give --variant wmt14 or fairseq"):
         corpus("google", FRENCH)
@@ -195,27 +185,3 @@ def test_unequal_lengths(tmp_path: Path) -> None:
     with refusing("commoncrawl.en has 2 lines, ", "commoncrawl.de has 1"):
         made(tmp_path / "out", filled(tmp_path / "from", archives), "wmt14")
     assert not list(tmp_path.glob("out*")), "no folder, whole or half"
-
-
-def test_invalid_utf8(tmp_path: Path) -> None:
-    archives = numbered()
-    lines = [b"fine"] * 150
-    lines[77] = b"caf\xe9"
-    archives["training-parallel-nc-v9.tgz"] = tgz(
-        {f"training/news-commentary-v9.de-en.{g}": b"\n".join(lines) + b"\n" for g in ("en", "de")}
-    )
-    with refusing("original/news-commentary-v9.en:78: invalid UTF-8: byte 0xE9"):
-        made(tmp_path / "out", filled(tmp_path / "from", archives), "fairseq")
-
-
-def test_odd_line_ends_stay_inside_their_line(tmp_path: Path, no_fairseq: None) -> None:
-    """Carriage returns and Unicode separators are white space, not ends of lines."""
-    archives = numbered()
-    odd = "one\rtwo\u2028three\x85four"
-    archives["training-parallel-nc-v9.tgz"] = tgz(
-        {f"training/news-commentary-v9.de-en.{g}": text([odd] * 150) for g in ("en", "de")}
-    )
-    source = filled(tmp_path / "from", archives)
-    data = data_of(with_own_archives(corpus("wmt14")), tmp_path / "out", source)
-    assert manifest(data)["sets"]["train"]["kept"] == 450
-    assert lines(tmp_path / "out-text" / "train.en")[-1] == "onetwo three four"

@@ -33,7 +33,7 @@ from fairseq_collab.runs.training import (
     tokens_per_second,
     training_figures,
 )
-from fairseq_collab.runs.worker import Worker, absent_start, scored, train_command, why
+from fairseq_collab.runs.worker import Worker, scored, train_command, why
 
 
 @pytest.fixture
@@ -215,24 +215,6 @@ def test_weights_to_start_from_are_found_wherever_a_run_is(
     assert found.restore_file == "checkpoint_last.pt"
     assert found.finetune_from_model == str(tmp_path / "given.pt")
     assert found.continue_once == "s3://bucket/a.pt"
-
-
-@pytest.mark.parametrize(
-    ("option", "begun", "told"),
-    [
-        ("restore_file", True, True),
-        ("finetune_from_model", False, True),
-        ("finetune_from_model", True, False),  # fairseq reads it once
-        ("continue_once", False, True),
-    ],
-)
-def test_weights_that_are_not_there(run: Run, option: str, begun: bool, told: bool) -> None:
-    run.config_file.write_text(f"checkpoint: {{{option}: /no/a.pt}}\n")
-    run.checkpoints.mkdir()
-    if begun:
-        (run.checkpoints / "checkpoint_last.pt").touch()
-    expected = f"/no/a.pt: there is no such file; see checkpoint.{option}" if told else ""
-    assert absent_start(run) == expected
 
 
 def test_runs_under(run: Run, tmp_path: Path) -> None:
