@@ -100,7 +100,7 @@ def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation.write_text("D-0\t-0.1\ta\nD-2\t-0.1\tb\n")
     assert "hypothesis 1 is missing (1 of 3)" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
-    assert "2 hypotheses but 1 references" in refuse(*score)
+    assert "2 hypotheses, but 1 sentences in" in refuse(*score)
     reference.write_text("\n\n")
     assert "the reference has no words; give the text of the test set" in refuse(*score)
     reference.write_bytes(b"a\n\xff\n")

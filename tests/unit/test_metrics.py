@@ -52,6 +52,8 @@ def test_all_scores_count_chinese_alike() -> None:
 def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) -> None:
     with refusing(message):
         score([hypothesis] * 3, ["a small dog"] * 3)
+    with refusing("3 hypotheses but 1 references; give the reference of the set"):
+        score(["a dog"] * 3, ["a dog"])
 
 
 @pytest.mark.parametrize(
