@@ -1,4 +1,4 @@
-"""Every number with a decimal point in the README and in docs/choose.md is that of results/*.json.
+"""Numbers with a decimal point in README, docs/choose.md and results/README.md are the results'.
 
 A phrase below is a part of a line, with its numbers put in; a failure prints the phrase that the
 page should have. What the phrases do not cover has no decimal point, or is in ``OTHERS``.
@@ -234,10 +234,37 @@ def choose() -> list[str]:
     return [*goal.values(), *rows, *losses]
 
 
-PAGES = {README: readme, README.parent / "docs" / "choose.md": choose}
+def index() -> list[str]:
+    """results/README.md: the answers with numbers."""
+    first, _ = key_width()
+    wins = next(row for row in queries() if "pairs" in row).removeprefix("beats the diagonal ")
+    removed, kept = (
+        runs("pruning_multi30k", folder="early", method="all-0.03"),
+        goals()["heads left"],
+    )
+    whole = runs("pruning_multi30k", folder="scratch", method="all-0")
+    eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
+    elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
+    given = runs("reparametrize_multi30k", folder="large")
+    converted = runs("reparametrize_multi30k", folder="large_converted")
+    early, groups, shared = (
+        -gain(*pair, "bleu").mean
+        for pair in ((removed, whole), (elected, eight), (converted, given))
+    )
+    return [
+        first,
+        f"a lower loss {wins} of trainings",
+        f"{48 - int(kept.split()[0])} of 48 heads for {early:.2f} BLEU ({seeds(removed)}",
+        f"lose {groups:.2f} BLEU ({seeds(elected)})",
+        f"{shared:.2f} BLEU at a quarter of the key width, without training ",
+    ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+DOCS_CHOOSE, INDEX = (README.parent / name for name in ("docs/choose.md", "results/README.md"))
+PAGES = {README: readme, DOCS_CHOOSE: choose, INDEX: index}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_numbers_are_those_of_the_results(page: Any) -> None:
     text = prose(page)
     missing = [phrase for phrase in PAGES[page]() if phrase not in text]
