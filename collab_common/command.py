@@ -28,8 +28,8 @@ def run(prog: str, action: Callable[[], object]) -> int:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a full disk, a folder without permission, a closed pipe, ...
-        if error.errno is None:  # not the system's but fairseq's own
-            raise
+        if error.errno is None and not isinstance(error, FileNotFoundError):
+            raise  # not the system's but fairseq's own; it knows a missing data set only by name
         if isinstance(error, BrokenPipeError):  # or it fails at exit, again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         where = f"{error.filename}: " if error.filename else ""

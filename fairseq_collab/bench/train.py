@@ -28,7 +28,7 @@ OPTIONS = [
     "DATA", "--arch=transformer", "--optimizer=adam", "--adam-betas=(0.9, 0.98)", "--lr=5e-4",
     "--lr-scheduler=inverse_sqrt", "--warmup-updates=4000", "--max-update=100000",
     "--criterion=label_smoothed_cross_entropy", "--label-smoothing=0.1", "--max-tokens=4096",
-    "--seed=1",
+    "--seed=1", "--no-save",
 ]  # fmt: skip
 
 

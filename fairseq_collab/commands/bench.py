@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +58,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     start, device = time.time(), options.device(args)
     torch.set_num_threads(args.threads)
     records: list[dict[str, Any]] = []
-    with quiet():
-        for preset in args.presets:
-            for heads, arch in TIMED.items():
-                say(f"{preset}, {heads}")
-                labels = {"preset": preset, "heads": heads}
-                found = [
-                    *translate.run(arch, preset, args.quick, device, args.threads),
-                    *train.run(arch, preset, args.quick, device),
-                ]
-                records += [{**labels, **record} for record in found]
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for preset, (heads, arch) in product(args.presets, TIMED.items()):
+            say(f"{preset}, {heads}")
+            found = [
+                *translate.run(arch, preset, args.quick, device, args.threads),
+                *train.run(arch, preset, args.quick, device),
+            ]
+            records += [{"preset": preset, "heads": heads, **record} for record in found]
     return {
         "seconds": round(time.time() - start, 1),
         "matrix_library": matrix_library(),
@@ -88,18 +88,6 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     engines = list(dict.fromkeys(record["engine"] for record in records))[1:]
     rows = [[*case, *(cells.get(name, "-") for name in engines)] for case, cells in cases.items()]
     return grid(["preset", "heads", "task", "case", *engines], rows, left=range(4))
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without fairseq's log."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
-
-if TYPE_CHECKING:
-    from fairseq_collab.runs.translations import System
 
 #: BLEU below which a difference says little about two systems.
 LOW = 5
@@ -29,18 +25,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_comparable(baseline: System, system: System) -> None:
-    """Reject translations of different sets."""
-    sizes = len(baseline.references), len(system.references)
-    if baseline.references != system.references:
-        raise UserError(
-            f"{sizes[0]} sentences in {baseline.path}, {sizes[1]} in {system.path}"
-            if sizes[0] != sizes[1]
-            else f"{baseline.path} and {system.path} were scored against different references",
-            todo="compare translations of the same set",
-        )
-
-
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.baseline.resolve() == args.system.resolve():
@@ -50,7 +34,10 @@ def main(argv: list[str]) -> int:
     from fairseq_collab.runs.translations import read_system
 
     baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
-    check_comparable(baseline, system)
+    if baseline.references != system.references:
+        sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
+        what = f"{args.baseline} and {args.system} were scored against different references"
+        raise UserError(f"{what} ({sizes})", todo="compare translations of the same set")
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
     text = render(

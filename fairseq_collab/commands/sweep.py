@@ -6,9 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collab_common.command import check_folder, positive
 from collab_common.errors import UserError
@@ -16,9 +14,6 @@ from collab_common.folder import MANIFEST, read_finished
 from collab_common.main import configs
 from collab_common.provenance import cores
 from fairseq_collab.commands import options
-
-if TYPE_CHECKING:
-    from fairseq_collab.runs.run import Run
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,6 +46,7 @@ def main(argv: list[str]) -> int:
     if not args.config.is_file():
         todo = f"give or copy a file of {configs()}/experiment (fairseq-collab configs)"
         raise UserError("there is no such file", args.config, todo)
+    check_folder(args.config_dir, "give another --config-dir")
     options.import_models(args)
     import torch
 
@@ -68,23 +64,16 @@ def main(argv: list[str]) -> int:
             done = run.verdict() == "finished"
             print(f"finished: {run.folder}" if done else shlex.join(train_command(run)))
         return 0
-    check_data({run: Path(job.config.task.data) for run, job in runs.items()})
+    check_data({Path(job.config.task.data) for job in jobs})
     threads = max(1, cores() // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
     return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
 
 
-def check_data(folders: Mapping[Run, Path]) -> None:
-    """Reject data folders that are missing, changed, or not those that runs were scored on."""
-    from fairseq_collab.runs.score import manifest_hash
-
-    for data in set(folders.values()):
+def check_data(folders: set[Path]) -> None:
+    """Reject data folders that are missing or changed."""
+    for data in folders:
         check_folder(data, "give task.data=FOLDER")
         if (data / MANIFEST).exists():
             read_finished(data)
-    for run, data in folders.items():
-        score = run.score()
-        if score and score.data_sha256 not in (None, manifest_hash(data)):
-            todo = "give another folder, or remove this one"
-            raise UserError(f"was scored on other text than that of {data} now", run.folder, todo)

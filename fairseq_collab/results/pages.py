@@ -111,7 +111,7 @@ class Page:
             environment.globals[function.__name__] = function
         try:
             self.text = environment.get_template(template.name).render()
-        except TemplateError as error:
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             line = getattr(error, "lineno", None)
             place = f"{template}:{line}" if line else str(template)
             raise UserError(str(error), place, "fix the template or its data") from error

@@ -72,6 +72,9 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     for name, text in chosen.items():
         if name in there:
             config.merge_with_dotlist([f"{name}={text}"])
+            kind, value = type(there[name]), OmegaConf.select(config, name)
+            if kind in (bool, int, float) and not isinstance(value, (kind, int)):
+                raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
     whole: str = OmegaConf.to_yaml(config)

@@ -21,8 +21,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from collab_common.errors import UserError, first_line
+from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.runs.run import flat, started_from
 
@@ -56,28 +57,33 @@ def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]
     config_file, config_dir = config_file.resolve(), config_dir.resolve()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
-    search = f"hydra.searchpath=['file://{config_dir}']"
+    search = [f"hydra.searchpath=['file://{config_dir}']"]
+    if root == config_dir or any(one.startswith("hydra.searchpath=") for one in overrides):
+        search = []
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
     known: list[str] = []
     try:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
-            whole = compose(name, overrides=[search], return_hydra_config=True)
+            whole = compose(name, overrides=search, return_hydra_config=True)
             known += flat(OmegaConf.to_container(whole, resolve=False))
             params = whole.hydra.sweeper.get("params") or {}
             given = [*(f"{k}={v}" for k, v in params.items()), *overrides]
             return list(_jobs(name, search, given))
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
 
 
 def _explained(error: Exception, known: Iterable[str]) -> str:
-    """Hydra's first line, and the known name that is nearest to a wrong one."""
+    """Hydra's first lines, and the known name that is nearest to a wrong one."""
     wrong = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
     group, _, name = wrong[1].rpartition("/") if wrong else ("", "", "")
     if group:
         known = str(error).partition("Available options in")[2].split()
-    return first_line(error).rstrip(".") + _nearest(name, known)
+    first, *more = str(error).splitlines()
+    if more and not wrong:  # the reason
+        first = f"{first.rstrip(':')}: {more[0].strip()}"
+    return first.rstrip(".") + _nearest(name, known)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -102,10 +108,10 @@ def check_keys(config: DictConfig) -> None:
             raise UserError(what, f"{section}.{key}")
 
 
-def _jobs(name: str, search: str, overrides: list[str]) -> Iterator[Job]:
+def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
     for varied, fixed in bar("runs", list(combinations(overrides))):
-        config = compose(name, [search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
+        config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
         check_keys(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +28,6 @@ from fairseq_collab.trained.opener import Trained, epoch
 Facts = dict[str, Any]
 Kind = Literal["train", "valid", "train_inner"]
 
-#: Seconds below which fairseq's rounding of an epoch's time to whole seconds matters.
-SHORT = 10
 _TAIL = 20_000  # bytes at the end of a log that are read
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
 _ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILINE)
@@ -93,25 +91,6 @@ def progress(run: Run, config: DictConfig) -> tuple[float, float]:
     return epochs, min(1.0, max((done / end for done, end in ends if end > 0), default=0.0))
 
 
-def tokens_per_second(epochs: Sequence[Facts]) -> float:
-    """Speed of updates alone: the median over epochs that are not cut short.
-
-    fairseq's ``train_wps`` includes validation and the writing of checkpoints.  It logs the time of
-    updates in whole seconds, too coarse below :data:`SHORT`, and after a resumption it adds the
-    epoch before to the first one.  ``train_wps`` is used there.
-    """
-    found, before = [], 0
-    for entry in epochs:
-        updates = int(entry["train_num_updates"]) - before
-        speed, seconds = float(entry["train_wps"]), float(entry["train_train_wall"])
-        if seconds >= SHORT:
-            speed = max(speed, float(entry["train_wpb"]) * updates / seconds)
-        found.append((updates, speed))
-        before += updates
-    most = max(updates for updates, _ in found)
-    return statistics.median(speed for updates, speed in found if 2 * updates >= most)
-
-
 # ---- losses and speed ----------------------------------------------------------------------------
 
 
@@ -127,8 +106,9 @@ def training_figures(run: Run, trained: Trained) -> Facts:
     validation = validations[-1] if validations else validate(trained)
     nll = validation.get("valid_nll_loss")
     last = epochs[-1] if epochs else {}
+    speeds = [float(one["train_wps"]) for one in epochs]  # with validation and checkpoints
     return {
-        "train_tokens_per_second": round(tokens_per_second(epochs)) if epochs else None,
+        "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
         "valid_loss": float(validation["valid_loss"]),

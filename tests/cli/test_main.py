@@ -47,6 +47,7 @@ def run_without_torch(*commands: str) -> subprocess.CompletedProcess[str]:
     [
         (UserError("is wrong", "it"), 1, "prog: error: it: is wrong\n"),
         (PermissionError(13, "Denied", "it"), 1, "prog: error: it: Denied\n"),
+        (FileNotFoundError("Dataset not found: dev"), 1, "prog: error: Dataset not found: dev\n"),
         (KeyboardInterrupt(), 130, "prog: interrupted\n"),
     ],
 )

@@ -96,17 +96,3 @@ def test_wrong_usage_and_small_machines(options: list[str], message: str, tmp_pa
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_dry_run_does_nothing(tmp_path: Path) -> None:
-    """It prints all commands, also without an environment, and makes no file."""
-    out = tmp_path / "out"
-    recipe = ["bash", "recipes/iwslt14.sh", "--dry-run", "--out", out]
-    settings = {"PATH": "/usr/bin:/bin"}
-    more = ["--variant", "paper3", "--", "optimization.max_update=5"]
-    done = subprocess.run([*recipe, *more], capture_output=True, text=True, env=settings)
-    assert done.returncode == 0, done.stderr
-    words = done.stdout.replace("\\\n", " ").split()
-    assert {"iwslt14", "sweep", "score", "optimization.max_update=5"} <= {*words}
-    assert "paper3" in words
-    assert not out.exists()

@@ -94,6 +94,8 @@ def test_another_checkpoint_or_choice_is_refused(
         score(trained, corpus, made, *SAID[:-1], "generation.beam=3")
     with refusing("--set: the checkpoint has no option 'generation.beams'"):
         score(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")
+    with refusing("--set generation.beam: 'many' is no int"):
+        score(trained, corpus, tmp_path / "new", "--set", "generation.beam=many")
     with refusing("there is no raw/test0.de"):
         score(trained, corpus, tmp_path / "new", "--set", "dataset.gen_subset=test0")
     assert not (tmp_path / "new").exists()

@@ -71,6 +71,7 @@ def test_runs_are_paired_by_seed() -> None:
         ("{{ load('one.json').lines }}", "'dict object' has no attribute 'lines'"),
         ("{{ pick(load('one.json').rows, k=2) }}", "no run has {'k': 2}"),
         ("line\n{{ 1 +", "one.md.j2:2: "),
+        ("{{ 1 / 0 }}", "one.md.j2: division by zero"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
     ],
 )

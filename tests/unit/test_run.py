@@ -30,7 +30,6 @@ from fairseq_collab.runs.training import (
     choose_checkpoints,
     is_over,
     progress,
-    tokens_per_second,
     training_figures,
 )
 from fairseq_collab.runs.worker import Worker, scored, train_command, why
@@ -349,14 +348,21 @@ def test_a_wrong_key_gets_the_nearest_one(
         plan(mine, configs(), [override])
 
 
-def test_the_speed_of_a_training_is_that_of_its_updates() -> None:
-    """Not of validation, nor of the few updates of an epoch that is cut short; after a resumption
-    fairseq's time of updates has that of the epoch before in it."""
-    names = ("train_num_updates", "train_train_wall", "train_wps", "train_wpb")
-    epochs = [("100", "10", "400", "50.0"), ("200", "20", "450", "50.0"), ("202", "1", "9", "50.0")]
-    logged = [dict(zip(names, epoch, strict=True)) for epoch in epochs]
-    assert tokens_per_second(logged) == (500 + 450) / 2
-    assert tokens_per_second([{**logged[0], "train_train_wall": "9"}]) == 400  # too coarse
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model:\n\tkey_dim: 8\n", "cannot start any token"),
+        ("defaults: [/base]\noptimization: {lr: fast}\n", "Invalid value assigned"),
+        ("defaults: [mine]\n", "recursion"),
+    ],
+)
+def test_a_faulty_configuration_of_a_sweep_is_one_line(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# @package _global_\n{text}")
+    with refusing(f"{mine}: Hydra says: ", said):
+        plan(mine, configs(), [])
 
 
 @pytest.mark.parametrize(
