@@ -1,7 +1,7 @@
 """Random models of ours, fairseq's transformer with equal outputs, random sentences.
 
 fairseq's twin is exact (:mod:`fairseq_collab.export`) because no head needs more than the ``d/H``
-dimensions of a standard head: where shared keys have width ``K > d/H``, the random mixing
+dimensions of a standard head: where shared keys have width ``K > d/H``, the random diagonal mixing
 ``m (H, K)`` of the benchmark is zero but for ``d/H`` entries per head.
 """
 
@@ -99,6 +99,7 @@ def options_of(arch: str, preset: str) -> Any:
     options = {**sizes, **PRESETS[preset].options, "share_all_embeddings": True, "_name": arch}
     if arch == TIMED["shared keys, d/4"]:
         options["key_dim"] = options["encoder_embed_dim"] // 4
+        options["query_mixing"] = "diagonal"  # as in results/speed.md
     return OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
 
 
