@@ -52,49 +52,6 @@ def ted_tags(lines: Sequence[str], talk: int = 40) -> bytes:
     return text(written)
 
 
-def read(folder: Path, stem: str, lang: str, start: int, size: int) -> list[str]:
-    with gzip.open(folder / f"{stem}.{lang}.gz", "rt", encoding="utf-8", newline="\n") as stream:
-        lines = stream.read().split("\n")
-    return lines[start : start + size]
-
-
-class Sentences:
-    """Consecutive pairs of a shared corpus."""
-
-    def __init__(self, folder: Path, stem: str) -> None:
-        self._folder, self._stem, self._at = folder, stem, 0
-
-    def take(self, size: int) -> dict[str, list[str]]:
-        """The next `size` pairs, by language."""
-        start = self._at
-        self._at += size
-        return {lang: read(self._folder, self._stem, lang, start, size) for lang in ("en", "de")}
-
-
-def wmt14(shared: Path, size: int = 300) -> dict[str, bytes]:
-    """The five archives of WMT14 English-German, by name: `size` pairs of each corpus."""
-    captions = Sentences(shared / "multi30k", "train")
-    news = Sentences(shared / "newstest", "newstest2013")
-    corpora = {name: captions.take(size) for name in ("europarl", "crawl", "news")}
-    valid, test = news.take(20), captions.take(20)
-    both = ("en", "de")
-    other = {"training/europarl-v7.fr-en.fr": b"autre\n"}
-    return {
-        "training-parallel-europarl-v7.tgz": tgz(
-            other | {f"training/europarl-v7.de-en.{g}": text(corpora["europarl"][g]) for g in both}
-        ),
-        "training-parallel-commoncrawl.tgz": tgz(
-            {f"commoncrawl.de-en.{g}": text(corpora["crawl"][g]) for g in both}
-            | {"commoncrawl.de-en.annotation": b"x\n"}
-        ),
-        "training-parallel-nc-v9.tgz": tgz(
-            {f"training/news-commentary-v9.de-en.{g}": text(corpora["news"][g]) for g in both}
-        ),
-        "dev.tgz": tgz({f"dev/newstest2013.{g}": text(valid[g]) for g in both}),
-        "test-full.tgz": full_test(test),
-    }
-
-
 def full_test(test: Mapping[str, list[str]], pair: str = "de-en") -> bytes:
     """WMT14's archive of test sets."""
     return tgz(
@@ -135,33 +92,29 @@ def wmt14_en_fr(
     return archives | {"test-full.tgz": full_test(test, "fr-en")}
 
 
-def google(shared: Path, size: int = 300) -> dict[str, bytes]:
+def google() -> dict[str, bytes]:
     """wmt16_en_de.tar.gz: everything is segmented already (here: into words)."""
-    captions = Sentences(shared / "multi30k", "train")
-    sets = {
-        "train.tok.clean.bpe.32000": captions.take(size),
-        "newstest2013.tok.bpe.32000": captions.take(20),
-        "newstest2014.tok.bpe.32000": (test := captions.take(20)),
-    }
-    members = {f"./{stem}.{g}": text(pair[g]) for stem, pair in sets.items() for g in pair}
-    return {"wmt16_en_de.tar.gz": tgz(members), "test-full.tgz": full_test(test)}
+    sizes = {"train.tok.clean": 300, "newstest2013.tok": 20, "newstest2014.tok": 20}
+    lines = {stem: [f"{stem} {i}" for i in range(size)] for stem, size in sizes.items()}
+    both = ("en", "de")
+    members = {f"./{stem}.bpe.32000.{g}": text(lines[stem]) for stem in lines for g in both}
+    test = full_test(dict.fromkeys(both, lines["newstest2014.tok"]))
+    return {"wmt16_en_de.tar.gz": tgz(members), "test-full.tgz": test}
 
 
 TED_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
 def iwslt14(shared: Path, size: int = 600) -> dict[str, bytes]:
-    """The archive of IWSLT14's German-English, by its name."""
-    captions = Sentences(shared / "multi30k", "train")
-    members = {
-        f"de-en/train.tags.de-en.{lang}": ted_tags(text)
-        for lang, text in captions.take(size).items()
-    }
-    for chosen in (*TED_SETS, "TED.tst2013"):
-        members |= {
-            f"de-en/IWSLT14.{chosen}.de-en.{lang}.xml": ted_xml(text, lang)
-            for lang, text in captions.take(6).items()
-        }
+    """The archive of IWSLT14's German-English, by its name, with captions of Multi30k."""
+    members = {}
+    for lang in ("en", "de"):
+        with gzip.open(shared / f"multi30k/train.{lang}.gz", "rt", encoding="utf-8") as stream:
+            lines = [line.rstrip("\n") for line, _ in zip(stream, range(size + 36), strict=False)]
+        members[f"de-en/train.tags.de-en.{lang}"] = ted_tags(lines[:size])
+        for number, chosen in enumerate((*TED_SETS, "TED.tst2013")):
+            six = lines[size + 6 * number :][:6]
+            members[f"de-en/IWSLT14.{chosen}.de-en.{lang}.xml"] = ted_xml(six, lang)
     return {"de-en.tgz": tgz(members)}
 
 

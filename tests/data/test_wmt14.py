@@ -14,7 +14,6 @@ from corpus_archives import (
     text,
     text_of,
     tgz,
-    wmt14,
     wmt14_en_fr,
 )
 from refusals import refusing
@@ -138,9 +137,9 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> 
     assert lines(tmp_path / "out-text" / "valid.en") == ["a b c d e"]
 
 
-def test_variant_google(shared_data: Path, tmp_path: Path, no_fairseq: None) -> None:
+def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     """Nothing is changed; the dictionary has 32,768 symbols; the reference is WMT's."""
-    archives = google(shared_data)
+    archives = google()
     source = filled(tmp_path / "from", archives)
     google_corpus = with_own_archives(corpus("google"))
     data = data_of(google_corpus, tmp_path / "out", source)
@@ -165,11 +164,11 @@ def extracted(archive: Path, folder: Path) -> Path:
     return folder / "all"
 
 
-def test_published_hashes_are_enforced(shared_data: Path, tmp_path: Path) -> None:
-    source = filled(tmp_path / "from", wmt14(shared_data))
+def test_published_hashes_are_enforced(tmp_path: Path) -> None:
+    source = filled(tmp_path / "from", numbered())
     done = run(MODULE, "--out", tmp_path / "out", "--from", source)
     assert f"{source}/training-parallel-europarl-v7.tgz: sha256 " in error_line(done, MODULE)
-    ready = filled(tmp_path / "ready", google(shared_data))
+    ready = filled(tmp_path / "ready", google())
     done = run(MODULE, "--out", tmp_path / "o", "--variant", "google", "--from", ready)
     assert "test-full.tgz: md5 " in (error := error_line(done, MODULE))
     assert error.endswith("is not the published a8cd784e006feb32ac6f3d9ec7eb389a")
