@@ -27,8 +27,6 @@ METHODS = {
     "fork_collab": "shared keys, the authors' settings",
     "fork_concatenated": "separate keys, the authors' settings",
     "grouped": "grouped heads",
-    "grouped_centred": "grouped heads, centred features",
-    "grouped_centred_pruned": "elected heads, centred features",
     "grouped_important": "most important heads",
     "grouped_pruned": "elected heads",
     "grouped_random": "random heads",

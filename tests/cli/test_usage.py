@@ -8,6 +8,11 @@ import pytest
 from refusals import wrong_usage
 
 from collab_common.main import main
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.bench.models import PRESETS
+from fairseq_collab.commands import bench, options, reparametrize
+from fairseq_collab.convert.kinds import TARGETS
+from fairseq_collab.models.layers import ATTENTION_TYPES
 
 #: By command: options, and what is said of them.
 USAGE: dict[str, list[tuple[str, str]]] = {
@@ -37,9 +42,15 @@ USAGE: dict[str, list[tuple[str, str]]] = {
 CASES = [(command, *case) for command, cases in USAGE.items() for case in cases]
 
 
-@pytest.mark.parametrize(("command", "options", "message"), CASES)
-def test_usage(
-    command: str, options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("command", "given", "message"), CASES)
+def test_usage(command: str, given: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with wrong_usage(capsys, message):
-        main(shlex.split(f"{command} {options}"))
+        main(shlex.split(f"{command} {given}"))
+
+
+def test_choices_are_those_of_the_tables() -> None:
+    """Parsers name them without the tables, whose modules import torch."""
+    assert {name: target.size for name, target in TARGETS.items()} == reparametrize.SIZES
+    assert reparametrize.QUERY_MIXINGS == QUERY_MIXINGS
+    assert options.ATTENTION_TYPES == ATTENTION_TYPES
+    assert {*bench.PRESETS} == {*PRESETS}
