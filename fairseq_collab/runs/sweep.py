@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.dataclass import initialize
+from fairseq.models import MODEL_REGISTRY
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -101,6 +102,8 @@ def check_keys(config: DictConfig) -> None:
         try:
             known = [*store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node]
         except ConfigLoadError:
+            if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
+                continue
             near = _nearest(section, [str(key) for key in config if key != section])
             raise UserError(f"is no section of a configuration{near}", section) from None
         for key in options.keys() - known:

@@ -348,6 +348,12 @@ def test_a_wrong_key_gets_the_nearest_one(
         plan(mine, configs(), [override])
 
 
+def test_stock_transformers_are_planned() -> None:
+    """Their options are in no list of fairseq's."""
+    (job,) = plan(configs() / "iwslt14.yaml", configs(), ["model=vanilla"])
+    assert job.config.model._name == "transformer"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
