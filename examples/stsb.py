@@ -50,3 +50,11 @@ def vectors(model, sentences):
     order = sentences.str.len().argsort().to_numpy()  # little padding
     found = torch.cat([encode(model, batch) for batch in batches(sentences.iloc[order])])
     return found[order.argsort()]
+
+
+def price(key_dim, query, d=384, heads=12, length=30):
+    """One layer's weights of queries and keys, and multiply-adds of a token that reads 30."""
+    more = {"diagonal": heads * key_dim, "full": heads * key_dim**2}
+    more |= {"separate": 0, "own": (heads - 1) * d * key_dim}
+    weights = 2 * d * key_dim + more[query]
+    return weights, weights + length * key_dim * (1 if query == "separate" else heads)

@@ -28,17 +28,18 @@ def examples(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_the_table_of_fifty_pairs(examples: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_fifty_pairs(
+    examples: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     minilm, _, folder, _ = examples
+    monkeypatch.setattr(minilm, "EXPECTED", {48: (0, 0, 0, 0)})
     minilm.main([str(folder), "--pairs=50"])
-    head, *lines = capsys.readouterr().out.splitlines()
-    rows = {tuple(line.split()[:2]): line.split()[2:] for line in lines[:13]}
-    assert len(head.split("  ")) > 6
-    assert len(rows) == 13
-    whole = float(rows["384", "trained"][0])
-    for width in ("192", "96", "48"):
-        assert abs(float(rows[width, "own"][0]) - whole) < 2, width
-    errors = [float(line.split(" by ")[1].split()[0]) for line in lines[13:]]
+    _, *lines = capsys.readouterr().out.splitlines()
+    rows = {line.split()[1]: float(line.split()[2]) for line in lines[:5]}
+    assert list(rows) == ["trained", "separate", "diagonal", "full", "own"]
+    assert rows["trained"] - 2 < rows["own"]
+    assert rows["separate"] < rows["own"]
+    errors = [float(line.split(" by ")[1].split()[0]) for line in lines[5:]]
     assert errors[0] < 1e-4 < errors[1] < errors[2]  # single precision
 
 
