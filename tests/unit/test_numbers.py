@@ -251,8 +251,13 @@ def index() -> list[str]:
         -gain(*pair, "bleu").mean
         for pair in ((removed, whole), (elected, eight), (converted, given))
     )
+    trained, quarter = (
+        pick(load("pretrained")["runs"], query=query, key_dim=size)["spearman"]
+        for query, size in (("trained", 384), ("own", 96))
+    )
     return [
         first,
+        f"three quarters, for {trained - quarter:.2f} points of Spearman's correlation",
         f"a lower loss {wins} of trainings",
         f"{48 - int(kept.split()[0])} of 48 heads for {early:.2f} BLEU ({seeds(removed)}",
         f"lose {groups:.2f} BLEU ({seeds(elected)})",
