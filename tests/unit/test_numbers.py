@@ -184,6 +184,15 @@ def goals() -> dict[str, str]:
     cache, parameters = (100 * ratios[name] - 100 for name in ("cache", "parameters"))
     drop = f"{num(kept['difference'], '+.2f')} ({ends[0]} to {ends[1]})"
     row["advise"] = f"| {drop} | KV cache {cache:+.0f} %, parameters {parameters:+.0f} % |"
+    quarter, whole = (
+        pick(load("pretrained")["runs"], query=query, key_dim=size)
+        for query, size in (("own", 96), ("trained", 384))
+    )
+    weights = less([quarter], [whole], "weights")
+    row["pre-trained"] = (
+        f"| Spearman {quarter['spearman']:.2f}, trained {whole['spearman']:.2f} "
+        f"| key width -75 %, weights of queries and keys {weights} | [one model]("
+    )
     row["heads left"] = f"{left} of 48 heads"
     return row
 
