@@ -1,6 +1,6 @@
 """What fairseq's commands print: four lines first, and one line for a user's error.
 
-INFO | fairseq_collab | fairseq-collab 0.1.0, fairseq 0.12.2, torch 2.11.0
+INFO | fairseq_collab | fairseq-collab 0.2.0, fairseq 0.12.2, torch 2.11.0
 INFO | fairseq_collab | device: Intel(R) Xeon(R) Processor, 2 cores, 1 thread a training
 INFO | fairseq_collab | data: data/multi30k, en to de, 4,000 and 4,000 symbols
 INFO | fairseq_collab | model: transformer_collab, 1,234,567 parameters
