@@ -51,6 +51,8 @@ def check(command: Command) -> None:
         check_fairseq(name, words)
     elif name == "fairseq-hydra-train":
         compose(words)
+    elif name == "python":
+        check_example(words)
     elif name not in OTHERS:
         raise Wrong(f"no check for commands of the kind {name!r}")
 
@@ -182,6 +184,16 @@ def compose(words: Words) -> None:
             complete(compose(given.config_name, first))
     except (HydraException, OmegaConfBaseException) as error:
         raise Wrong(f"Hydra says: {error}") from None
+
+
+def check_example(words: Words) -> None:
+    """``python FILE OPTIONS``: the file exists and names the options; it may need libraries."""
+    file = REPOSITORY / words[0]
+    code = file.read_text() if file.is_file() else ""
+    if unknown := [one for one in words[1:] if one.startswith("--") and f'"{one}"' not in code]:
+        raise Wrong(f"{words[0]} knows no {', '.join(unknown)}")
+    if not code:
+        raise Wrong(f"there is no {words[0]}")
 
 
 def check_recipe(words: Words, variables: frozenset[str]) -> None:

@@ -108,6 +108,7 @@ def test_excerpts_are_in_their_files(page: Path) -> None:
         ("fairseq-collab table runs --xx key_dim", "unrecognized arguments: --xx key_dim"),
         ("fairseq-collab sweep configs/none.yaml", "there is no configs/none.yaml"),
         ("fairseq-train data --user-dir fairseq_collab --arch transformer_colab", "invalid choice"),
+        ("python examples/minilm.py STSB --sett test", "knows no --sett"),
         ("bash recipes/none.sh", "there is no recipes/none.sh"),
         ("FRM=DIR bash recipes/demo.sh", "reads no FRM"),
         ("fairseq-collab sweep my_sweep.yaml model.head_sizes=8", "did you mean model."),
