@@ -8,6 +8,7 @@ INFO | fairseq_collab | model: transformer_collab, 1,234,567 parameters
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -110,10 +111,12 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
     found = versions("fairseq-collab", "fairseq", "torch")
     logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
     logger.info(f"device: {device}")
-    sides = {name: getattr(task, f"{name}_dictionary", None) for name in ("source", "target")}
-    languages = [getattr(task.cfg, f"{side}_lang", None) for side in sides]
-    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages))]
-    parts.append(" and ".join(f"{len(one):,}" for one in sides.values() if one) + " symbols")
+    languages, symbols = [], []
+    for side in ("source", "target"):
+        languages.append(getattr(task.cfg, f"{side}_lang", None))
+        with contextlib.suppress(AttributeError, NotImplementedError):  # a task without
+            symbols.append(f"{len(getattr(task, f'{side}_dictionary')):,} symbols")
+    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages)), *symbols]
     logger.info(f"data: {', '.join(filter(None, parts))}")
     arch = getattr(chosen, "_name", None) or getattr(chosen, "arch", type(model).__name__)
     size = sum(weight.numel() for weight in model.parameters())

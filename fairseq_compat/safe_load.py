@@ -173,7 +173,7 @@ def evaluate(text: str) -> Any:
     """Return the value of an expression of literals, ``+`` and ``*``; NotPlain for others."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, TypeError, ValueError) as error:
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise NotPlain(f"{text!r} is not a plain value, for example 0.9 or (0.9, 0.98)") from error
 
 

@@ -82,7 +82,8 @@ class CollaborativeAttention(HeadAttention):
     Args:
         num_heads: ``H``; must divide ``d`` unless ``v_head_size`` is given.
         key_dim: ``K``, width of the shared key.
-        query_mixing: ``diagonal``, ``full`` or ``own``.
+        query_mixing: ``diagonal`` (the paper's), ``full`` (the default of
+            ``transformer_collab``) or ``own``.
         value_heads: ``G``, which divides ``H``; ``H`` unless given.
         v_head_size: ``h_v``; ``d/H`` unless given.
         kdim, vdim: sizes of the inputs of keys and values, if not ``d``.

@@ -90,4 +90,4 @@ def _number(part: Field[Any], value: Any) -> int:
 
 def _value(part: Field[Any], number: int) -> Any:
     choices = part.metadata.get("choices")
-    return choices[number] if choices else number
+    return choices[number] if choices and 0 <= number < len(choices) else number

@@ -108,12 +108,11 @@ def score_runs(runs: list[Run]) -> int:
     """Score the runs that have no scores yet, and show all; the exit status."""
     from fairseq_collab.runs.score import check_test_set
 
-    for run in runs:
-        if not run.score_file.exists():
-            check_test_set(run.config())
     failed = 0
     for run in runs:
         try:
+            if not run.score_file.exists():
+                check_test_set(run.config())
             print(f"{run.name}: {line_of(scores_of(run))}", flush=True)
         except UserError as error:
             failed = 1

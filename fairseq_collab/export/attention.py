@@ -7,8 +7,9 @@ fairseq's heads have one size h and score
 Every attention here is bilinear in x and y, too, and has this form where no head needs more than h
 dimensions:
 
-* Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) diag(m_i) (y Wk^T + bk)^T``.  Only
-  dimensions with a mixing ``m_i`` other than 0 count: all K, or the block of head i.  Mixing and
+* Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) M_i (y Wk^T + bk)^T``, ``M_i`` is
+  ``diag(m_i)``, a matrix, or contained in own queries.  Only dimensions of the key with a mixing
+  other than 0 count: all K after training, or the block of head i at its start.  Mixing and
   scale move into ``Wq_i``, each head gets a copy of its keys, and zeros fill up h.
 * A content score ``s y c_i`` is one more dimension with a constant query.
 * Smaller heads (arXiv 2002.07028) are filled up with zeros.

@@ -21,6 +21,7 @@ TYPE_NAMES = {
 #: Methods in the field's words; run folders have short names.
 METHODS = {
     "collab": "shared keys",
+    "collab_diagonal": "shared keys, diagonal",
     "collab-values": "shared keys and values",
     "concatenated": "separate keys",
     "fewer-heads": "fewer standard heads",

@@ -60,8 +60,9 @@ def score_run(run: Run) -> Record:
     averaged = averaged_model(run, config)
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
-    overrides = ast.literal_eval(OmegaConf.select(config, "common_eval.model_overrides") or "{}")
-    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data, **overrides))
+    trained = opener.opened(
+        run.average, opener.read_checkpoint(run.average, data, **changed_options(config))
+    )
     figures = model_figures(trained)
     place(trained.model, config)
     made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
@@ -86,6 +87,18 @@ def score_run(run: Run) -> Record:
     )
     run.finish(record)
     return record
+
+
+def changed_options(config: DictConfig) -> dict[str, Any]:
+    """The options of the model that ``common_eval.model_overrides`` changes."""
+    text = OmegaConf.select(config, "common_eval.model_overrides") or "{}"
+    try:
+        return dict(ast.literal_eval(text))
+    except (SyntaxError, TypeError, ValueError) as error:
+        todo = "write it as {'option': value}"
+        raise UserError(
+            f"{text!r} is no dictionary", "common_eval.model_overrides", todo
+        ) from error
 
 
 def place(model: Any, config: DictConfig) -> None:

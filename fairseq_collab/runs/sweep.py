@@ -98,6 +98,8 @@ def check_keys(config: DictConfig) -> None:
     store = ConfigStore.instance()
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
+        if not isinstance(options, DictConfig):
+            raise UserError("is no section of a configuration", section)
         kind = options.get("_name")
         try:
             known = [*store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node]
@@ -114,7 +116,10 @@ def check_keys(config: DictConfig) -> None:
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
     for varied, fixed in bar("runs", list(combinations(overrides))):
-        config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
+        try:
+            config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
+        except ValueError as error:  # a group set to null
+            raise UserError(f"Hydra says: {error}") from error
         check_keys(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:

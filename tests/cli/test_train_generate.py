@@ -64,7 +64,7 @@ def test_averaged_checkpoints_translate(
         ["--checkpoint-activations"],
         ["--attention-bias=content", "--attention-scale=key", "--mixing-init=normal"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
-        ["--query-mixing=full", "--query-mixing-in-cross=own", "--value-heads=1"],
+        ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],
     ],
     ids=" ".join,
 )

@@ -81,7 +81,9 @@ def key_width() -> Iterable[str]:
     pairs = []
     for folder, d in (("main", 128), ("large", 256)):
         for part in (1, 2, 4, 8):
-            for one in runs("key_dim_multi30k", folder=folder, method="collab", key_dim=d // part):
+            for one in runs(
+                "key_dim_multi30k", folder=folder, method="collab_diagonal", key_dim=d // part
+            ):
                 rival = {"folder": folder, "method": "concatenated", "key_dim": d // part}
                 pairs.append(
                     (one, pick(load("key_dim_multi30k")["runs"], **rival, seed=one["seed"]))
@@ -93,7 +95,7 @@ def key_width() -> Iterable[str]:
                     "valid_loss",
                 )
             )
-            for m, part in (("collab", 4), ("concatenated", 2))
+            for m, part in (("collab_diagonal", 4), ("concatenated", 2))
         )
         assert quarter < half  # "a shared quarter has a lower loss than a separate half"
     lower = sum(a["valid_loss"] < b["valid_loss"] for a, b in pairs)
@@ -119,7 +121,7 @@ def queries() -> Iterable[str]:
         )
         for one in full
     ]
-    large = {"folder": "large", "method": "collab", "key_dim": 64}
+    large = {"folder": "large", "method": "collab_diagonal", "key_dim": 64}
     for one in load("shared_keys")["runs"]:
         if one["folder"] == "large" and one["queries"] == "full" and one["key_dim"] == 64:
             pairs.append((one, pick(load("key_dim_multi30k")["runs"], **large, seed=one["seed"])))
@@ -139,7 +141,7 @@ def goals() -> dict[str, str]:
     standard = {"method": "concatenated"}
     manuals = {"name": "key_dim_multi30k", "folder": "manuals"}
     sold, sold_whole = (
-        runs(**manuals, method="collab", key_dim=32),
+        runs(**manuals, method="collab_diagonal", key_dim=32),
         runs(**manuals, **standard, key_dim=128),
     )
     own = runs("shared_keys", folder="scratch", queries="own", key_dim=32)

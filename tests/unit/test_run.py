@@ -24,7 +24,13 @@ from fairseq_collab.metrics.translate import Translations
 from fairseq_collab.runs import devices, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
-from fairseq_collab.runs.score import manifest_hash, method_of, task_of, translation_scores
+from fairseq_collab.runs.score import (
+    changed_options,
+    manifest_hash,
+    method_of,
+    task_of,
+    translation_scores,
+)
 from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
 from fairseq_collab.runs.training import (
     choose_checkpoints,
@@ -346,6 +352,26 @@ def test_a_wrong_key_gets_the_nearest_one(
     mine.write_text(MINE.replace("SECTION", section).replace("KEY", key))
     with refusing(said):
         plan(mine, configs(), [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+foo=3", "foo: is no section of a configuration"),
+        ("model=null", "Hydra says: Config group"),
+    ],
+)
+def test_an_override_that_is_no_section(override: str, said: str) -> None:
+    with refusing(said):
+        plan(configs() / "multi30k.yaml", configs(), [override])
+
+
+@pytest.mark.parametrize("text", ["{", "3", "none"])
+def test_changed_options_are_a_dictionary(text: str) -> None:
+    config = OmegaConf.create({"common_eval": {"model_overrides": text}})
+    with refusing("is no dictionary"):
+        changed_options(config)
+    assert changed_options(OmegaConf.create({})) == {}
 
 
 def test_stock_transformers_are_planned() -> None:
