@@ -149,8 +149,8 @@ def goals() -> dict[str, str]:
     diagonal = runs("shared_keys", folder="scratch", queries="diagonal", key_dim=32)
     whole = runs("shared_keys", folder="scratch", queries="standard", model_dim=128)
     given, converted = (
-        runs("reparametrize_multi30k", folder="large"),
-        runs("reparametrize_multi30k", folder="large_converted"),
+        runs("shared_keys", folder="three"),
+        runs("shared_keys", folder="three_converted"),
     )
     plain = runs("equal_cache_multi30k", folder="scratch", method="plain")
     latent = [
@@ -253,12 +253,7 @@ def index() -> list[str]:
     whole = runs("pruning_multi30k", folder="scratch", method="all-0")
     eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
     elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
-    given = runs("reparametrize_multi30k", folder="large")
-    converted = runs("reparametrize_multi30k", folder="large_converted")
-    early, groups, shared = (
-        -gain(*pair, "bleu").mean
-        for pair in ((removed, whole), (elected, eight), (converted, given))
-    )
+    early, groups = (-gain(*pair, "bleu").mean for pair in ((removed, whole), (elected, eight)))
     trained, quarter = (
         pick(load("pretrained")["runs"], query=query, key_dim=size)["spearman"]
         for query, size in (("trained", 384), ("own", 96))
@@ -269,7 +264,6 @@ def index() -> list[str]:
         f"a lower loss {wins} of trainings",
         f"{48 - int(kept.split()[0])} of 48 heads for {early:.2f} BLEU ({seeds(removed)}",
         f"lose {groups:.2f} BLEU ({seeds(elected)})",
-        f"{shared:.2f} BLEU at a quarter of the key width, without training ",
     ]
 
 
