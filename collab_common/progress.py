@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tqdm import tqdm
+if TYPE_CHECKING:  # imported when needed: without packages, commands say what to install
+    from tqdm import tqdm
 
 Item = TypeVar("Item")
 #: Seconds between lines outside a terminal.
@@ -25,11 +26,15 @@ class Lines(io.StringIO):
 
 def say(line: str) -> None:
     """Print a line that does not break a progress bar."""
+    from tqdm import tqdm
+
     tqdm.write(line, file=sys.stderr)
 
 
 def bar(what: str, items: Iterable[Item] | None = None, **options: Any) -> tqdm[Item]:
     """Iterate with a progress bar; outside a terminal, a line every :data:`EVERY` seconds."""
+    from tqdm import tqdm
+
     if not sys.stderr.isatty():
         options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY}
     return tqdm(items, desc=what, leave=False, **options)

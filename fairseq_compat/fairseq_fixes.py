@@ -243,7 +243,10 @@ def check_devices() -> None:
 
     @wrap(utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        if cfg.common.fp16 and (cfg.common.cpu or not torch.cuda.is_available()):
+        common, cpu = cfg.common, cfg.common.cpu or not torch.cuda.is_available()
+        # Without flattened gradients a CPU trains, too.
+        flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
+        if cpu and common.fp16 and flat:
             raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
         return original(cfg, main, **kwargs)
 

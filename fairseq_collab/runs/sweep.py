@@ -108,7 +108,7 @@ def check_keys(config: DictConfig) -> None:
                 continue
             near = _nearest(section, [str(key) for key in config if key != section])
             raise UserError(f"is no section of a configuration{near}", section) from None
-        for key in options.keys() - known:
+        for key in {str(key) for key in options} - set(known):
             what = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
             raise UserError(what, f"{section}.{key}")
 

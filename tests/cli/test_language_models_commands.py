@@ -18,7 +18,7 @@ def language_model(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("lm")
     succeed(
         "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_collab", "--key-dim=6",
-        *SHORT, "--criterion=cross_entropy", "--save-dir", folder,
+        "--query-mixing=diagonal", *SHORT, "--criterion=cross_entropy", "--save-dir", folder,
     )  # fmt: skip
     return folder / "checkpoint_last.pt"
 

@@ -171,7 +171,10 @@ def test_models_without_gates() -> None:
         ([], "one of the arguments --votes --gates --importance --keep-heads --random is required"),
         (["--random=1"], "--random and --keep go together"),
         (["--gates", "--keep=1"], "--keep needs --importance or --random"),
-        (["--random=1", "--keep=x"], "--keep is 'x'; it must be a number above 0"),
+        (
+            ["--random=1", "--keep=x"],
+            "must be a number above 0, or three joined by commas, not 'x'",
+        ),
         (["--gates", "--remove-share=0.5"], "--remove-share needs --importance"),
         (["--gates", "--as-many-as=x.pt"], "--as-many-as needs --importance"),
         (["--gates", "--random=1"], "not allowed with argument"),
