@@ -85,6 +85,6 @@ echo "== 5 tables"
 for folder in "$baseline" "$OUT"/{gated,tuned,important}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" \
-        --columns bleu,chrf,heads_by_site,parameters,train_updates || note $?
+        --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?
 done
 exit "$failed"

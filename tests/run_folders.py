@@ -16,7 +16,7 @@ FACTS: dict[str, Any] = {
     "run": "run",
     "arch": "transformer",
     "heads": 8,
-    "heads_by_site": {"decoder": [8, 8, 8]},
+    "heads_by_type": {"decoder": [8, 8, 8]},
     "model_dim": MODEL_DIM,
     "data": "toy",
     "data_sha256": "0123abcd",

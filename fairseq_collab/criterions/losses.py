@@ -138,6 +138,7 @@ class HeadGroupsOptions(FairseqDataclass):
         "released (a sum over attentions added to the sum over tokens, as in the paper's released "
         "code, which made its results) or paper (a mean over attentions added to the mean over "
         "tokens: much stronger, and BLEU falls)",
+        NORMALISATIONS,
     )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.attention.gates import EVALUATIONS, GatedAttention, gated_attentions
 from fairseq_collab.models.layers import AttentionType, is_copy
 from fairseq_collab.models.options import named_types, option
 from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
@@ -45,6 +45,7 @@ class GatedOptions(ConcatenatedOptions):
         "rounded",
         "gates in evaluation: rounded (each to its likelier end, as in the paper) or mean (between "
         "0 and 1, as in the paper's released code); --model-overrides sets it for one evaluation",
+        EVALUATIONS,
     )
     freeze_decoder: bool = option(
         False, "train the encoder alone, as in the paper's encoder-only experiments"

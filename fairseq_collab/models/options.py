@@ -57,9 +57,9 @@ TransformerOptions = make_dataclass(
 )
 
 
-def option(default: Any, help: str) -> Any:
-    """A field of an options' dataclass, as fairseq reads it."""
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field of an options' dataclass, as fairseq reads it; ``choices``: its words, for sweeps."""
+    return field(default=default, metadata={"help": help, "choices": choices})
 
 
 def preset(base: type, name: str, **defaults: Any) -> type:

@@ -22,7 +22,8 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.attention.groups import HeadGroupAttention
+from fairseq_collab.attention.building import INITS, SCALES
+from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
 from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import at_layer, in_type, option, per_type
 
@@ -55,6 +56,7 @@ class HeadSizeOptions(FairseqDataclass):
         "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
         "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of arXiv "
         "2006.16362's translation code)",
+        SCALES,
     )
 
 
@@ -67,8 +69,11 @@ class ConcatenatedOptions(HeadSizeOptions):
         "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head size), fork "
         "(gain 1 wherever heads times query/key head size is not the model dimension, as arXiv "
         "2006.16362's translation code)",
+        INITS,
     )
-    value_init: str = option("constant", "initial values: constant or fork, as for --key-init")
+    value_init: str = option(
+        "constant", "initial values: constant or fork, as for --key-init", INITS
+    )
 
 
 def separate_heads(
@@ -161,6 +166,7 @@ class HeadGroupOptions(ConcatenatedOptions):
         "value",
         "feature by which heads are grouped: value, attention (the weights) or output (of each "
         "head, before out_proj)",
+        FEATURES,
     )
 
 

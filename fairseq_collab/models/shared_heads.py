@@ -19,7 +19,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.attention.building import INITS, SCALES
+from fairseq_collab.attention.collaborative import BIASES, MIXING_INITS, QUERY_MIXINGS
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
@@ -62,6 +63,7 @@ class CollabOptions(FairseqDataclass):
         "full",
         "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
         "et al. 2020: one factor per dimension), own (a projection of the input per head)",
+        QUERY_MIXINGS,
     )
     query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
     query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
@@ -72,22 +74,26 @@ class CollabOptions(FairseqDataclass):
         "initial mixing: block (starts as standard heads of size key-dim/heads), xavier (as the "
         "authors' translation code; own queries: fairseq's start), normal (std 0.2, as their "
         "library)",
+        MIXING_INITS,
     )
     attention_scale: str = option(
         "embed",
         "scale of the scores: embed for (model dimension/heads)^-0.5 at every key width (as the "
         "authors' translation code), key for (key-dim/heads)^-0.5 (as their library)",
+        SCALES,
     )
     attention_bias: str = option(
         "projection",
         "projection (query and key biases, as the authors' translation code), content (one "
         "content vector a head, as their library), none",
+        BIASES,
     )
     value_init: str = option(
         "constant",
         "initial values: constant (fairseq's own at every key dimension), fork (gain 1 in place "
         "of 1/sqrt(2) wherever the key dimension is not the model dimension, as the authors' "
         "translation code)",
+        INITS,
     )
 
 

@@ -86,7 +86,7 @@ class Record:
     key_dim: int | None
     model_dim: int | None = None
     heads: int | None
-    heads_by_site: dict[str, list[int]] | None = None
+    heads_by_type: dict[str, list[int]] | None = None
     parameters: int
     attention_parameters: int
     key_bytes_per_target_token: int

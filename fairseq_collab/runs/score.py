@@ -174,7 +174,7 @@ def model_figures(trained: Trained) -> Facts:
         ),
         "model_dim": common_value(attention.embed_dim for attention in every),
         "heads": common_value(attention.num_heads for attention in every),
-        "heads_by_site": {type_: counts for type_, counts in trained.heads.items() if counts},
+        "heads_by_type": {type_: counts for type_, counts in trained.heads.items() if counts},
         **asdict(cost(trained.model)),
         "multiply_adds": multiply_adds(trained.model),
         "multiply_adds_length": LENGTH,

@@ -93,8 +93,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def check_keys(config: DictConfig) -> None:
-    """Raise UserError for an option that fairseq does not know, which training would ignore."""
+def check_options(config: DictConfig) -> None:
+    """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
     store = ConfigStore.instance()
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
@@ -102,7 +102,7 @@ def check_keys(config: DictConfig) -> None:
             raise UserError("is no section of a configuration", section)
         kind = options.get("_name")
         try:
-            known = [*store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node]
+            known = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
         except ConfigLoadError:
             if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
                 continue
@@ -111,6 +111,11 @@ def check_keys(config: DictConfig) -> None:
         for key in {str(key) for key in options} - set(known):
             what = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
             raise UserError(what, f"{section}.{key}")
+        for option in getattr(OmegaConf.get_type(known), "__dataclass_fields__", {}).values():
+            words = option.metadata.get("choices")
+            if words and (word := options.get(option.name)) not in words:
+                what = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
+                raise UserError(what, f"{section}.{option.name}")
 
 
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
@@ -120,7 +125,7 @@ def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
             config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
-        check_keys(config)
+        check_options(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")

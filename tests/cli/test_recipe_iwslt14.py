@@ -61,7 +61,7 @@ def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
     run = "model-grouped_head_groups-2_constraint-ght_ps_iwslt14_de_en"
     found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
     assert found.keys() == {"model-vanilla", run, f"model-{run}"}
-    heads = json.loads(found[f"model-{run}"].read_text())["heads_by_site"]
+    heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]
     assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
     votes = tmp_path / "pruned" / f"{run}.votes.json"
     before = votes.stat().st_mtime_ns

@@ -44,7 +44,7 @@ def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     )  # fmt: skip
     assert record.overrides["share"] == "half"
     assert (record.beam, record.sentences, record.key_dim, record.heads) == (2, 50, 8, 4)
-    assert record.heads_by_site == {"encoder": [4], "decoder": [4], "cross": [4]}
+    assert record.heads_by_type == {"encoder": [4], "decoder": [4], "cross": [4]}
     assert (record.train_updates, record.epochs, record.train_tokens_per_second) == (0, 0, None)
     assert record.valid_loss > record.valid_nats > 0, "in bits and smoothed; in nats and not"
     assert record.averaged == [trained.name]
@@ -113,7 +113,7 @@ def test_perplexities_of_a_language_model(
     assert record.perplexity.keys() == {"valid", "test"}
     assert f"perplexity {record.perplexity['test']:.2f} (test)" in report
     assert record.bleu is None
-    assert record.heads_by_site == {"decoder": [4]}
+    assert record.heads_by_type == {"decoder": [4]}
     assert record.multiply_adds
     assert record.key_bytes_per_target_token == 16 * 4
     # The same in blocks, by fairseq-validate: of all tokens, in bits.

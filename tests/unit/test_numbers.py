@@ -161,7 +161,7 @@ def goals() -> dict[str, str]:
     all_heads = runs("pruning_multi30k", folder="scratch", method="all-0")
     early = runs("pruning_multi30k", folder="early", method="all-0.03")
     (left,) = {
-        sum(sum(run[f"heads_by_site.{site}"]) for site in ("encoder", "decoder", "cross"))
+        sum(sum(run[f"heads_by_type.{site}"]) for site in ("encoder", "decoder", "cross"))
         for run in early
     }
     sized = runs("head_size_multi30k", folder="main", method="size-32")

@@ -15,7 +15,7 @@ from fairseq_collab.runs.record import Failure, Record, Started, read
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    record = replace(some_record(), heads_by_site={"encoder": [4, 2]}, key_dim=None)
+    record = replace(some_record(), heads_by_type={"encoder": [4, 2]}, key_dim=None)
     record.write(tmp_path / "score.json")
     assert Record.read(tmp_path / "score.json") == record
 

@@ -342,6 +342,12 @@ hydra: {sweeper: {params: {model.key_dim: "8,16"}}}
             "model=latnt",
             "'model/latnt'; did you mean latent?",
         ),
+        (
+            "model",
+            "encoder_layers",
+            "model.query_mixing=choice(ful,own)",
+            "model.query_mixing: 'ful' is none of diagonal, full, own; did you mean full?",
+        ),
     ],
 )
 def test_a_wrong_key_gets_the_nearest_one(
