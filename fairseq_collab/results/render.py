@@ -94,11 +94,13 @@ def interval(found: Gain, spec: str = "+.2f") -> str:
 def named(label: str) -> str:
     """A row's label in words: its method, then the choices of the sweep.
 
-    >>> named("grouped, head_groups=2")
-    'grouped heads, head groups 2'
+    >>> named("collab, key_dim=32, query_mixing=full")
+    'shared keys, key width 32, query mixing full'
     """
     method, *choices = label.split(", ")
-    words = (choice.replace("_", " ").replace("=", " ") for choice in choices)
+    words = (
+        one.replace("key_dim", "key_width").replace("_", " ").replace("=", " ") for one in choices
+    )
     return ", ".join([METHODS.get(method, method), *words])
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from fairseq_collab.metrics.significance import Gain
 from fairseq_collab.results.collect import read_runs, warnings
-from fairseq_collab.results.figure import BLUE, GREY, INCHES, saved, style
+from fairseq_collab.results.figure import BLUE, GREY, saved, style
 from fairseq_collab.results.render import interval, named, render, spread
 from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, table_of
 from fairseq_collab.results.table_text import heading, title
@@ -23,6 +23,8 @@ QUESTION = "Which model is the cheapest without a significant loss of quality?"
 #: What quality is weighed against: the first in which models differ by more than :data:`SAME`.
 COSTS = ("parameters", "multiply_adds", "cache_bytes_per_target_token")
 SAME = 0.01
+#: Small enough that its words are readable on a phone, where the page scales it to 350 pixels.
+INCHES = (4.8, 3.2)
 
 
 class Model(NamedTuple):
@@ -116,7 +118,8 @@ def sentences(answer: Answer) -> list[str]:
     """The answer: the best model, the cheapest as good, and what is still open."""
     best, pick, cost = answer.models[0], answer.pick, answer.cost
     name = heading(answer.score)
-    found = [f"Best: {best.name} ({name} {best.text}, {best.seeds} seeds)."]
+    seeds = "1 seed" if best.seeds == 1 else f"{best.seeds} seeds"
+    found = [f"Best: {best.name} ({name} {best.text}, {seeds})."]
     if cost is None:
         return [*found, "All models have equal costs."]
     if pick is None or pick.gain is None or pick.gain.low is None or pick.gain.high is None:
@@ -158,4 +161,4 @@ def figure(answer: Answer) -> Markup:
         axes.annotate(str(one.number), places[one.number], (5, -9), textcoords="offset points")
     style(axes, f"{heading(cost)}, millions", name, f"{name} against {heading(cost)}")
     text = saved(drawn, "svg").decode().partition("<svg")[2]
-    return Markup("<svg" + re.sub(r' xmlns(:\w+)?="[^"]*"', "", text))
+    return Markup('<svg role="img"' + re.sub(r' xmlns(:\w+)?="[^"]*"', "", text))

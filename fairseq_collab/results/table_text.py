@@ -23,6 +23,7 @@ COLUMNS = (
 #: Headings of fields whose names do not say enough.
 HEADINGS = {
     "key_dim": "key width",
+    "multiply_adds": "multiply-adds",
     "bleu": "BLEU",
     "chrf": "chrF",
     "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
