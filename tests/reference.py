@@ -64,14 +64,13 @@ def shared_key(
     scale: float,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """One key for all heads: ``head_i = softmax(s (q_i k^T + (y c_i)^T)) v_g(i)``.
+    """One key for all heads: ``head_i = softmax(s q_i k^T) v_g(i)``.
 
     Diagonal mixing (``mixing`` (H, K); Cordonnier et al. 2020, arXiv 2006.16362) has
     ``q_i = (x Wq^T + bq) diag(m_i)``; full mixing (H, K, K) has ``q_i = (x Wq^T + bq) M_i``;
     without mixing ``q_i = x W_i^T + b_i``, the rows of ``q_proj``.  The authors' fork has
-    ``s = (d/H)^-0.5`` at every K, and biases; their library ``s = (K/H)^-0.5``, and a content
-    vector ``c_i`` per head.  The number of value heads follows from the sizes of ``v_proj`` and
-    ``out_proj``.
+    ``s = (d/H)^-0.5`` at every K; their library ``s = (K/H)^-0.5``.  The number of value heads
+    follows from the sizes of ``v_proj`` and ``out_proj``.
     """
     shared = _linear(x, weights, "q_proj")
     if "q_norm.weight" in weights:  # RMSNorm
@@ -86,10 +85,7 @@ def shared_key(
     values = v.split(size, dim=-1)  # G x (S, h_v)
     outputs = []
     for i, q in enumerate(queries):
-        scores = scale * q @ k.T
-        if "content_bias" in weights:
-            scores = scores + scale * (y @ weights["content_bias"][i])
-        outputs.append(attend(scores, values[i * len(values) // num_heads], mask))
+        outputs.append(attend(scale * q @ k.T, values[i * len(values) // num_heads], mask))
     return combine(outputs, weights["out_proj.weight"], weights.get("out_proj.bias"))
 
 

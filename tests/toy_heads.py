@@ -19,8 +19,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "concatenated": ("transformer_collab", {"key_dim": 0}),
     "collaborative": ("transformer_collab", {"key_dim": 6}),
-    "content": ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
-    "no bias": ("transformer_collab", {"key_dim": 5, "attention_bias": "none"}),
     "grouped": ("transformer_grouped_heads", {"head_groups": "2"}),
     "gated": ("transformer_gated_heads", {}),
     "shared keys": ("transformer_grouped_query", {"key_value_heads": 2}),
@@ -50,12 +48,7 @@ def ordinary(ours: HeadAttention) -> ConcatenatedAttention:
     reads off ``ours``: a twin, no oracle of them."""
     size = smallest_size(ours)
     theirs = ConcatenatedAttention(
-        ours.embed_dim,
-        ours.num_heads,
-        qk_head_size=size,
-        v_head_size=size,
-        self_attention=ours.self_attention,
-        encoder_decoder_attention=ours.encoder_decoder_attention,
+        ours.embed_dim, ours.num_heads, qk_head_size=size, v_head_size=size
     ).to(ours.out_proj.weight)
     theirs.load_state_dict({"signature": theirs.signature, **plain_weights(ours, size)})
     return theirs

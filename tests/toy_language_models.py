@@ -41,6 +41,6 @@ def language_model_options(arch: str, **options: Any) -> dict[str, Any]:
 
 #: A model of ours of each family.
 FAMILIES = {
-    "translation": lambda: toy.model("transformer_collab", attention_bias="content"),
+    "translation": lambda: toy.model("transformer_collab"),
     "language model": lambda: language_model("transformer_lm_headsize_n"),
 }

@@ -22,9 +22,6 @@ All three mix the *query*.  So there is one key ``(B, 1, S, K)`` for all heads, 
 ``K`` numbers per token for keys; mixed keys would take ``H K``.  Values are ``G h_v`` numbers per
 token: one head of values per head of queries in the paper, fewer as in grouped-query attention
 (Ainslie et al. 2023, arXiv 2305.13245, section 2.2).
-
-Content scores per head ``y c_i`` (``bias="content"``) are ``H`` more key dimensions, of which head
-i's query picks the i-th: they are computed once per key and cached with it.
 """
 
 from __future__ import annotations
@@ -54,10 +51,8 @@ from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 #: Queries of a head: the shared query scaled, or times a matrix; or a query of its own.
 QUERY_MIXINGS = ("diagonal", "full", "own")
-#: Biases: in both projections (the authors' fork), content vectors per head (their library), none.
-BIASES = ("projection", "content", "none")
 #: Initial mixing: see :func:`init_mixing`.
-MIXING_INITS = ("block", "xavier", "normal")
+MIXING_INITS = ("block", "xavier")
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class CollaborativeSignature(Signature):
     key_dim: int = labelled("key width")
     v_head_size: int = labelled("value head size")
     scale: str = chosen("scale", SCALES)
-    bias: str = chosen("bias", BIASES)
+    bias: str = chosen("bias", ("projection",))  # kept: numbers of checkpoints are in this order
     value_heads: int = labelled("value heads")
     query_mixing: str = chosen("query mixing", QUERY_MIXINGS)
 
@@ -82,17 +77,16 @@ class CollaborativeAttention(HeadAttention):
     Args:
         num_heads: ``H``; must divide ``d`` unless ``v_head_size`` is given.
         key_dim: ``K``, width of the shared key.
-        query_mixing: ``diagonal`` (the paper's), ``full`` (the default of
-            ``transformer_collab``) or ``own``.
+        query_mixing: ``diagonal`` (the paper's), ``full`` or ``own``.
         value_heads: ``G``, which divides ``H``; ``H`` unless given.
         v_head_size: ``h_v``; ``d/H`` unless given.
-        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+        kdim: size of the input of keys and values, if not ``d``.
         mixing_init: ``block`` (all three start as standard heads of size ``K/H``: the same function
-            from the same seed), ``xavier`` (the authors' fork), ``normal`` (their library): see
-            :func:`init_mixing`.  Own queries start ``block``, or ``xavier`` as one projection.
+            from the same seed) or ``xavier`` (the authors' fork): see :func:`init_mixing`.  Own
+            queries start ``block``, or ``xavier`` as one projection.
         scale: ``embed`` for ``(d/H)^-0.5`` at every K (the authors' fork), ``key`` for
             ``(K/H)^-0.5`` (their library).
-        bias: ``projection``, ``content`` or ``none``.
+        bias: of the projections of queries and keys.
         value_init: ``constant``, or ``fork`` for gain 1/sqrt(2) at ``K = d`` only, and else 1.
 
     Raises:
@@ -100,7 +94,7 @@ class CollaborativeAttention(HeadAttention):
 
     Example: a shared key of a quarter of the model size.
 
-        >>> attention = CollaborativeAttention(64, 8, key_dim=16, self_attention=True)
+        >>> attention = CollaborativeAttention(64, 8, key_dim=16, query_mixing="full")
         >>> x = torch.randn(5, 2, 64)  # (T, B, d)
         >>> output, weights = attention(x, x, x)
         >>> [*output.shape], [*weights.shape]  # (T, B, d), (B, T, S)
@@ -115,14 +109,13 @@ class CollaborativeAttention(HeadAttention):
         num_heads: int,
         key_dim: int,
         *,
-        query_mixing: str = "diagonal",
+        query_mixing: str,
         value_heads: int | None = None,
         v_head_size: int | None = None,
         kdim: int | None = None,
-        vdim: int | None = None,
         mixing_init: str = "block",
         scale: str = "embed",
-        bias: str = "projection",
+        bias: bool = True,
         value_init: str = "constant",
         **options: Any,
     ):
@@ -131,23 +124,20 @@ class CollaborativeAttention(HeadAttention):
         check_positive(num_heads=num_heads, key_dim=key_dim, value_heads=value_heads)
         check_shared_evenly(num_heads, value_heads, "value heads")
         check_choice("query mixing", query_mixing, QUERY_MIXINGS)
-        check_choice("attention bias", bias, BIASES)
         check_choice("value init", value_init, INITS)
         v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.key_dim, self.query_mixing = num_heads, key_dim, query_mixing
         self.value_heads, self.v_head_size = value_heads, v_head_size
         self.scale, self.bias = scale, bias
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
-        kdim, vdim = kdim or embed_dim, vdim or embed_dim
+        kdim = kdim or embed_dim
         # In fairseq's order, so that one seed gives both the same weights.
-        self.k_proj = linear(kdim, key_dim, bias == "projection")
-        self.v_proj = linear(vdim, value_heads * v_head_size)
-        self.q_proj = linear(embed_dim, key_dim, bias == "projection")
+        self.k_proj = linear(kdim, key_dim, bias)
+        self.v_proj = linear(kdim, value_heads * v_head_size)
+        self.q_proj = linear(embed_dim, key_dim, bias)
         self.out_proj = linear(num_heads * v_head_size, embed_dim)
-        if bias == "content":
-            self.content_bias = nn.Parameter(torch.zeros(num_heads, kdim))
 
-        same_dims = kdim == vdim == embed_dim
+        same_dims = kdim == embed_dim
         reduced = key_dim != embed_dim
         init_projection(self.k_proj, same_dims and not reduced)
         init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
@@ -160,7 +150,7 @@ class CollaborativeAttention(HeadAttention):
         """Make the mixing, or a query projection per head from the shared one."""
         if self.query_mixing == "own" and mixing_init == "xavier":
             rows = self.num_heads * self.key_dim
-            self.q_proj = linear(self.embed_dim, rows, self.bias == "projection")
+            self.q_proj = linear(self.embed_dim, rows, self.bias)
             init_projection(self.q_proj, same_dims=False)
             return
         mixing = torch.empty(self.num_heads, self.key_dim)
@@ -172,12 +162,7 @@ class CollaborativeAttention(HeadAttention):
             self.mixing = nn.Parameter(torch.diag_embed(mixing) if full else mixing)
 
     def project_query(self, x: Tensor) -> Tensor:
-        mixed = self._mix(self.q_proj(x))  # (B, H, T, K)
-        if self.bias != "content":
-            return mixed
-        heads = torch.eye(self.num_heads, dtype=x.dtype, device=x.device) * self.scaling
-        picks = heads[None, :, None, :].expand(*mixed.shape[:3], -1)  # (B, H, T, H)
-        return torch.cat([mixed, picks], dim=-1)  # (B, H, T, K + H)
+        return self._mix(self.q_proj(x))  # (B, H, T, K)
 
     def _mix(self, q: Tensor) -> Tensor:
         """Scaled queries ``(B, H, T, K)`` from ``(T, B, K)``, or from ``(T, B, H K)`` if own."""
@@ -190,10 +175,7 @@ class CollaborativeAttention(HeadAttention):
         return split_heads(q @ mixing.transpose(0, 1).flatten(1), self.num_heads)
 
     def project_key(self, y: Tensor) -> Tensor:
-        k = self.k_proj(y)  # (S, B, K)
-        if self.bias == "content":
-            k = torch.cat([k, y @ self.content_bias.T], dim=-1)  # (S, B, K + H)
-        return k.transpose(0, 1).unsqueeze(1)  # (B, 1, S, K), or K + H
+        return self.k_proj(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, K)
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.value_heads)  # (B, G, S, h_v)
@@ -204,14 +186,13 @@ class CollaborativeAttention(HeadAttention):
             self.key_dim,
             self.v_head_size,
             self.scale,
-            self.bias,
+            "projection",
             self.value_heads,
             self.query_mixing,
         )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        content = self.num_heads if self.bias == "content" else 0
-        return self.key_dim + content, self.value_heads * self.v_head_size
+        return self.key_dim, self.value_heads * self.v_head_size
 
 
 def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
@@ -231,7 +212,6 @@ def init_mixing(mixing: Tensor, how: str) -> None:
     and as evenly as ``K/H`` allows, so that training starts from standard heads (where K is no
     multiple of H, more evenly than in the authors' library; for ``K < H``, neighbouring heads own
     the same dimension).  ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.
-    ``normal``: mean 0, standard deviation 0.2, as in the authors' library.
 
     Raises:
         ValueError: unknown ``how``.
@@ -240,8 +220,6 @@ def init_mixing(mixing: Tensor, how: str) -> None:
     num_heads, key_dim = mixing.shape
     if how == "xavier":
         nn.init.xavier_uniform_(mixing)
-    elif how == "normal":
-        nn.init.normal_(mixing, std=0.2)
     else:
         heads, dims = torch.arange(num_heads)[:, None], torch.arange(key_dim)
         owned = dims * num_heads // key_dim == heads  # (H, K)

@@ -12,7 +12,7 @@ attended to, and all that is left of it is ``bo``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -30,7 +30,7 @@ from fairseq_collab.attention.building import (
     split_heads,
 )
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.signature import Signature, chosen, labelled
+from fairseq_collab.attention.signature import SIGNATURE_VERSION, Signature, chosen, labelled
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ConcatenatedAttention(HeadAttention):
         num_heads: ``H``, any number from 0 up.
         qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
-        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+        kdim: size of the input of keys and values, if not ``d``.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
         key_init: initial queries and keys, ``constant`` or ``fork``: see :data:`INITS`.
         value_init: initial values, ``constant`` or ``fork``.
@@ -68,7 +68,6 @@ class ConcatenatedAttention(HeadAttention):
         qk_head_size: int | None = None,
         v_head_size: int | None = None,
         kdim: int | None = None,
-        vdim: int | None = None,
         scale: str = "key",
         key_init: str = "constant",
         value_init: str = "constant",
@@ -85,14 +84,14 @@ class ConcatenatedAttention(HeadAttention):
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
         # In fairseq's order, so that one seed gives both the same weights.
-        kdim, vdim = kdim or embed_dim, vdim or embed_dim
+        kdim = kdim or embed_dim
         self.k_proj = linear(kdim, num_heads * qk_head_size)
-        self.v_proj = linear(vdim, num_heads * v_head_size)
+        self.v_proj = linear(kdim, num_heads * v_head_size)
         self.q_proj = linear(embed_dim, num_heads * qk_head_size)
         self.out_proj = linear(num_heads * v_head_size, embed_dim)
 
         if num_heads:
-            same_dims = kdim == vdim == embed_dim
+            same_dims = kdim == embed_dim
             reduced = num_heads * qk_head_size != embed_dim
             init_projection(self.k_proj, same_dims and not (reduced and key_init == "fork"))
             init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
@@ -117,14 +116,14 @@ class ConcatenatedAttention(HeadAttention):
     def signature_of(self, saved: Tensor) -> Tensor:
         """The ``saved`` signature of plain separate keys as one of this kind.
 
-        Its fields of heads are kept; fields that this kind adds are this attention's.  A signature
-        of another kind is returned unchanged.
+        Its fields of heads, which come first, are kept; fields that this kind adds are this
+        attention's.  A signature of another kind is returned unchanged: loading rejects it.
         """
-        try:
-            heads = ConcatenatedSignature.from_tensor(saved)
-        except ValueError:  # loading will reject it, with the reason
+        own, plain = self.signature.clone(), [SIGNATURE_VERSION, ConcatenatedSignature.kind]
+        if saved[:2].tolist() != plain:
             return saved
-        return replace(self.describe(), **asdict(heads)).to_tensor()
+        own[2 : len(saved)] = saved[2:]
+        return own
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

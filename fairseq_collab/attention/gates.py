@@ -15,12 +15,9 @@ It is continuous, but 0 and 1 have probabilities above zero.  With
     P(g = 0)  = sigmoid(temperature z(0) - log_alpha)
     P(g = 1)  = sigmoid(log_alpha - temperature z(1))
 
-The penalty, the expected L0 norm, is the sum of ``P(g != 0)`` over heads.  In evaluation there is
-neither a sample nor a temperature:
-
-    mean       clip(sigmoid(log_alpha) (right - left) + left, 0, 1), as in the paper's released code
-    rounded    the likelier end, as in the paper (section 6.1): 1 where log_alpha >= 0, else 0
-               (P(g = 1) >= P(g = 0) is equivalent: left and right have the same distance from 1/2)
+The penalty, the expected L0 norm, is the sum of ``P(g != 0)`` over heads.  In evaluation a gate is
+its likelier end (section 6.1): 1 where ``log_alpha >= 0``, else 0.  (``P(g = 1) >= P(g = 0)`` is
+equivalent: left and right have equal distances from 1/2.)
 
 Shapes: ``log_alpha``, gates and probabilities ``(H,)``; values ``(B, H, S, h_v)``.
 """
@@ -34,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.building import check_choice, check_positive
+from fairseq_collab.attention.building import check_positive
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.signature import labelled
 
@@ -43,29 +40,18 @@ TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
 #: ``log_alpha`` at the start, an open gate: 1 in evaluation; in training ``P(g = 1)`` is 0.96 and
 #: ``P(g = 0)`` 0.01.  (The released code starts near 0, which damages a converged model.)
 OPEN = 4.0
-#: Gates in evaluation.
-EVALUATIONS = ("rounded", "mean")
 
 
 def sample(log_alpha: Tensor) -> Tensor:
     """Gates of one training batch, with a gradient for ``log_alpha``."""
     u = torch.empty_like(log_alpha).uniform_(EPSILON, 1 - EPSILON)
-    return _stretched(torch.sigmoid((torch.logit(u) + log_alpha) / TEMPERATURE))
-
-
-def deterministic(log_alpha: Tensor, evaluation: str = "mean") -> Tensor:
-    """Gates in evaluation; ``mean`` is 0 up to ``log_alpha = -log 11``, and 1 from ``log 11`` up.
-
-    Args:
-        evaluation: one of :data:`EVALUATIONS`.
-    """
-    if evaluation == "rounded":
-        return (log_alpha >= 0).to(log_alpha.dtype)
-    return _stretched(torch.sigmoid(log_alpha))
-
-
-def _stretched(s: Tensor) -> Tensor:
+    s = torch.sigmoid((torch.logit(u) + log_alpha) / TEMPERATURE)
     return (s * (RIGHT - LEFT) + LEFT).clamp(0, 1)
+
+
+def rounded(log_alpha: Tensor) -> Tensor:
+    """Gates in evaluation: 0 or 1."""
+    return (log_alpha >= 0).to(log_alpha.dtype)
 
 
 def probability_open(log_alpha: Tensor) -> Tensor:
@@ -91,27 +77,14 @@ class GatedAttention(ConcatenatedAttention):
         gate_speed: ``log_alpha`` is ``gate_speed`` times the parameter ``theta (H,)``.  Adam, whose
             steps do not depend on the gradient's scale, then moves ``log_alpha`` that much faster.
             The paper has 1.
-        gate_evaluation: one of :data:`EVALUATIONS`; not part of the signature.
-        attention_type: encoder, decoder or cross, for criterions.
 
     Raises:
-        ValueError: see :class:`ConcatenatedAttention`; or an unknown choice, or a speed below 1.
+        ValueError: see :class:`ConcatenatedAttention`; or a speed below 1.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        gate_speed: int = 1,
-        gate_evaluation: str = "rounded",
-        attention_type: str = "",
-        **options: Any,
-    ):
-        check_choice("gate evaluation", gate_evaluation, EVALUATIONS)
+    def __init__(self, embed_dim: int, num_heads: int, *, gate_speed: int = 1, **options: Any):
         check_positive(gate_speed=gate_speed)
-        self.gate_speed, self.gate_evaluation = gate_speed, gate_evaluation
-        self.attention_type = attention_type
+        self.gate_speed = gate_speed
         super().__init__(embed_dim, num_heads, **options)
         self.theta = nn.Parameter(torch.full((num_heads,), OPEN) / gate_speed)
 
@@ -123,9 +96,7 @@ class GatedAttention(ConcatenatedAttention):
 
     def gates(self) -> Tensor:
         """``(H,)``: a new sample in every forward pass of training, constant in evaluation."""
-        if self.training:
-            return sample(self.log_alpha)
-        return deterministic(self.log_alpha, self.gate_evaluation)
+        return sample(self.log_alpha) if self.training else rounded(self.log_alpha)
 
     def project_value(self, y: Tensor) -> Tensor:
         value = super().project_value(y)  # (B, H, S, h_v)
@@ -135,13 +106,13 @@ class GatedAttention(ConcatenatedAttention):
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
     @torch.no_grad()
-    def absorb(self, gates: Tensor) -> None:
-        """Multiply ``gates (H,)`` into the columns of ``out_proj``, and open the gates, in place.
+    def absorb(self) -> None:
+        """Multiply the gates into the columns of ``out_proj``, and open them, in place.
 
-        With the gates of evaluation the function in evaluation does not change.
+        The function in evaluation does not change.
         """
-        columns = gates.to(self.out_proj.weight).repeat_interleave(self.v_head_size)  # (H h_v,)
-        self.out_proj.weight.mul_(columns)
+        gates = rounded(self.log_alpha).to(self.out_proj.weight)
+        self.out_proj.weight.mul_(gates.repeat_interleave(self.v_head_size))  # (H h_v,)
         self.theta.fill_(OPEN / self.gate_speed)
 
 

@@ -45,7 +45,7 @@ class GroupedQueryAttention(HeadAttention):
     Args:
         num_heads: ``H``, which divides ``d``.
         key_value_heads: ``G``, which divides ``H``.
-        kdim, vdim: sizes of the inputs of keys and values, if not ``d``.
+        kdim: size of the input of keys and values, if not ``d``.
 
     Raises:
         ValueError: a number is not positive or does not divide.
@@ -58,7 +58,6 @@ class GroupedQueryAttention(HeadAttention):
         key_value_heads: int,
         *,
         kdim: int | None = None,
-        vdim: int | None = None,
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
@@ -67,13 +66,13 @@ class GroupedQueryAttention(HeadAttention):
         self.num_heads, self.key_value_heads = num_heads, key_value_heads
         self.v_head_size = head_size(None, embed_dim, num_heads)
         # In fairseq's order, so that G = H starts from the same weights.
-        kdim, vdim = kdim or embed_dim, vdim or embed_dim
+        kdim = kdim or embed_dim
         self.k_proj = linear(kdim, key_value_heads * self.v_head_size)
-        self.v_proj = linear(vdim, key_value_heads * self.v_head_size)
+        self.v_proj = linear(kdim, key_value_heads * self.v_head_size)
         self.q_proj = linear(embed_dim, embed_dim)
         self.out_proj = linear(embed_dim, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            init_projection(projection, same_dims=kdim == vdim == embed_dim)
+            init_projection(projection, same_dims=kdim == embed_dim)
         init_output(self.out_proj)
         self.register_signature()
 

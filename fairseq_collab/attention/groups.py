@@ -114,10 +114,6 @@ class HeadGroupAttention(ConcatenatedAttention):
     def _keep(self, features: Tensor) -> None:
         self.features = features
 
-    def positions_are_keys(self) -> bool:
-        """Whether the positions ``N`` of the features are those of the keys."""
-        return self.feature == "value"
-
 
 def head_group_attentions(model: nn.Module) -> list[HeadGroupAttention]:
     """All attentions of a model whose heads have groups, in its order."""

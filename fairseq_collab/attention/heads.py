@@ -46,9 +46,6 @@ class HeadAttention(nn.Module):
     Args:
         embed_dim: model size ``d`` of the queries and of the output.
         dropout: probability with which an attention weight is dropped in training.
-        self_attention: keys and values come from the query's input.
-        encoder_decoder_attention: keys and values come from the encoder, and never change while a
-            sentence is decoded.
 
     Example: heads without projections of their own, each a slice of the input.
 
@@ -64,7 +61,7 @@ class HeadAttention(nn.Module):
         ...         return split_heads(y, self.num_heads)
         ...     project_value = project_key
         >>> x = torch.randn(5, 2, 16)  # (T, B, d)
-        >>> output, weights = Slices(16, 4, self_attention=True)(x, x, x, need_head_weights=True)
+        >>> output, weights = Slices(16, 4)(x, x, x, need_head_weights=True)
         >>> [*output.shape], [*weights.shape]  # (T, B, d), (H, B, T, S)
         ([5, 2, 16], [4, 2, 5, 5])
     """
@@ -76,21 +73,15 @@ class HeadAttention(nn.Module):
     signature: Tensor
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
+    #: Whether a decoder keeps a memory, of which keys and values are linear maps, in place of both:
+    #: see :mod:`fairseq_collab.attention.latent`.
+    has_memory = False
 
-    def __init__(
-        self,
-        embed_dim: int,
-        *,
-        dropout: float = 0.0,
-        self_attention: bool = False,
-        encoder_decoder_attention: bool = False,
-    ):
+    def __init__(self, embed_dim: int, *, dropout: float = 0.0):
         super().__init__()
         self.embed_dim = embed_dim
         # Replaced by the models with fairseq's own, which --retain-dropout can keep on in decoding.
         self.dropout_module: nn.Module = nn.Dropout(dropout)
-        self.self_attention = self_attention
-        self.encoder_decoder_attention = encoder_decoder_attention
         self._state_key = f"{uuid.uuid4()}.attn_state"
 
     # ---- what a variant defines ------------------------------------------------------------------
@@ -107,23 +98,12 @@ class HeadAttention(nn.Module):
         """Values: ``(S, B, d_y) -> (B, G, S, h_v)``."""
         raise NotImplementedError
 
-    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys of ``y`` and values of ``z``, for variants where both have a part in common."""
-        return self.project_key(y), self.project_value(z)
+    def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values, for variants where both have a part in common."""
+        return self.project_key(y), self.project_value(y)
 
-    def attends_to_memory(self, decoding: bool) -> bool:
-        """Whether heads attend to a memory, of which keys and values are linear maps.
-
-        No, unless a variant has a memory (:mod:`fairseq_collab.attention.latent`), which defines
-        the three methods below.
-
-        Args:
-            decoding: the memory is kept for later steps, in place of keys and values.
-        """
-        return False
-
-    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
-        """The memory ``(B, 1, S, r)`` of the keys of ``y`` and the values of ``z``."""
+    def project_memory(self, y: Tensor) -> Tensor:
+        """The memory, with :attr:`has_memory`: ``(S, B, d_y) -> (B, 1, S, r)``."""
         raise NotImplementedError
 
     def absorb_keys(self, q: Tensor) -> Tensor:
@@ -177,8 +157,9 @@ class HeadAttention(nn.Module):
 
         Args:
             query: ``(T, B, d)``; in a step of decoding ``T`` counts the beams of a sentence.
-            key: ``(S, B, d_y)``; ignored in self-attention, and once cached with ``static_kv``.
-            value: in place of ``key`` for the values, where it is another tensor.
+            key: ``(S, B, d_y)``, the input of keys and values; ignored once cached with
+                ``static_kv``.
+            value: ignored: fairseq's layers give ``key`` again.
             key_padding_mask: ``(B, S)``, true at padding; that of earlier steps of decoding is in
                 the decoder's history.
             incremental_state: where keys and values of earlier steps are kept, if decoding.
@@ -193,9 +174,9 @@ class HeadAttention(nn.Module):
         """
         if not self.num_heads:
             return torch.zeros_like(query) + self.out_proj.bias, None
-        to_memory = self.attends_to_memory(incremental_state is not None)
+        to_memory = self.has_memory and incremental_state is not None
         mask = over_keys(key_padding_mask, attn_mask)
-        context = self._context(query, key, value, mask, incremental_state, static_kv, to_memory)
+        context = self._context(key, mask, incremental_state, static_kv)
         q = self.project_query(query)  # (B, H, T, e)
         if to_memory:
             q = self.absorb_keys(q)  # (B, H, T, r)
@@ -233,29 +214,23 @@ class HeadAttention(nn.Module):
 
     def _context(
         self,
-        query: Tensor,
         key: Tensor | None,
-        value: Tensor | None,
         mask: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-        to_memory: bool,
     ) -> Context:
-        """The keys and values for the query ``(T, B, d)``, or the memory as both."""
+        """The keys and values of ``key (S, B, d_y)`` and of the cache, or the memory as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
             return cache.context(cache.mask)
-        source = query if self.self_attention else key
-        if source is None:
+        if key is None:
             raise ValueError("no key was given, and none is cached from an earlier step")
-        if value is None or self.self_attention or self.encoder_decoder_attention:
-            value = source
-        if to_memory:
-            k = v = self.project_memory(source, value)
-        else:
-            k, v = self.project_both(source, value)
         if incremental_state is None:
-            return Context(k, v, mask)
+            return Context(*self.project_both(key), mask)
+        if self.has_memory:
+            k = v = self.project_memory(key)
+        else:
+            k, v = self.project_both(key)
         if static_kv:
             cache = Cache(k, v, mask)
             incremental_state[self._state_key] = {"cache": cache}
@@ -290,11 +265,3 @@ class HeadAttention(nn.Module):
             if moved is not None:
                 cache.select(moved)
         return incremental_state
-
-    def cache_bytes(self, incremental_state: IncrementalState) -> dict[str, int]:
-        """Bytes of this module's keys and values; a memory of both counts once, as keys."""
-        cache = self._cache(incremental_state)
-        if cache is None:
-            return {"keys": 0, "values": 0}
-        values = 0 if cache.values is cache.keys else cache.values.filled.nbytes
-        return {"keys": cache.keys.filled.nbytes, "values": values}

@@ -15,9 +15,8 @@ Shapes:
 *absorbed* form moves ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
 the latents themselves (``q_i (c Uk_i^T)^T = (q_i Uk_i) c^T``).  Decoding uses the absorbed form: it
 caches ``r`` numbers per token, and does not make keys and values of the whole past at every step.
-Training uses the cheaper form.  For equal numbers of queries and keys, the projections of both have
-equal multiply-adds.  Scores and outputs of a head take ``h_qk + h_v`` multiply-adds per query and
-key if expanded, ``2 r`` if absorbed: expanded, unless the latent is smaller than a head.
+Training uses the expanded form: scores and outputs of a head take ``h_qk + h_v`` multiply-adds per
+query and key there, ``2 r`` if absorbed.
 """
 
 from __future__ import annotations
@@ -61,13 +60,15 @@ class LatentAttention(HeadAttention):
         latent_dim: ``r``.
         qk_head_size: ``h_qk``, size of a head's query and key; ``d/H`` unless given.
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
-        kdim, vdim: size of the input of keys and values, if not ``d``: equal for both.
+        kdim: size of the input of keys and values, if not ``d``.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
 
     Raises:
-        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, an unknown scale,
-            or keys and values have inputs of different sizes.
+        ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or an unknown
+            scale.
     """
+
+    has_memory = True
 
     def __init__(
         self,
@@ -78,15 +79,11 @@ class LatentAttention(HeadAttention):
         qk_head_size: int | None = None,
         v_head_size: int | None = None,
         kdim: int | None = None,
-        vdim: int | None = None,
         scale: str = "key",
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
         check_positive(num_heads=num_heads, latent_dim=latent_dim)
-        if (kdim or embed_dim) != (vdim or embed_dim):
-            sizes = f"sizes {kdim} and {vdim}"
-            raise ValueError(f"keys and values come from one latent: inputs cannot have {sizes}")
         qk_head_size = head_size(qk_head_size, embed_dim, num_heads)
         v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.latent_dim = num_heads, latent_dim
@@ -118,22 +115,13 @@ class LatentAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_v)
 
-    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        latent = self._latent(y, z)
+    def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        latent = self.latent_proj(y)  # (S, B, r)
         k, v = self.k_proj(latent), self.v_proj(latent)
         return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 
-    def project_memory(self, y: Tensor, z: Tensor) -> Tensor:
-        return self._latent(y, z).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
-
-    def _latent(self, y: Tensor, z: Tensor) -> Tensor:
-        """``(S, B, d_y) -> (S, B, r)``."""
-        if z is not y:
-            raise ValueError("keys and values come from one latent: give one input for both")
-        return self.latent_proj(y)
-
-    def attends_to_memory(self, decoding: bool) -> bool:
-        return decoding or self.qk_head_size + self.v_head_size > 2 * self.latent_dim
+    def project_memory(self, y: Tensor) -> Tensor:
+        return self.latent_proj(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
 
     def absorb_keys(self, q: Tensor) -> Tensor:
         up = self.k_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)

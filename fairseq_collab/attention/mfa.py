@@ -42,7 +42,7 @@ class MFAAttention(CollaborativeAttention):
     Args:
         num_heads: ``H``.
         width: ``C``.
-        options: of :class:`CollaborativeAttention`, ``kdim`` and ``vdim`` among them.
+        options: of :class:`CollaborativeAttention`, ``kdim`` among them.
 
     Raises:
         ValueError: a size is not positive.
@@ -56,7 +56,7 @@ class MFAAttention(CollaborativeAttention):
             query_mixing="full",
             value_heads=1,
             v_head_size=width,
-            bias="none",
+            bias=False,
             **options,
         )
         self.scaling = width**-0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,8 +26,6 @@ KINDS = {
     6: "latent heads",
     7: "MFA",
 }
-
-S = TypeVar("S", bound="Signature")
 
 
 def labelled(label: str) -> Any:
@@ -51,18 +49,6 @@ class Signature:
         """``(2 + fields,)``, as a checkpoint keeps it."""
         numbers = [_number(f, getattr(self, f.name)) for f in fields(self)]
         return torch.tensor([SIGNATURE_VERSION, self.kind, *numbers], dtype=torch.int64)
-
-    @classmethod
-    def from_tensor(cls: type[S], saved: Tensor) -> S:
-        """The signature of this kind that a checkpoint keeps.
-
-        Raises:
-            ValueError: it is of another kind or version.
-        """
-        version, kind, *numbers = saved.tolist()
-        if (version, kind, len(numbers)) != (SIGNATURE_VERSION, cls.kind, len(fields(cls))):
-            raise ValueError(f"{saved.tolist()} is no {cls.__name__}")
-        return cls(*(_value(f, number) for f, number in zip(fields(cls), numbers, strict=True)))
 
     def diff(self, saved: Tensor) -> Iterator[str]:
         """Where a checkpoint's signature differs: each field, its saved and its given value."""

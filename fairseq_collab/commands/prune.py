@@ -154,9 +154,8 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_collab.trained import opener
 
     trained = load(args.checkpoint, args.data)
-    gates = choices.rounded_gates(trained) if args.gates else None
-    kept = choices.open_heads(gates) if gates else choose(args, trained)
-    result = pruned(choices.without_gates(trained, gates), kept)
+    kept = choices.open_heads(trained) if args.gates else choose(args, trained)
+    result = pruned(choices.without_gates(trained), kept)
     opener.save(result, args.out)
     write_configuration(result, args.out)
     lines = report(trained.heads, kept)

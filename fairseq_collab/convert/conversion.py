@@ -1,8 +1,7 @@
 """Convert a trained model: checked before anything is computed, its sizes from options, rebuilt.
 
 Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
-its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
-and ``transformer_collab``, whose heads can share fewer dimensions.
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.convert import calibrate
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.families import HeadTransformer
+from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
+from fairseq_collab.models.variants import CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -57,19 +56,13 @@ def check(trained: Trained, target: Target) -> None:
 def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
-    shares_keys = any(isinstance(module, CollaborativeAttention) for module in model.modules())
-    if shares_keys and target.variant is not COLLABORATIVE:
-        todo = "give a smaller --key-dim, or the model that it was made from"
-        raise UserError("its heads share keys already", path, todo)
     family = family_of(type(model))
-    known = (CONCATENATED, COLLABORATIVE)
-    other_heads = isinstance(model, HeadTransformer) and model.variant not in known
-    if family is None or other_heads:
+    if family is None or (isinstance(model, HeadModel) and model.variant is not CONCATENATED):
         raise UserError(
             f"a {type(model).__name__} is none of the models that can be converted",
             path,
-            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower keys, "
-            "transformer_collab",
+            "give a transformer, transformer_lm or transformer_headsize_n: the model that it was "
+            "made from",
         )
     return f"{family.prefix}{target.variant.name}"
 
@@ -163,7 +156,7 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     if not sizes:
         raise UserError("no attention is left to convert", trained.path, "choose some")
     for place in attentions(trained.model):
-        if place in sizes or target.converts(place.module):
+        if place in sizes or target.converts_all:
             continue
         size = place.module.q_proj.out_features
         if size != place.module.embed_dim:  # the only size that fits there
@@ -199,11 +192,8 @@ class Reparametrizer:
         for place in places:
             target.check(place, trained.path)
         #: Sizes of the attentions that are converted although they keep their size.
-        self.kept = {
-            place: target.kept(place.module)
-            for place in attentions(trained.model)
-            if target.converts(place.module)
-        }
+        everything = attentions(trained.model) if target.converts_all else []
+        self.kept = {place: target.kept(place.module) for place in everything}
         places = [*dict.fromkeys([*places, *self.kept])]
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:

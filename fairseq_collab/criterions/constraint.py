@@ -46,8 +46,9 @@ class Padding(NamedTuple):
 
     def of(self, attention: HeadGroupAttention) -> Tensor:
         """The padding along the positions of an attention's features."""
+        # Values are features of keys; weights and outputs are features of queries.
         of_source = attention.attention_type == "encoder" or (
-            attention.attention_type == "cross" and attention.positions_are_keys()
+            attention.attention_type == "cross" and attention.feature == "value"
         )
         return self.source if of_source else self.target
 

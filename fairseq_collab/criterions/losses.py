@@ -114,7 +114,7 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
         log_alpha = torch.cat([attention.log_alpha for attention in attentions])
         norm = gates.probability_open(log_alpha).sum()
-        evaluated = gates.deterministic(log_alpha, attentions[0].gate_evaluation)
+        evaluated = gates.rounded(log_alpha)
         state = {"gates_l0": norm.detach(), "gates_open": (evaluated > 0).sum()}
         logged = {**logging_output, **state, self.count: 1}
         return loss + sample_size * self.gate_penalty * norm, sample_size, logged

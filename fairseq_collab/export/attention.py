@@ -11,14 +11,13 @@ dimensions:
   ``diag(m_i)``, a matrix, or contained in own queries.  Only dimensions of the key with a mixing
   other than 0 count: all K after training, or the block of head i at its start.  Mixing and
   scale move into ``Wq_i``, each head gets a copy of its keys, and zeros fill up h.
-* A content score ``s y c_i`` is one more dimension with a constant query.
 * Smaller heads (arXiv 2002.07028) are filled up with zeros.
 * Each head gets a copy of shared keys and values (arXiv 1911.02150, 2305.13245), or the product of
   its maps and the latent's (arXiv 2405.04434).
 
 So at h = d/H shared keys qualify for K <= d/H.  An engine with heads of any size can take every
 attention (:func:`smallest_size`), and where its heads may share keys and values, shared ones are
-stored once (``may_share``): mixing and content scores are then in the queries, as in decoding
+stored once (``may_share``): mixing is then in the queries, as in decoding
 (:meth:`.HeadAttention.project_query`).
 
 Shapes: ``A (H, d + 1, e)``, ``B (G, d_y + 1, e)``, ``V (G, d_y + 1, h_v)``: the heads' maps of
@@ -138,32 +137,21 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def scoring_heads(maps: LinearMaps) -> list[tuple[Tensor, Tensor]]:
-    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses.
-
-    The scores of constant queries are the last dimension: its query is 1.
-    """
+    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
     return [
         _used(a, b) for a, b in zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
     ]
 
 
 def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    varies = a[:-1].any(0)
-    content = b[:, ~varies] @ a[-1, ~varies]  # (d_y + 1)
-    scored = varies & b.any(0)
-    if not content[:-1].any():
-        return a[:, scored], b[:, scored]
-    one = torch.zeros_like(a[:, :1])
-    one[-1] = 1
-    return torch.cat([a[:, scored], one], 1), torch.cat([b[:, scored], content[:, None]], 1)
+    scored = a.any(0) & b.any(0)
+    return a[:, scored], b[:, scored]
 
 
 def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The head filled up to ``size`` dimensions; NotExactError if it needs more."""
     if a.size(1) > size:
-        scored = int(a[:-1].any(0).sum())  # all but the content
-        content = " and by content, which is one more" if scored < a.size(1) else ""
-        what = f"a head scores by {scored} dimensions{content}; standard heads here have {size}"
+        what = f"a head scores by {a.size(1)} dimensions; standard heads here have {size}"
         raise NotExactError(what)
     return widened(a, size), widened(b, size)
 

@@ -24,6 +24,7 @@ from fairseq_collab.models.options import copied, plain_options, preset
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
 _XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
+_SHORTENS = "leaves layers out; options of single layers count them all"
 _UNSUPPORTED = {
     "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
@@ -31,6 +32,8 @@ _UNSUPPORTED = {
     "decoder_xformers_att_config": _XFORMERS,
     "character_embeddings": "--character-embeddings are not supported",
     "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
+    "encoder_layers_to_keep": f"--encoder-layers-to-keep {_SHORTENS}",
+    "decoder_layers_to_keep": f"--decoder-layers-to-keep {_SHORTENS}",
     "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
     "the beams of a sentence share their cache",
 }
@@ -89,10 +92,6 @@ class HeadModel(BaseFairseqModel):
         defaults = {option.name: option.default for option in fields(cls.variant.options)}
         config = TransformerConfig.from_namespace(Namespace(**{**defaults, **given}))
         config.attention_factory = cls.variant.attention
-        if config.offload_activations:  # of fairseq's builders, only that of translation says so
-            config.checkpoint_activations = True
-        encoder, decoder = counted_layers(config.encoder), counted_layers(config.decoder)
-        config.layers_at = {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return config
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
@@ -125,24 +124,6 @@ class HeadModel(BaseFairseqModel):
         # torch calls this for the whole model before it copies the first weight.
         check_weights(self, state_dict, prefix, strict and self._all_weights)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
-
-
-def counted_layers(side: Any) -> tuple[int, list[int]]:
-    """The number of layers of an encoder or decoder, and the numbers of those that are built.
-
-    Those that ``--encoder-layers-to-keep`` names; fairseq numbers them anew, in their order.
-
-    Raises:
-        ValueError: one that it does not have.
-    """
-    layers, kept = side.layers, side.layers_to_keep
-    if not kept:
-        return layers, [*range(layers)]
-    numbers = sorted(map(int, kept.split(",")))
-    if numbers[-1] >= layers:
-        raise ValueError(f"layers to keep are {kept!r}; there are layers 0 to {layers - 1}")
-    side.layers = len(numbers)
-    return layers, numbers
 
 
 @dataclass(frozen=True)

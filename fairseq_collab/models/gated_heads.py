@@ -5,12 +5,10 @@ They have all options of ``..._headsize_n``.
 ``fairseq-collab prune --gates`` removes the heads of closed gates.
 
 The paper starts from a converged model: ``--finetune-from-model`` takes a checkpoint of this
-architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``.  Gates that are
-missing start open.
+architecture or of ``transformer_headsize_n``.  Gates that are missing start open.
 """
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +17,10 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.attention.gates import EVALUATIONS, GatedAttention, gated_attentions
-from fairseq_collab.models.layers import AttentionType, is_copy
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions
+from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import named_types, option
 from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -40,12 +36,6 @@ class GatedOptions(ConcatenatedOptions):
         1,
         "factor by which the gates' log alpha moves faster than other parameters, with an "
         "optimiser such as Adam; 1 as in the paper, more for a short training",
-    )
-    gate_evaluation: str = option(
-        "rounded",
-        "gates in evaluation: rounded (each to its likelier end, as in the paper) or mean (between "
-        "0 and 1, as in the paper's released code); --model-overrides sets it for one evaluation",
-        EVALUATIONS,
     )
     freeze_decoder: bool = option(
         False, "train the encoder alone, as in the paper's encoder-only experiments"
@@ -64,15 +54,7 @@ def gated_heads(
     heads, sizes = head_options(cfg, type_, layer, num_heads)
     if not heads or type_ not in named_types("--gated-types", cfg.gated_types):
         return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
-    return GatedAttention(
-        embed_dim,
-        heads,
-        gate_speed=cfg.gate_speed,
-        gate_evaluation=cfg.gate_evaluation,
-        attention_type=type_,
-        **sizes,
-        **options,
-    )
+    return GatedAttention(embed_dim, heads, gate_speed=cfg.gate_speed, **sizes, **options)
 
 
 def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
@@ -96,20 +78,5 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
     Signatures keep their head sizes, which loading compares.
     """
-    if any(name.endswith(".theta") for name in weights):
-        return
-    if not any(name.endswith("signature") for name in weights):
-        _sign(model, weights)
-    add_to_heads(weights, model, GatedAttention, "theta")
-
-
-def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
-    logger.warning(
-        "weights of stock fairseq's transformer do not contain the number of heads and the "
-        "dictionary: both are assumed to be those of this model"
-    )
-    for name in [name for name in weights if is_copy(name)]:
-        del weights[name]
-    own = model.state_dict()
-    weights.update({name: own[name] for name in own if name.endswith("signature")})
+    if not any(name.endswith(".theta") for name in weights):
+        add_to_heads(weights, model, GatedAttention, "theta")

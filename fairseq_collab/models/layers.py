@@ -29,7 +29,7 @@ ATTENTION_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
 class AttentionFactory(Protocol):
     """Builds the attention of one attention type in one layer (counted from 0).
 
-    Keyword arguments are :class:`HeadAttention`'s.
+    Cross-attention has the keyword argument ``kdim``, the size of the encoder's output.
     """
 
     __module__: str
@@ -54,16 +54,6 @@ def build_attention(cfg: TransformerConfig, *place: Any, **options: Any) -> Head
     return attention
 
 
-def name_dropout(module: nn.Module, name: str) -> None:
-    """Call a module's own dropout as fairseq calls that of its class ``name``.
-
-    ``--retain-dropout-modules`` takes these names; fairseq gives a subclass the subclass's.
-    """
-    for child in module.children():
-        if isinstance(child, FairseqDropout):
-            child.module_name = name
-
-
 class EncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
@@ -78,7 +68,6 @@ class EncoderLayer(TransformerEncoderLayerBase):
     def __init__(self, cfg: TransformerConfig, layer: int, return_fc: bool = False):
         self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, return_fc)
-        name_dropout(self, "TransformerEncoderLayerBase")
         for name in self.COPIES:
             delattr(self, name)
         self.can_use_fastpath = False
@@ -88,9 +77,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
         nn.Module._load_from_state_dict(self, *args, **kwargs)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
-        return build_attention(
-            cfg, "encoder", self.layer, embed_dim, cfg.encoder.attention_heads, self_attention=True
-        )
+        return build_attention(cfg, "encoder", self.layer, embed_dim, cfg.encoder.attention_heads)
 
 
 def is_copy(name: str) -> bool:
@@ -105,27 +92,16 @@ class DecoderLayer(TransformerDecoderLayerBase):
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
         self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, no_encoder_attn)
-        name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
     ) -> HeadAttention:
         # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
-        return build_attention(
-            cfg, "decoder", self.layer, embed_dim, cfg.decoder.attention_heads, self_attention=True
-        )
+        return build_attention(cfg, "decoder", self.layer, embed_dim, cfg.decoder.attention_heads)
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
-        return build_attention(
-            cfg,
-            "cross",
-            self.layer,
-            embed_dim,
-            cfg.decoder.attention_heads,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            encoder_decoder_attention=True,
-        )
+        heads, kdim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
+        return build_attention(cfg, "cross", self.layer, embed_dim, heads, kdim=kdim)
 
 
 class Encoder(TransformerEncoderBase):
@@ -138,7 +114,6 @@ class Encoder(TransformerEncoderBase):
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens)
-        name_dropout(self, "TransformerEncoder")
         register_dictionary_signature(self, dictionary)
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:

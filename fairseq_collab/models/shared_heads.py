@@ -20,7 +20,7 @@ from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.building import INITS, SCALES
-from fairseq_collab.attention.collaborative import BIASES, MIXING_INITS, QUERY_MIXINGS
+from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
@@ -31,10 +31,6 @@ from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 _key_dim = partial(
     in_type, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
 )
-
-_value_heads = partial(in_type, "value heads", default="--value-heads")
-
-_query_mixing = partial(in_type, "query mixing", default="--query-mixing", what="a word")
 
 #: The options that give single attention types a key width.
 IN_TYPES = tuple(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
@@ -56,24 +52,16 @@ class CollabOptions(FairseqDataclass):
         None,
         "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
     )
-    value_heads_in_encoder: Optional[str] = _value_heads("encoder")
-    value_heads_in_decoder: Optional[str] = _value_heads("decoder")
-    value_heads_in_cross: Optional[str] = _value_heads("cross")
     query_mixing: str = option(
         "full",
         "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
         "et al. 2020: one factor per dimension), own (a projection of the input per head)",
         QUERY_MIXINGS,
     )
-    query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
-    query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
-    query_mixing_in_cross: Optional[str] = _query_mixing("cross")
-    v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
     mixing_init: str = option(
         "block",
-        "initial mixing: block (starts as standard heads of size key-dim/heads), xavier (as the "
-        "authors' translation code; own queries: fairseq's start), normal (std 0.2, as their "
-        "library)",
+        "initial mixing: block (starts as standard heads of size key-dim/heads) or xavier (as the "
+        "authors' translation code; own queries: fairseq's start)",
         MIXING_INITS,
     )
     attention_scale: str = option(
@@ -81,12 +69,6 @@ class CollabOptions(FairseqDataclass):
         "scale of the scores: embed for (model dimension/heads)^-0.5 at every key width (as the "
         "authors' translation code), key for (key-dim/heads)^-0.5 (as their library)",
         SCALES,
-    )
-    attention_bias: str = option(
-        "projection",
-        "projection (query and key biases, as the authors' translation code), content (one "
-        "content vector a head, as their library), none",
-        BIASES,
     )
     value_init: str = option(
         "constant",
@@ -114,12 +96,10 @@ def shared_keys(
         embed_dim,
         num_heads,
         key_dim,
-        query_mixing=at_layer(cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing),
-        v_head_size=cfg.v_head_size,
-        value_heads=at_layer(cfg, "value_heads", type_, layer, 1, cfg.value_heads),
+        query_mixing=cfg.query_mixing,
+        value_heads=cfg.value_heads,
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
-        bias=cfg.attention_bias,
         value_init=cfg.value_init,
         **options,
     )
@@ -190,7 +170,6 @@ def latent(
 
 
 _shared_width = partial(in_type, "shared width", default="--key-dim")
-_heads = partial(in_type, "heads", default="--encoder-attention-heads, --decoder-attention-heads")
 
 
 @dataclass
@@ -205,9 +184,6 @@ class MFAOptions(FairseqDataclass):
     key_dim_in_encoder: Optional[str] = _shared_width("encoder")
     key_dim_in_decoder: Optional[str] = _shared_width("decoder")
     key_dim_in_cross: Optional[str] = _shared_width("cross")
-    heads_in_encoder: Optional[str] = _heads("encoder")
-    heads_in_decoder: Optional[str] = _heads("decoder")
-    heads_in_cross: Optional[str] = _heads("cross")
 
 
 def mfa(
@@ -219,7 +195,6 @@ def mfa(
     **options: Any,
 ) -> MFAAttention:
     """The heads of one attention type in one layer."""
-    heads = at_layer(cfg, "heads", type_, layer, 1, num_heads)
     usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     width = at_layer(cfg, "key_dim", type_, layer, 1, usual)
-    return MFAAttention(embed_dim, heads, width, **options)
+    return MFAAttention(embed_dim, num_heads, width, **options)

@@ -14,13 +14,13 @@ import torch
 
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import normalised
-from fairseq_collab.attention.gates import GatedAttention, deterministic, gated_attentions
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
 from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained
 
 Heads = Mapping[AttentionType, Sequence[int]]  # head counts by attention type and layer
-#: A number for each head, by attention type and layer: an importance, or a gate.
+#: The importance of each head, by attention type and layer.
 Measure = Mapping[AttentionType, Sequence[Sequence[float]]]
 #: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
 MEASURE = "importance"
@@ -28,7 +28,7 @@ MEASURE = "importance"
 NO_HEADS = "-"
 
 
-def all_heads(heads: Heads) -> Kept:
+def all_heads(heads: Heads) -> dict[AttentionType, list[list[int]]]:
     """Every head."""
     return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
 
@@ -42,7 +42,7 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
         UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or
             absent from the model.
     """
-    kept = dict(all_heads(heads))
+    kept = all_heads(heads)
     named: set[str] = set()
     for part in parts:
         type_, _, text = part.partition(":")
@@ -147,51 +147,29 @@ def without_least(
 # ---- by gates ------------------------------------------------------------------------------------
 
 
-def gates_of(trained: Trained, evaluation: str | None = None) -> Measure:
-    """The gate of each head in evaluation; 1 for heads without gates.
+def open_heads(trained: Trained) -> Kept:
+    """The heads with an open gate or none; a layer may have no head left.
 
-    Args:
-        evaluation: one of :data:`.gates.EVALUATIONS`; default: the model's own.
+    Raises:
+        UserError: the model has no gates.
     """
-    return {
-        type_: [
-            deterministic(module.log_alpha.detach(), evaluation or module.gate_evaluation).tolist()
-            if isinstance(module := one.module, GatedAttention)
-            else [1.0] * module.num_heads
-            for one in found
-        ]
-        for type_, found in trained.attentions.items()
-    }
-
-
-def rounded_gates(trained: Trained) -> Measure:
-    """The gates rounded to 0 or 1, as in the paper; raises UserError for a model without gates."""
     if not gated_attentions(trained.model):
         todo = "give a transformer_gated_heads, or another choice of heads"
         raise UserError("its heads have no gates", trained.path, todo)
-    return gates_of(trained, "rounded")
+    kept = all_heads(trained.heads)
+    for type_, found in trained.attentions.items():
+        for one in found:
+            if isinstance(one.module, GatedAttention):
+                [opened] = rounded(one.module.log_alpha).nonzero(as_tuple=True)
+                kept[type_][one.layer] = opened.tolist()
+    return kept
 
 
-def open_heads(gates: Measure) -> Kept:
-    """The heads whose gates are above 0; a layer may have none."""
-    return {
-        type_: [[head for head, gate in enumerate(values) if gate > 0] for values in layers]
-        for type_, layers in gates.items()
-    }
-
-
-def without_gates(trained: Trained, gates: Measure | None = None) -> Trained:
-    """A copy of the model with ``gates`` multiplied into ``out_proj`` and open gates.
-
-    Args:
-        gates: default: those of evaluation.
-    """
+def without_gates(trained: Trained) -> Trained:
+    """The model with its gates multiplied into ``out_proj``, and open: a copy, if it has gates."""
     if not gated_attentions(trained.model):
         return trained
-    gates = gates or gates_of(trained)
     result = trained.with_model(copy.deepcopy(trained.model))
-    for type_, found in result.attentions.items():
-        for one, values in zip(found, gates[type_], strict=True):
-            if isinstance(one.module, GatedAttention):
-                one.module.absorb(torch.tensor(values))
+    for attention in gated_attentions(result.model):
+        attention.absorb()
     return result

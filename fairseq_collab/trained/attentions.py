@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import split_heads
-from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
 from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
@@ -107,9 +106,7 @@ class LinearMaps(NamedTuple):
 def linear_maps(module: Any) -> LinearMaps:
     """The maps of fairseq's attention or of any of ours; values include the gates of evaluation."""
     exact = copy.deepcopy(module).double().eval()
-    like, of_keys = exact.out_proj.weight, exact.kdim
-    of_values = of_keys if isinstance(exact, LatentAttention) else exact.v_proj.in_features
-    sizes = (exact.embed_dim, of_keys, of_values)
+    like, sizes = exact.out_proj.weight, (exact.embed_dim, exact.kdim, exact.kdim)
     return LinearMaps(
         *(matrix_of(*one, like) for one in zip(projections(exact), sizes, strict=True))
     )
@@ -147,8 +144,7 @@ class HeadMaps(NamedTuple):
 def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """The input of the queries, and that of keys and values, in a call of an attention."""
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    query, key = given["query"], given.get("key")
-    return query, query if key is None or module.self_attention else key
+    return given["query"], given["key"]
 
 
 @contextmanager

@@ -51,7 +51,6 @@ EN_DE = {
     "model.key_dim": 128,
     "model.mixing_init": "xavier",
     "model.attention_scale": "embed",
-    "model.attention_bias": "projection",
     "model.value_init": "fork",
     # ours
     "optimization.max_update": 100000,

@@ -62,9 +62,9 @@ def test_averaged_checkpoints_translate(
         ["--share-decoder-input-output-embed", "--encoder-normalize-before"],
         ["--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"],
         ["--checkpoint-activations"],
-        ["--attention-bias=content", "--attention-scale=key", "--mixing-init=normal"],
+        ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
-        ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],
+        ["--query-mixing=own", "--value-heads=1"],
     ],
     ids=" ".join,
 )

@@ -88,23 +88,24 @@ def errors_of(
     """Of outputs without and with weights, of weights, and of the gradient of the query."""
     exact = copy.deepcopy(module).to(dtype).double()
     here = copy.deepcopy(module).to(device, dtype)
-    queries, keys = sizes if module.encoder_decoder_attention else sizes[:1] * 2
+    queries, keys = sizes if type_.endswith("cross") else sizes[:1] * 2
     query, key = (torch.randn(n, B, D).to(dtype) for n in (queries, keys))
     padding = torch.zeros(B, keys, dtype=torch.bool)
     padding[1, -3:] = padding[2, -9:] = True
     future = torch.ones(queries, queries, dtype=torch.bool).triu(1) if type_ == "decoder" else None
-    expected = results(exact, query.double(), key.double(), padding, future)
+    cross = type_.endswith("cross")
+    expected = results(exact, query.double(), key.double() if cross else None, padding, future)
     masks = (padding.to(device), None if future is None else future.to(device))
-    found = results(here, query.to(device), key.to(device), *masks)
+    found = results(here, query.to(device), key.to(device) if cross else None, *masks)
     return {f"{type_}, {name}": error(found[name], expected[name]) for name in expected}
 
 
 def results(
-    module: Any, query: Tensor, key: Tensor, padding: Tensor, future: Tensor | None
+    module: Any, query: Tensor, key: Tensor | None, padding: Tensor, future: Tensor | None
 ) -> dict[str, Tensor]:
     """Outputs, fused if possible, and step by step with weights."""
     query = query.clone().requires_grad_()
-    inputs = (query, query, query) if module.self_attention else (query, key, key)
+    inputs = (query, *([query if key is None else key] * 2))
     masks = {"key_padding_mask": padding, "attn_mask": future}
     output, _ = module(*inputs, **masks, need_weights=False)
     explicit, weights = module(*inputs, **masks, need_head_weights=True)

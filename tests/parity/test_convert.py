@@ -45,20 +45,12 @@ NARROW = [
     ("transformer_headsize_n", {"qk_head_size": 3, "attention_scale": "embed"}),
     ("transformer_lm_headsize_n", {"qk_head_size": 6}),
 ]
-SHARING = [
-    ("transformer_collab", {"key_dim": 6}),
-    ("transformer_collab", {"key_dim": 20, "attention_bias": "content"}),
-    ("transformer_collab", {"key_dim": 6, "attention_bias": "none", "attention_scale": "key"}),
-    ("transformer_collab", {"key_dim": 6, "value_heads": 2, "query_mixing": "full"}),
-    ("transformer_collab", {"key_dim": 6, "key_dim_in_decoder": "0"}),
-    ("transformer_lm_collab", {"key_dim": 6, "query_mixing": "own"}),
-]
 
 
 @pytest.mark.parametrize(
     ("options", "size", "models"),
     [
-        (["--query-mixing=own"], "keys", [*MODELS, *NARROW, *SHARING]),
+        (["--query-mixing=own"], "keys", [*MODELS, *NARROW]),
         (["--query-mixing=full"], "keys", [*MODELS, *NARROW]),
         (["--query-mixing=diagonal"], "keys", [*MODELS, *NARROW]),
         (["--to=headsize"], "keys", [*MODELS, *NARROW]),
@@ -87,7 +79,7 @@ def test_full_size_is_exact(options: list[str], size: str, models: list, seen: b
 def attention(seed: int = 1) -> Part:
     """Trained heads, and inputs that are correlated and have a mean."""
     torch.manual_seed(seed)
-    module = toy.randomised(ConcatenatedAttention(D, H, self_attention=True))
+    module = toy.randomised(ConcatenatedAttention(D, H))
     sums = Sums(), Sums()
     for one in sums:
         one.add(torch.randn(400, D) @ torch.randn(D, D) + torch.randn(D))
@@ -291,10 +283,10 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     """Its mixing stays blocks, so that it exports to fairseq's own heads."""
     part = attention()
     weights, _ = shared_keys(part, D, "diagonal")
-    ours = CollaborativeAttention(D, H, D, self_attention=True)
+    ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
     kept = part.kept("v_proj", "out_proj")
     ours.load_state_dict({**weights, **kept, "signature": ours.signature})
-    again = ConcatenatedAttention(D, H, self_attention=True)
+    again = ConcatenatedAttention(D, H)
     again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})
     x = torch.randn(5, 2, D)
     assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8

@@ -146,7 +146,7 @@ def test_multiply_adds_of_collaborative_heads_equal_the_formula(key_dim: int) ->
     [
         ("transformer", {}, (32, 32), (32, 32)),
         ("transformer_collab", {}, (8, 32), (8, 32)),  # K = d / 4 unless given
-        ("transformer_collab", {"value_heads": 2, "value_heads_in_cross": "1,4"}, (8, 16), (8, 20)),
+        ("transformer_collab", {"value_heads": 2}, (8, 16), (8, 16)),
         ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (8, 8), (20, 20)),
         ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (16, 0), (8, 0)),
         ("transformer_mfa", {"key_dim": 6}, (12, 12), (12, 12)),
@@ -168,7 +168,7 @@ def test_parameters_of_query_mixings(mixing: str) -> None:
     """The table at the top of the module; keys take K numbers per token in all three."""
     d, heads, k = 24, 4, 7
     ours = CollaborativeAttention(
-        d, heads, k, query_mixing=mixing, bias="none", value_heads=1, v_head_size=5
+        d, heads, k, query_mixing=mixing, bias=False, value_heads=1, v_head_size=5
     )
     of_keys = {"diagonal": heads * k, "full": heads * k * k, "own": (heads - 1) * d * k}
     values, output = d * 5 + 5, d * heads * 5 + d

@@ -47,7 +47,7 @@ def tied(ours: HeadAttention, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 def test_it_is_the_equation(cross: bool) -> None:
     """Output, weights and all gradients, with padding, and causal where it is self-attention."""
-    check_oracle(variant(self_attention=not cross, encoder_decoder_attention=cross), tied, cross)
+    check_oracle(variant(), tied, cross)
 
 
 def test_counted_costs_are_the_variants_own() -> None:

@@ -36,10 +36,8 @@ EXACT = {
     "fewer key dimensions": {"key_dim": 2},
     "as many key dimensions as an ordinary head": {"key_dim": 4},
     "the other scale": {"key_dim": 3, "scale": "key"},
-    "no bias": {"key_dim": 3, "bias": "none"},
-    "content scores in a dimension of their own": {"key_dim": 3, "bias": "content"},
     "all key dimensions, dealt out": {"key_dim": 12, "mixing_init": "block"},
-    "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block", "bias": "content"},
+    "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block"},
     "all heads share one value": {"key_dim": 4, "value_heads": 1},
     "latent": {"latent_dim": 7},
     "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
@@ -50,17 +48,13 @@ EXACT = {
         "value_heads": 1,
         "v_head_size": 2,
     },
-    "gates": {"gate_evaluation": "mean"},
+    "gates": {"gate_speed": 1},
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
     "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
 }
 NOT_EXACT = {
     "a head scores by 5 dimensions; standard heads here have 4": {"key_dim": 5},
-    "a head scores by 4 dimensions and by content, which is one more; standard heads here have 4": {
-        "key_dim": 4,
-        "bias": "content",
-    },
     "a head scores by 6 dimensions; standard heads here have 4": {"qk_head_size": 6},
     "values have size 5; standard heads here have 4": {"v_head_size": 5},
 }
@@ -72,9 +66,6 @@ def randomised(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             noise = torch.randn_like(parameter) * 0.5
             parameter.copy_(torch.where(parameter == 0, 0, noise) if parameter.ndim > 1 else noise)
-        for name, parameter in module.named_parameters():
-            if "content_bias" in name:
-                parameter.normal_()
     return module.eval()
 
 
@@ -82,11 +73,11 @@ def attention(options: dict[str, Any]) -> HeadAttention:
     named = {
         "key_dim": CollaborativeAttention,
         "latent_dim": LatentAttention,
-        "gate_evaluation": GatedAttention,
+        "gate_speed": GatedAttention,
     }
     kind = next((named[name] for name in options if name in named), ConcatenatedAttention)
-    mixing = {"mixing_init": "xavier"} if "key_dim" in options else {}  # all dimensions
-    return randomised(kind(D, H, encoder_decoder_attention=True, **{**mixing, **options}))
+    all_dimensions = {"query_mixing": "diagonal", "mixing_init": "xavier"}
+    return randomised(kind(D, H, **{**(all_dimensions if "key_dim" in options else {}), **options}))
 
 
 def attend(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -120,7 +111,6 @@ def test_an_attention_that_is_none_of_fairseqs(reason: str) -> None:
     [
         ({"key_dim": 2}, 4),  # values
         ({"key_dim": 9}, 9),
-        ({"key_dim": 9, "bias": "content"}, 10),
         ({"key_dim": 12, "mixing_init": "block"}, 4),
         ({"qk_head_size": 6, "v_head_size": 2}, 6),
         ({"qk_head_size": 2, "v_head_size": 3}, 3),
@@ -158,7 +148,7 @@ def trained(arch: str, **options: Any) -> Trained:
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        ("transformer_collab", {"key_dim": 3, "attention_bias": "content"}),
+        ("transformer_collab", {"key_dim": 3}),
         ("transformer_collab", {"key_dim": 2, "key_dim_in_encoder": "0"}),
         ("transformer_collab", {"key_dim": 16, "mixing_init": "block", **SHARED}),
         (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
@@ -186,7 +176,7 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     "options",
     [
         {"key_dim": 4, "share_decoder_input_output_embed": True},
-        {"key_dim": 3, "decoder_normalize_before": True, "attention_bias": "content"},
+        {"key_dim": 3, "decoder_normalize_before": True},
         {"key_dim": 4, **ADAPTIVE},
     ],
     ids=str,

@@ -12,12 +12,7 @@ from torch import Tensor, nn
 from toy import close
 
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.prune.choices import (
-    gates_of,
-    open_heads,
-    rounded_gates,
-    without_gates,
-)
+from fairseq_collab.prune.choices import open_heads, without_gates
 from fairseq_collab.prune.surgery import Kept, heads_by_attention, pruned
 from fairseq_collab.trained.opener import Trained
 
@@ -76,10 +71,9 @@ def test_gates_at_one_change_nothing(training: bool) -> None:
 def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     """Logits, and translations token for token."""
     whole = gated(**OPTIONS[options])
-    gates = rounded_gates(whole)
-    kept = open_heads(gates)
+    kept = open_heads(whole)
     assert kept == OPEN
-    plain = without_gates(whole, gates)
+    plain = without_gates(whole)
     smaller = built(pruned(plain, kept))
     assert not gated_attentions(smaller)
     assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 0]
@@ -97,13 +91,8 @@ def test_pruning_leaves_the_trained_model_alone() -> None:
     assert torch.equal(logits(whole.model), before)
 
 
-def test_gates_between_are_kept_as_they_are() -> None:
-    """Nothing is rounded where heads are chosen by other means."""
-    whole = gated(gated_types="encoder,cross", gate_evaluation="mean")
-    for attention in gated_attentions(whole.model):
-        nn.init.uniform_(attention.theta, -2, 2)
-    plain = without_gates(whole, gates_of(whole))
-    close(logits(plain.model), logits(whole.model))
-    assert all(map(torch.equal, translations(plain.model), translations(whole.model)))
+def test_closed_gates_stay_closed_where_heads_are_chosen_by_other_means() -> None:
+    whole = gated(gated_types="encoder,cross")
+    plain = without_gates(whole)
     same = pruned(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
     close(logits(built(same)), logits(whole.model))

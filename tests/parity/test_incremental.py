@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 import torch
 import toy
+from parity.test_attention_parity import gated_attention
 from parity.test_example_tied_heads import variant as tied_heads
 from torch import Tensor
 from toy import close
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import (
+    CollaborativeAttention,
+    ConcatenatedAttention,
+    HeadAttention,
+)
 from fairseq_collab.attention.cache import fold_beams, start_beam_history, unfold_beams
-from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
@@ -23,9 +27,10 @@ pytestmark = pytest.mark.usefixtures("float64")
 D, H, S, B, BEAM, STEPS = 12, 4, 7, 4, 3, 6
 
 
-def collaborative(**options: Any) -> CollaborativeAttention:
+def collaborative(query_mixing: str = "diagonal", **options: Any) -> CollaborativeAttention:
     """Heads that mix all dimensions, as trained ones do."""
-    return CollaborativeAttention(D, H, 5, mixing_init="xavier", **options)
+    options = {"query_mixing": query_mixing, "mixing_init": "xavier", **options}
+    return CollaborativeAttention(D, H, 5, **options)
 
 
 VARIANTS = {
@@ -34,13 +39,12 @@ VARIANTS = {
     "value heads": lambda **o: collaborative(value_heads=2, **o),
     "one value head": lambda **o: collaborative(value_heads=1, **o),
     "latent": lambda **o: LatentAttention(D, H, 7, qk_head_size=2, v_head_size=5, **o),
-    "content": lambda **o: collaborative(bias="content", **o),
     "grouped query": lambda **o: GroupedQueryAttention(D, H, 2, **o),
     "multi-query": lambda **o: GroupedQueryAttention(D, H, 1, **o),
     "full mixing": lambda **o: collaborative(query_mixing="full", **o),
     "own queries": lambda **o: collaborative(query_mixing="own", **o),
     "MFA": lambda **o: MFAAttention(D, H, 5, **o),
-    "gated": lambda **o: GatedAttention(D, H, gate_evaluation="mean", **o).eval(),
+    "gated": lambda **o: gated_attention(D, H, **o),
     "one's own": lambda **o: tied_heads(D, H, **o),
 }
 
@@ -48,6 +52,13 @@ VARIANTS = {
 @pytest.fixture(params=VARIANTS, ids=str)
 def variant(request: pytest.FixtureRequest):
     return VARIANTS[request.param]
+
+
+def cache_bytes(attention: HeadAttention, state: dict) -> tuple[int, int]:
+    """Bytes of keys and values; a tensor that is both counts once, as keys."""
+    cache = state[attention._state_key]["cache"]
+    values = 0 if cache.values is cache.keys else cache.values.filled.nbytes
+    return cache.keys.filled.nbytes, values
 
 
 def within_sentences(sentences: Tensor, beam: int) -> Tensor:
@@ -62,7 +73,7 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
 
     With one beam every row is a sentence, and any row may be dropped, copied, or moved.
     """
-    attention = toy.randomised(variant(self_attention=True)).eval()
+    attention = toy.randomised(variant()).eval()
     sentences, rows = B, B * beam
     past, padding = torch.empty(0, rows, D), torch.zeros(rows, 0, dtype=torch.bool)
     state: dict = {}
@@ -95,12 +106,12 @@ def test_self_attention_under_random_reorders(variant, beam: int) -> None:
         sentences, rows = len(kept), len(order)
         past, padding = past[:, order], padding[order]
     floats = sentences * attention.cached_floats_per_token()[0]
-    assert attention.cache_bytes(state)["keys"] <= past.element_size() * floats * 40 * beam
+    assert cache_bytes(attention, state)[0] <= past.element_size() * floats * 40 * beam
 
 
 def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
     """Beams move within their sentence, sentences drop out: as fairseq's generator does."""
-    attention = toy.randomised(variant(encoder_decoder_attention=True)).eval()
+    attention = toy.randomised(variant()).eval()
     source = torch.randn(S, B, D)
     padding = torch.zeros(B, S, dtype=torch.bool)
     padding[1, 4:] = padding[3, 2:] = True
@@ -135,7 +146,7 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant) -> None:
 
 
 def test_no_step_without_the_decoders_history(variant) -> None:
-    attention, x = variant(self_attention=True), torch.randn(1, B, D)
+    attention, x = variant(), torch.randn(1, B, D)
     padding = torch.zeros(B, 1, dtype=torch.bool)
     with pytest.raises(ValueError, match="padding of a step belongs into the decoder's beam"):
         attention(x, x, x, key_padding_mask=padding, incremental_state={})
@@ -144,7 +155,7 @@ def test_no_step_without_the_decoders_history(variant) -> None:
 
 
 def test_no_key_and_nothing_cached_is_an_error() -> None:
-    attention = collaborative(encoder_decoder_attention=True)
+    attention = collaborative()
     with pytest.raises(ValueError, match="no key was given, and none is cached"):
         attention(torch.randn(1, B, D), None, None)
 
@@ -152,16 +163,15 @@ def test_no_key_and_nothing_cached_is_an_error() -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_reported_cache_is_the_cache(name: str) -> None:
     """Of shared keys, one of K numbers a token for all heads."""
-    attention = VARIANTS[name](self_attention=True)
+    attention = VARIANTS[name]()
     x, state = torch.randn(1, B, D), {}
     history = start_beam_history(state, B, B, x)
     keys, values = attention.cached_floats_per_token()
-    assert attention.cache_bytes(state) == {"keys": 0, "values": 0}
     for step in range(1, 4):
         history.extend()
         attention(x, x, x, incremental_state=state)
         tokens = B * step * 8
-        assert attention.cache_bytes(state) == {"keys": keys * tokens, "values": values * tokens}
+        assert cache_bytes(attention, state) == (keys * tokens, values * tokens)
     if name == "collaborative":
         assert (keys, values) == (5, D)
         assert state[attention._state_key]["cache"].keys.filled.shape == (B, 1, step, 5)

@@ -89,7 +89,7 @@ def test_language_model_in_the_limit_is_fairseqs(
     "options",
     [
         {"arch": "transformer_lm_collab", "key_dim": 5},
-        {"arch": "transformer_lm_collab", "key_dim": 5, "attention_bias": "content"},
+        {"arch": "transformer_lm_collab", "key_dim": 5, "query_mixing": "own"},
         {"arch": "transformer_lm_headsize_n", "head_size": 3, "heads_in_decoder": "5,2"},
         {"arch": "transformer_lm_latent", "latent_dim": 6},
     ],

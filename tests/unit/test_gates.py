@@ -14,9 +14,10 @@ from torch import nn
 from toy import close
 from toy_heads import sample
 
-from fairseq_collab.attention import gates
+from fairseq_collab.attention import ConcatenatedAttention, gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.criterions.losses import LabelSmoothedCrossEntropyWithHeadGates
+from fairseq_collab.trained.attentions import by_type
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -68,19 +69,14 @@ def test_samples_follow_the_closed_forms(log_alpha: float) -> None:
 
 
 def test_constants_of_the_released_code() -> None:
-    """P(g = 0) at log_alpha = 0 is 1/(1 + 11^0.33); a mean gate closes at -log 11."""
+    """P(g = 0) at log_alpha = 0 is 1/(1 + 11^0.33)."""
     assert float(cumulative(torch.zeros(()), 0.0)) == pytest.approx(1 / (1 + 11**0.33))
-    edge = torch.tensor([-math.log(11), 0.0, math.log(11)])
-    close(gates.deterministic(edge), torch.tensor([0, 0.5, 1.0]))
-    assert gates.deterministic(edge * 1.01)[[0, 2]].tolist() == [0, 1]
-    assert gates.deterministic(edge * 0.99)[0] > 0
 
 
 def test_a_rounded_gate_is_its_likelier_end() -> None:
     log_alpha = torch.linspace(-3, 3, 13)
     closed, open_ = 1 - gates.probability_open(log_alpha), probability_one(log_alpha)
-    rounded = gates.deterministic(log_alpha, "rounded")
-    assert rounded.tolist() == (open_ >= closed - 1e-12).double().tolist()
+    assert gates.rounded(log_alpha).tolist() == (open_ >= closed - 1e-12).double().tolist()
 
 
 def test_samples_have_a_gradient() -> None:
@@ -100,13 +96,12 @@ def test_samples_have_a_gradient() -> None:
 # ---- the heads -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("evaluation", "gate"), [("rounded", 0.0), ("mean", 0.4)])
-def test_gates_in_evaluation(evaluation: str, gate: float) -> None:
-    """Gates start open; ``theta = logit((0.4 + 0.1) / 1.2)`` is a mean gate of 0.4."""
-    attention = GatedAttention(16, 4, gate_evaluation=evaluation).eval()
+def test_gates_in_evaluation() -> None:
+    """Gates start open."""
+    attention = GatedAttention(16, 4).eval()
     assert attention.gates().tolist() == [1] * 4
-    attention.theta.data[0] = math.log(0.5 / 0.7)
-    assert attention.gates().tolist() == pytest.approx([gate, 1, 1, 1])
+    attention.theta.data[0] = -0.1
+    assert attention.gates().tolist() == [0, 1, 1, 1]
 
 
 def test_a_gate_is_sampled_once_per_batch_in_training_only(
@@ -149,11 +144,10 @@ def test_half_precision_samples_in_single(dtype: torch.dtype) -> None:
 
 
 def test_chosen_attention_types_have_gates() -> None:
-    found = [
-        attention.attention_type
-        for attention in gated_attentions(model(gated_types="cross,encoder"))
-    ]
-    assert found == [*["encoder"] * 2, *["cross"] * 2]
+    found = by_type(model(gated_types="cross,encoder"))
+    gated = {t: {type(one.module) for one in each} for t, each in found.items()}
+    plain = {ConcatenatedAttention}
+    assert gated == {"encoder": {GatedAttention}, "decoder": plain, "cross": {GatedAttention}}
 
 
 # ---- the loss ------------------------------------------------------------------------------------
@@ -216,17 +210,13 @@ def test_the_decoder_can_be_frozen() -> None:
 # ---- weights without gates, other weights, wrong options -----------------------------------------
 
 
-@pytest.mark.parametrize("source", ["transformer", "transformer_headsize_n"])
 @pytest.mark.parametrize("types", ["encoder", "encoder,decoder,cross"])
-def test_a_converged_model_keeps_its_function(
-    source: str, types: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    trained = toy.model(source).eval()
+def test_a_converged_model_keeps_its_function(types: str) -> None:
+    trained = toy.model("transformer_headsize_n").eval()
     net = model(gated_types=types)
     net.load_state_dict(trained.state_dict(), strict=True)
     close(net.eval()(**toy.batch())[0], trained(**toy.batch())[0])
     assert len(gated_attentions(net)) == 2 * len(types.split(","))
-    assert ("do not contain the number of heads" in caplog.text) == (source == "transformer")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +225,6 @@ def test_a_converged_model_keeps_its_function(
         ({"gated_types": "encoder,self"}, "--gated-types is 'encoder,self'; it must name some of"),
         ({"gated_types": ""}, "--gated-types is ''; it must name some of encoder, decoder, cross"),
         ({"gate_speed": 0}, "gate_speed is 0; it must be at least 1"),
-        ({"gate_evaluation": "median"}, "gate evaluation is 'median'; it must be one of rounded"),
         ({"freeze_decoder": True}, "--freeze-decoder: freezes gates; give --gated-types encoder"),
     ],
 )

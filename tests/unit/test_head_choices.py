@@ -21,13 +21,11 @@ from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune.choices import (
     MEASURE,
-    gates_of,
     importance_kept,
     most_important,
     named_heads,
     open_heads,
     random_heads,
-    rounded_gates,
     without_gates,
     without_least,
 )
@@ -136,23 +134,10 @@ def test_language_models_have_no_bleu() -> None:
 # ---- by gates ------------------------------------------------------------------------------------
 
 
-def gated(**options: Any) -> Any:
-    """A trained model: gates of the first encoder layer 1, 0.7, 0.3 and 0, all others 1."""
-    source = trained("transformer_gated_heads", **options)
-    first = source.model.encoder.layers[0].self_attn
-    with torch.no_grad():
-        first.theta[1:3] = torch.logit((torch.tensor([0.7, 0.3]) + 0.1) / 1.2)
-        first.theta[3] = -9
-    return source
-
-
-def test_gates_are_rounded() -> None:
-    """Whatever the model does in evaluation."""
-    source = gated(gated_types="encoder", gate_evaluation="mean")
-    assert gates_of(source)["encoder"][0] == pytest.approx([1, 0.7, 0.3, 0])
-    gates = rounded_gates(source)
-    assert gates["encoder"][0] == [1, 1, 0, 0]
-    assert open_heads(gates) == {
+def test_heads_with_open_gates_or_none_stay() -> None:
+    source = trained("transformer_gated_heads", gated_types="encoder")
+    source.model.encoder.layers[0].self_attn.theta.data[2:] = torch.tensor([-0.1, -9.0])
+    assert open_heads(source) == {
         "encoder": [[0, 1], [0, 1, 2, 3]],
         **{type_: [[0, 1, 2, 3]] * 2 for type_ in ("decoder", "cross")},
     }
@@ -161,7 +146,7 @@ def test_gates_are_rounded() -> None:
 def test_models_without_gates() -> None:
     source = trained("transformer")
     with refusing("checkpoint.pt: its heads have no gates; give a transf"):
-        rounded_gates(source)
+        open_heads(source)
     assert without_gates(source) is source
 
 

@@ -24,9 +24,7 @@ def centre_rows(scores: Tensor) -> Tensor:
 
 
 def one_head(size: int) -> ConcatenatedAttention:
-    return ConcatenatedAttention(
-        WIDTH, 1, qk_head_size=size, v_head_size=1, self_attention=True
-    ).eval()
+    return ConcatenatedAttention(WIDTH, 1, qk_head_size=size, v_head_size=1).eval()
 
 
 def weights_of(attention: ConcatenatedAttention, x: Tensor) -> Tensor:

@@ -49,15 +49,7 @@ class TiedAttention(HeadAttention):
         ValueError: ``d/H`` is not whole.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        **options: Any,
-    ):
+    def __init__(self, embed_dim: int, num_heads: int, *, kdim: int | None = None, **options: Any):
         super().__init__(embed_dim, **options)
         self.num_heads = num_heads
         self.v_head_size = head_size(None, embed_dim, num_heads)
@@ -77,7 +69,7 @@ class TiedAttention(HeadAttention):
 
     project_value = project_key
 
-    def project_both(self, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         tied = self.project_key(y)
         return tied, tied  # one tensor: the cache keeps it once
 
