@@ -59,13 +59,13 @@ def collaborative_core(
     check(name, projections, num_heads, key_dim)
     if query == "separate" and key_dim % num_heads:
         raise UserError(f"key width {key_dim} is no multiple of its {num_heads} heads", name)
-    dim, kdim, vdim = (weight.size(1) for weight, _ in projections)
+    dim, kdim = (weight.size(1) for weight, _ in projections[:2])
     trained = {}
     for letter, (weight, bias) in zip("qkv", projections, strict=True):
         trained[f"{letter}_proj.weight"] = weight
         trained[f"{letter}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
     like = projections[0][0]  # device and precision
-    source = ConcatenatedAttention(dim, num_heads, kdim=kdim, vdim=vdim).to(like)
+    source = ConcatenatedAttention(dim, num_heads, kdim=kdim).to(like)
     source.load_state_dict(trained, strict=False)
     source.scaling = scaling
     part = Part(source, seen)
@@ -76,7 +76,6 @@ def collaborative_core(
         key_dim,
         query_mixing="diagonal" if query == "separate" else query,
         kdim=kdim,
-        vdim=vdim,
         dropout=dropout,
     ).to(like)
     core.load_state_dict(

@@ -191,7 +191,7 @@ def test_the_tokeniser_and_the_snippets_of_the_docs(
         ("transformer", {"no_token_positional_embeddings": True}),
         ("transformer", {"encoder_attention_heads": 2, "activation_fn": "gelu"}),
         ("transformer_collab", {"key_dim": 11}),
-        ("transformer_collab", {"key_dim": 7, "value_heads": 2, "attention_bias": "content"}),
+        ("transformer_collab", {"key_dim": 7, "value_heads": 2}),
         ("transformer_grouped_query", {"key_value_heads": 2, "key_value_heads_in_cross": "1,4"}),
         ("transformer_latent", {"latent_dim": 5, "head_size": 3}),
         ("transformer_headsize_n", {"head_size": 5, "heads_in_encoder": "3"}),
@@ -208,7 +208,7 @@ def test_ctranslate2_computes_the_same_scores(
 
     model = toy.model(arch, **options).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith(("bias", "content_bias")):
+        if name.endswith("bias"):
             torch.nn.init.normal_(parameter)
     symbols = toy.dictionary()
     words = Vocabulary("en", "de", symbols, symbols)
