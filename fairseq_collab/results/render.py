@@ -22,6 +22,10 @@ TYPE_NAMES = {
 METHODS = {
     "collab": "shared keys",
     "collab_diagonal": "shared keys, diagonal",
+    "collab_diagonal-values": "shared keys, diagonal, and values",
+    "collab_full-values": "shared keys, full, and values",
+    "collab_own": "shared keys, own queries",
+    "collab_own-values": "shared keys, own queries, and values",
     "collab-values": "shared keys and values",
     "concatenated": "separate keys",
     "fewer-heads": "fewer standard heads",
@@ -32,6 +36,7 @@ METHODS = {
     "grouped_pruned": "elected heads",
     "grouped_random": "random heads",
     "latent": "latent attention",
+    "mfa": "multi-matrix factorization",
     "plain": "standard heads",
     "size-d/H": "head size d/H",
     "size-d/H-wide": "head size d/H, wider feed-forward",

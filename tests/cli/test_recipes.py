@@ -162,11 +162,11 @@ def test_equal_cache(tmp_path: Path) -> None:
     settings = {"BUDGETS": "384 64", "UPDATES": "9", "LOG": str(tmp_path / "fit")}
     commands = record(tmp_path, "equal_cache.sh", "multi30k", **settings)
     trained = [config for _, config in jobs(commands, "scratch")]
+    always = ("collab_diagonal-values", "collab_full-values", "mfa", "latent", "fewer-heads")
     assert [(config.method, cached(config)) for config in trained] == [
         ("plain", 512),
-        *((method, 384)
-          for method in ("smaller-keys", "collab", "collab-values", "latent", "fewer-heads")),
-        *((method, 64) for method in ("multi-query", "collab-values", "latent", "fewer-heads")),
+        *((method, 384) for method in ("smaller-keys", "collab_diagonal", *always)),
+        *((method, 64) for method in ("multi-query", *always)),
     ]  # fmt: skip
     fits = asked(commands, "reparametrize")
     plain = "/out/scratch/method-plain_seed-7/average.pt"
@@ -180,6 +180,8 @@ def test_equal_cache(tmp_path: Path) -> None:
             assert value is None or str(run.model[option]) == value
     assert {cached(config) for config in tuned} == {512, 384, 64}
     assert {config.optimization.max_update for config in tuned} == {9}
+    chosen = record(tmp_path, "equal_cache.sh", "multi30k", **settings, METHODS="mfa")
+    assert [command[0] for command in chosen] == ["sweep", "sweep", "table"]
 
 
 def test_head_pruning(tmp_path: Path) -> None:
