@@ -7,7 +7,6 @@ the writer dies, the old file is untouched, and the next write of the name reuse
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -18,18 +17,12 @@ from typing import BinaryIO
 def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> None:
     """Write ``path`` through ``fill(file)``; on any error, an old ``path`` is untouched."""
     path = os.path.abspath(path)
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     partial = f"{path}.partial"
     with _open_alone(partial) as file:
         try:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-            if size != file.tell():
-                reached = f"{size} of {file.tell()} bytes reached the disk"
-                raise OSError(errno.EIO, reached)
             os.replace(partial, path)
         except BaseException as error:
             os.remove(partial)

@@ -9,8 +9,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from collab_common.errors import UserError
+
+N = TypeVar("N", int, float)
 
 
 def run(prog: str, action: Callable[[], object]) -> int:
@@ -41,26 +44,22 @@ def run(prog: str, action: Callable[[], object]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def positive(text: str) -> int:
-    """For argparse: a whole number above 0."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
+def ranged(kind: Callable[[str], N], holds: Callable[[N], bool], said: str) -> Callable[[str], N]:
+    """A type for argparse: numbers for which ``holds`` is true; others must be as ``said``."""
+
+    def value(text: str) -> N:
+        with contextlib.suppress(ValueError):
+            if holds(number := kind(text)):
+                return number
+        raise argparse.ArgumentTypeError(f"must be {said}, not {text!r}")
+
+    return value
 
 
-def not_negative(text: str) -> int:
-    """For argparse: a whole number from 0 up."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 up, not {text!r}")
-    return int(text)
-
-
-def share(text: str) -> float:
-    """For argparse: a number from 0 to 1."""
-    with contextlib.suppress(ValueError):
-        if 0 <= float(text) <= 1:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
+positive = ranged(int, lambda number: number > 0, "a whole number above 0")
+not_negative = ranged(int, lambda number: number >= 0, "a whole number from 0 up")
+share = ranged(float, lambda number: 0 <= number <= 1, "a number from 0 to 1")
+amount = ranged(float, lambda number: number >= 0, "a number from 0 up")
 
 
 def check_folder(folder: Path, todo: str | None = None) -> None:

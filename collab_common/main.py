@@ -13,7 +13,6 @@ import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import collab_common
 from collab_common.command import run
@@ -22,45 +21,35 @@ PROG = "fairseq-collab"
 HELP = ("-h", "--help")
 
 
-class Command(NamedTuple):
-    """A module with ``main(argv) -> exit status``.
-
-    Attributes:
-        module: default: that of ``fairseq_collab.commands`` with the command's name.
-    """
-
-    summary: str
-    module: str = ""
-
-
+#: What each command does, by its name: see :func:`module_of`.
 COMMANDS = {
-    "advise": Command("find a smaller model that meets a cache or size target at the lowest loss"),
-    "average": Command("average checkpoints of one training"),
-    "bench": Command("measure speed next to stock fairseq and CTranslate2"),
-    "compare": Command("test whether two runs differ significantly"),
-    "configs": Command("print the folder of Hydra configurations"),
-    "cost": Command("count parameters, KV cache and multiply-adds of a checkpoint"),
-    "data": Command("prepare and validate data"),
-    "doctor": Command("check the installation", "fairseq_compat.doctor"),
-    "export": Command("export to fairseq, CTranslate2 or Hugging Face, exactly"),
-    "heads": Command("analyse what the heads of a model do"),
-    "pages": Command("render pages of results from data"),
-    "prune": Command("remove heads from a trained model"),
-    "reparametrize": Command("convert a trained model to shared, narrower or fewer keys"),
-    "report": Command("compare finished runs on one page"),
-    "score": Command("compute BLEU and chrF of runs, a checkpoint or a translation"),
-    "sweep": Command("run all trainings of a Hydra sweep; a rerun resumes it"),
-    "table": Command("tabulate and draw finished runs"),
-    "user-dir": Command("print the folder for fairseq's --user-dir"),
-    "vote": Command("elect one head per group"),
+    "advise": "find a smaller model that meets a cache or size target at the lowest loss",
+    "average": "average checkpoints of one training",
+    "bench": "measure speed next to stock fairseq and CTranslate2",
+    "compare": "test whether two runs differ significantly",
+    "configs": "print the folder of Hydra configurations",
+    "cost": "count parameters, KV cache and multiply-adds of a checkpoint",
+    "data": "prepare and validate data",
+    "doctor": "check the installation",
+    "export": "export to fairseq, CTranslate2 or Hugging Face, exactly",
+    "heads": "analyse what the heads of a model do",
+    "pages": "render pages of results from data",
+    "prune": "remove heads from a trained model",
+    "reparametrize": "convert a trained model to shared, narrower or fewer keys",
+    "report": "compare finished runs on one page",
+    "score": "compute BLEU and chrF of runs, a checkpoint or a translation",
+    "sweep": "run all trainings of a Hydra sweep; a rerun resumes it",
+    "table": "tabulate and draw finished runs",
+    "user-dir": "print the folder for fairseq's --user-dir",
+    "vote": "elect one head per group",
 }
 #: ``fairseq-collab data COMMAND``.
 DATA = {
-    "demo-data": Command("the corpus of recipes/demo.sh", "data_prep.demo_data"),
-    "iwslt14": Command("IWSLT14, from download to data folder", "data_prep.iwslt14"),
-    "multi30k": Command("Multi30k, from download to data folder", "data_prep.multi30k"),
-    "prepare": Command("text to a data folder", "data_prep.prepare"),
-    "wmt14": Command("WMT14, from download to data folder", "data_prep.wmt14"),
+    "demo-data": "the corpus of recipes/demo.sh",
+    "iwslt14": "IWSLT14, from download to data folder",
+    "multi30k": "Multi30k, from download to data folder",
+    "prepare": "text to a data folder",
+    "wmt14": "WMT14, from download to data folder",
 }
 
 
@@ -85,18 +74,19 @@ def main(argv: list[str] | None = None) -> int:
     # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
     for chatty in ("fairseq.tasks", "fairseq.data"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    module = module_of(name, commands[name])
-    return run(f"{prog} {name}", lambda: importlib.import_module(module).main(rest))
+    return run(f"{prog} {name}", lambda: importlib.import_module(module_of(name)).main(rest))
 
 
-def module_of(name: str, command: Command) -> str:
-    """The module of a command."""
-    return command.module or f"fairseq_collab.commands.{name}"
+def module_of(name: str) -> str:
+    """The module of a command; it has ``main(argv) -> exit status``."""
+    if name in DATA:
+        return f"data_prep.{name.replace('-', '_')}"
+    return "fairseq_compat.doctor" if name == "doctor" else f"fairseq_collab.commands.{name}"
 
 
-def usage(prog: str, commands: dict[str, Command]) -> str:
+def usage(prog: str, commands: dict[str, str]) -> str:
     """All commands of a table, one line each."""
-    lines = [f"  {name:13} {command.summary}" for name, command in sorted(commands.items())]
+    lines = [f"  {name:13} {summary}" for name, summary in sorted(commands.items())]
     return "\n".join([f"usage: {prog} COMMAND [OPTIONS]", "", *lines])
 
 

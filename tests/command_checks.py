@@ -91,7 +91,7 @@ def main_of(name: str) -> Callable[[Words], Any]:
     """The function behind ``fairseq-collab NAME``."""
     if name not in OURS:
         raise Wrong(f"no command fairseq-collab {name}")
-    return importlib.import_module(module_of(name.rpartition(" ")[2], OURS[name])).main
+    return importlib.import_module(module_of(name.rpartition(" ")[2])).main
 
 
 def check_ours(words: Words) -> None:

@@ -137,8 +137,8 @@ def architecture_rows() -> Iterator[str]:
 @functools.cache
 def text() -> str:
     """The whole page."""
-    commands = [line for name, one in OURS.items() for line in command_rows(name, one.summary)]
-    commands += [row(f"**`fairseq-collab {name}`**", COMMANDS[name].summary) for name in FOLDERS]
+    commands = [line for name, about in OURS.items() for line in command_rows(name, about)]
+    commands += [row(f"**`fairseq-collab {name}`**", COMMANDS[name]) for name in FOLDERS]
     body = HEADER + "\n".join(commands) + "\n" + ARCHITECTURES
     return body + "\n".join(architecture_rows()) + "\n"
 

@@ -73,7 +73,7 @@ def facts_of(method: str, key_dim: int, seed: int = 1, **facts: Any) -> dict[str
 
 def some_record(**facts: Any) -> Record:
     """A record of a translation."""
-    return Record.of(facts_of("collab", 64, **facts), Path("run/score.json"))
+    return Record(**facts_of("collab", 64, **facts))
 
 
 def start_run(parent: Path, name: str, **failed: str) -> Path:

@@ -17,11 +17,13 @@ thousands of combinations.
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from collab_common.command import ranged
 
 Place = Literal["encoder", "decoder", "cross"]
 
@@ -59,18 +61,13 @@ class Wish(NamedTuple):
 
 
 def parse(text: str) -> Wish:
-    """A wish as the command line spells it (``cache=0.5``); raises ValueError."""
+    """A wish as the command line spells it (``cache=0.5``), for argparse."""
     what, _, number = text.partition("=")
     what = what.replace("-", "_")
-    try:
-        share = float(number)
-    except ValueError:
-        share = math.nan
     if what not in NAMES:
-        raise ValueError(f"{text!r} names none of {', '.join(NAMES)}, as in cache=0.5")
-    if not 0 < share < 1:
-        raise ValueError(f"{text!r}: the share must be above 0 and below 1")
-    return Wish(what, share)
+        said = f"{text!r} names none of {', '.join(NAMES)}, as in cache=0.5"
+        raise argparse.ArgumentTypeError(said)
+    return Wish(what, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number))
 
 
 def met(wishes: Sequence[Wish], ratios: Mapping[str, float]) -> bool:

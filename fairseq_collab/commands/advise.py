@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collab_common import files
-from collab_common.command import positive
+from collab_common.command import amount, positive
 from fairseq_collab.advice.plan import MEANS, NAMES, PLACES_MEAN, parse
 from fairseq_collab.commands import options
 
@@ -32,11 +32,11 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_data(parser)
     options.add_out(parser, "DIR", f"of {MODEL}, {PAGE} and {NUMBERS}")
     parser.add_argument(
-        "--want", nargs="+", required=True, type=options.typed(parse), metavar="COST=SHARE",
+        "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
         help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's",
     )  # fmt: skip
     parser.add_argument(
-        "--max-bleu-loss", type=options.amount, default=0.3, metavar="B",
+        "--max-bleu-loss", type=amount, default=0.3, metavar="B",
         help="largest loss of BLEU on the validation set (default: 0.3)",
     )  # fmt: skip
     parser.add_argument("--subset", default="valid", help="validation set (default: valid)")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
@@ -18,7 +16,6 @@ from collab_common.provenance import circumstances
 if TYPE_CHECKING:
     import torch
 
-T = TypeVar("T")
 #: Attention types: :data:`fairseq_collab.models.layers.ATTENTION_TYPES`, without its imports.
 ATTENTION_TYPES = ("encoder", "decoder", "cross")
 DATA = "the folder that fairseq-preprocess has written"
@@ -101,37 +98,3 @@ def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason
     for name in names:
         if getattr(args, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')} {reason}")
-
-
-# ---- kinds of values, for argparse ---------------------------------------------------------------
-
-
-def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A kind of values from a function that raises ValueError: its message is shown."""
-
-    def value(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return value
-
-
-def ranged(holds: Callable[[float], bool], said: str) -> Callable[[str], float]:
-    """Numbers for which ``holds`` is true; others must be as ``said``."""
-
-    def value(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan  # which no range holds
-        if not holds(number):
-            raise argparse.ArgumentTypeError(f"must be {said}, not {text!r}")
-        return number
-
-    return value
-
-
-share = ranged(lambda x: 0 <= x < 1, "a number from 0 up to 1")
-amount = ranged(lambda x: 0 <= x < math.inf, "a number from 0 up")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab_common.command import check_folder_of
+from collab_common.command import check_folder_of, positive, share
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
 
@@ -52,12 +52,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--random", type=int, metavar="SEED", help="keep --keep random heads of each attention"
     )
     parser.add_argument(
-        "--keep", metavar="C", type=options.typed(heads_per_type),
-        help="with --importance or --random: heads to keep in each attention: a number, or three "
-        "joined by commas, for encoder self-attention, decoder self-attention, cross-attention",
+        "--keep", metavar="C", type=positive,
+        help="with --importance or --random: heads to keep in each attention",
     )  # fmt: skip
     parser.add_argument(
-        "--remove-share", type=options.share, metavar="X",
+        "--remove-share", type=share, metavar="X",
         help="with --importance: share of all heads to remove; every layer keeps one",
     )  # fmt: skip
     parser.add_argument(
@@ -66,16 +65,6 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     options.add_user_dir(parser)
     return parser
-
-
-def heads_per_type(text: str) -> dict[str, int]:
-    """Heads of each attention type: one number for all, or three joined by commas."""
-    numbers = text.split(",") if "," in text else [text] * len(options.ATTENTION_TYPES)
-    if len(numbers) != len(options.ATTENTION_TYPES) or not all(
-        n.isdecimal() and int(n) for n in numbers
-    ):
-        raise ValueError(f"must be a number above 0, or three joined by commas, not {text!r}")
-    return dict(zip(options.ATTENTION_TYPES, map(int, numbers), strict=True))
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from collab_common.command import check_folder
 from collab_common.files import write_contents
 from fairseq_collab.commands import options
 
@@ -23,8 +22,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    for folder in args.runs:
-        check_folder(folder, "give the --out folder of fairseq-collab sweep")
     from fairseq_collab.results import report
 
     text, answer = report.page(args.runs)

@@ -9,7 +9,6 @@ import argparse
 import json
 from pathlib import Path
 
-from collab_common.command import check_folder
 from collab_common.files import write_contents
 from fairseq_collab.commands import options
 
@@ -43,25 +42,23 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path,
-        help="folder for table.md, table.csv, runs.json, figure.png and figure.svg",
+        help="folder for table.md, runs.json, figure.png and figure.svg",
     )  # fmt: skip
     return parser
 
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    for folder in args.runs:
-        check_folder(folder, "give the --out folder of fairseq-collab sweep")
     from fairseq_collab.results import figure
     from fairseq_collab.results.collect import facts
     from fairseq_collab.results.table import read_table
-    from fairseq_collab.results.table_text import as_csv, markdown
+    from fairseq_collab.results.table_text import markdown
 
     table = read_table(args.runs, args.x, args.against, args.columns, args.score)
     text = markdown(table)
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
-        files: dict[str, bytes | str] = {"table.md": text, "table.csv": as_csv(table)}
-        write_contents(args.out, {**files, "runs.json": runs, **figure.of_table(table)})
+        files = {"table.md": text, "runs.json": runs}
+        write_contents(args.out, {**files, **figure.of_table(table)})
     print(text, end="")
     return 0

@@ -67,35 +67,33 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     return kept
 
 
-def random_heads(heads: Heads, keep: Mapping[AttentionType, int], seed: int) -> Kept:
+def random_heads(heads: Heads, keep: int, seed: int) -> Kept:
     """``keep`` random heads of each attention; ``seed`` determines them."""
     check_enough(heads, keep)
     generator = torch.Generator().manual_seed(seed)
     return {
-        type_: [
-            sorted(torch.randperm(n, generator=generator)[: keep[type_]].tolist()) for n in each
-        ]
+        type_: [sorted(torch.randperm(n, generator=generator)[:keep].tolist()) for n in each]
         for type_, each in heads.items()
     }
 
 
-def check_enough(heads: Heads, keep: Mapping[AttentionType, int]) -> None:
+def check_enough(heads: Heads, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
     for type_, counts in heads.items():
-        if min(counts, default=keep[type_]) < keep[type_]:
-            what = f"cannot keep {keep[type_]} heads of {type_} attention, which has {min(counts)}"
+        if min(counts, default=keep) < keep:
+            what = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
             raise UserError(what, "--keep")
 
 
 # ---- by importance -------------------------------------------------------------------------------
 
 
-def most_important(measure: Measure, heads: Heads, keep: Mapping[AttentionType, int]) -> Kept:
+def most_important(measure: Measure, heads: Heads, keep: int) -> Kept:
     """The ``keep`` most important heads of each attention; of equals the first."""
     check_enough(heads, keep)
     return {
         type_: [
-            sorted(sorted(range(len(values)), key=lambda head: -values[head])[: keep[type_]])
+            sorted(sorted(range(len(values)), key=lambda head: -values[head])[:keep])
             for values in measure[type_]
         ]
         for type_ in heads

@@ -79,15 +79,10 @@ def mean(values: Iterable[float]) -> float | None:
     return statistics.fmean(found) if found else None
 
 
-def deviation(values: Sequence[float]) -> float | None:
-    """The sample standard deviation, None of fewer than two values."""
-    return statistics.stdev(values) if len(values) > 1 else None
-
-
 def spread(values: Sequence[float], spec: str = ".2f") -> str:
-    """Mean ± standard deviation; for one seed its value alone."""
-    sd = deviation(values)
-    return num(mean(values), spec) + ("" if sd is None else f" ± {num(sd, spec)}")
+    """Mean ± sample standard deviation; for one seed its value alone."""
+    sd = f" ± {num(statistics.stdev(values), spec)}" if len(values) > 1 else ""
+    return num(mean(values), spec) + sd
 
 
 def interval(found: Gain, spec: str = "+.2f") -> str:

@@ -1,4 +1,4 @@
-"""A table as text: Markdown and CSV."""
+"""A table as text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import pandas as pd
 
 from collab_common.errors import UserError
 from fairseq_collab.results.collect import column, distinct, warnings
-from fairseq_collab.results.render import deviation, grid, mean, num, render, spread
+from fairseq_collab.results.render import grid, mean, num, render, spread
 from fairseq_collab.results.table import NO_X, Row, Table, differences, measure
 
-COSTS = (
-    "parameters", "attention_parameters", "key_bytes_per_target_token",
-    "value_bytes_per_target_token", "multiply_adds",
-)  # fmt: skip
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
 COLUMNS = (
     "chrf", "compound_split_bleu", "valid_loss", "parameters", "key_bytes_per_target_token",
@@ -128,26 +124,3 @@ def differences_table(table: Table) -> str:
 def _x(table: Table, value: Any) -> list[Any]:
     """A cell where rows have an ``x``, else none."""
     return [] if table.x == NO_X else [value]
-
-
-def as_csv(table: Table) -> str:
-    """The rows with unrounded means and standard deviations."""
-    tested = {(one.row.x, one.row.label): one for one in differences(table)}
-    fields = dict.fromkeys((*shown(table), *COSTS))
-    lines = []
-    for row in table.rows:
-        line: dict[str, Any] = {"method": row.label, table.x: row.x}
-        line["seeds"] = " ".join(map(str, row.runs["seed"]))
-        for name in fields:
-            values = row.values(name)
-            if all(isinstance(value, (int, float)) for value in values):
-                line |= {f"{name}_mean": mean(values), f"{name}_sd": deviation(values)}
-        one = tested.get((row.x, row.label))
-        gain = one and one.gain
-        line |= {"baseline": table.baseline if gain else None}
-        line |= {f"{table.score}_difference": gain.mean if gain else None}
-        line |= {"low": gain.low, "high": gain.high, "p": gain.p} if gain else {}
-        line |= {"p_holm": one.p_holm if one else None}
-        lines.append(line)
-    frame = pd.DataFrame(lines)
-    return frame.drop(columns=NO_X, errors="ignore").to_csv(index=False, lineterminator="\n")

@@ -7,10 +7,9 @@ and :mod:`fairseq_collab.runs.run`, and nothing else of this room.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from collab_common import files
 from collab_common.errors import UserError
@@ -19,14 +18,6 @@ AGAIN = "remove the file and score the run again (fairseq-collab score)"
 
 Task = Literal["translation", "language_modeling"]
 T = TypeVar("T")
-
-#: The fields that a record must have for its task.
-NEEDED: Mapping[Task, tuple[str, ...]] = {
-    "translation": (
-        "sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "beam", "lenpen",
-    ),
-    "language_modeling": ("perplexity",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,30 +99,6 @@ class Record:
     hardware: str
     date: str
 
-    def __post_init__(self) -> None:
-        if self.task not in NEEDED:
-            raise UserError(f"task is {self.task!r}, not one of {', '.join(NEEDED)}", todo=AGAIN)
-        missing = [name for name in NEEDED[self.task] if getattr(self, name) is None]
-        if missing:
-            raise UserError(f"lacks {', '.join(missing)}", todo=AGAIN)
-
-    @classmethod
-    def read(cls, path: Path) -> Record:
-        """The record in a file."""
-        try:
-            return cls.of(files.read_json(path), path)
-        except OSError as error:
-            raise UserError(f"cannot be read: {error.strerror}", where=path) from error
-
-    @classmethod
-    def of(cls, content: Any, where: Path) -> Record:
-        """The record that JSON in the file ``where`` describes."""
-        return parse(cls, content, where, AGAIN)
-
-    def write(self, path: Path) -> None:
-        """Write the record atomically."""
-        files.write_json(path, dataclasses.asdict(self))
-
 
 @dataclass(frozen=True)
 class Started:
@@ -159,27 +126,20 @@ class Failure:
     reason: str
 
 
-def read(cls: type[T], path: Path) -> T | None:
-    """A dataclass from a JSON file; None if there is no file."""
-    try:
-        return parse(cls, files.read_json(path), path)
-    except FileNotFoundError:
-        return None
-
-
-def parse(cls: type[T], content: Any, where: Path, todo: str | None = None) -> T:
-    """A dataclass from JSON; keys that are no field are ignored.
+def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T | None:
+    """A dataclass from a JSON file; None if there is no file; keys that are no field are ignored.
 
     Raises:
-        UserError: a field is missing.
+        UserError: the file is not JSON, or a field is missing.
     """
+    try:
+        content = files.read_json(path, todo)
+    except FileNotFoundError:
+        return None
     if not isinstance(content, dict):
-        raise UserError("is not a JSON object", where, todo)
+        raise UserError("is not a JSON object", path, todo)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     try:
         return cls(**{name: content[name] for name in names if name in content})
     except TypeError as error:  # names the missing fields
-        raise UserError(str(error).partition(" ")[2], where, todo) from error
-    except UserError as error:
-        error.where = error.where or where
-        raise
+        raise UserError(str(error).partition(" ")[2], path, todo) from error

@@ -80,7 +80,7 @@ class Run:
 
     def score(self) -> Record | None:
         """What the score file says; None if there is no score file."""
-        return Record.read(self.score_file) if self.score_file.exists() else None
+        return record.read(Record, self.score_file, record.AGAIN)
 
     def reference(self) -> Path:
         """The untouched text that a finished run was scored against.
@@ -125,7 +125,7 @@ class Run:
 
     def finish(self, score: Record) -> None:
         """Record the scores: from here on, the run is finished."""
-        score.write(self.score_file)
+        files.write_json(self.score_file, asdict(score))
         self.failed_file.unlink(missing_ok=True)
 
     def check_same(self, config: DictConfig) -> None:
@@ -173,12 +173,13 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 def runs_under(folder: Path) -> list[Run]:
     """The runs in ``folder``, by name; the folder itself if it is a run; UserError for none."""
-    check_folder(folder)
+    todo = "give the --out folder of fairseq-collab sweep"
+    check_folder(folder, todo)
     if Run(folder).config_file.exists():
         return [Run(folder)]
     found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
     if not found:
-        raise UserError("no runs in it", folder, "give the --out folder of fairseq-collab sweep")
+        raise UserError("no runs in it", folder, todo)
     return found
 
 

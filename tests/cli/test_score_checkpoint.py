@@ -11,7 +11,7 @@ from commands import USER_DIR, succeed
 from refusals import refusing
 
 from fairseq_collab.commands.score import main
-from fairseq_collab.runs.record import Record
+from fairseq_collab.runs.record import Record, read
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.translations import read_hypotheses, read_lines
 
@@ -38,7 +38,7 @@ def made(corpus: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
-    record = Record.read(made / "score.json")
+    record = read(Record, made / "score.json")
     assert (record.task, record.method, record.arch) == (
         "translation", "pruned", "transformer_collab",
     )  # fmt: skip
@@ -107,7 +107,7 @@ def test_perplexities_of_a_language_model(
     run = tmp_path / "run"
     score(ordinary_lm, monolingual, run)
     report = capsys.readouterr().out
-    record = Record.read(run / "score.json")
+    record = read(Record, run / "score.json")
     assert record.task == "language_modeling"
     assert record.perplexity is not None
     assert record.perplexity.keys() == {"valid", "test"}

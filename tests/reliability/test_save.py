@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import pickle
 import shutil
 import time
@@ -87,17 +86,6 @@ def test_copy_is_a_file_of_its_own(tmp_path: Path) -> None:
     with open(source, "r+b") as file:
         file.write(b"two")
     assert target.read_bytes() == b"one"
-
-
-def test_a_write_that_loses_its_end(tmp_path: Path) -> None:
-    def fill(file: BinaryIO) -> None:
-        file.write(b"whole")
-        file.flush()
-        os.truncate(tmp_path / "a.partial", 3)
-
-    with pytest.raises(OSError, match="3 of 5 bytes reached"):
-        atomic.write(tmp_path / "a", fill)
-    assert not list(tmp_path.iterdir())
 
 
 def test_two_writers_of_one_name(tmp_path: Path) -> None:

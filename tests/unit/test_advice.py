@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def predicted(name: str, loss: float, cache: float) -> Predicted:
     ],
 )
 def test_what_is_no_wish(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ArgumentTypeError, match=said):
         parse(text)
 
 

@@ -38,7 +38,6 @@ IMPORTANCE: Any = {
     "decoder": [[7.0, 7.0, 7.0, 7.0]],
     "cross": [[3.0, 4.0]],
 }
-KEEP: Any = {"encoder": 2, "decoder": 1, "cross": 2}
 
 
 def test_named_heads() -> None:
@@ -56,11 +55,9 @@ def test_named_heads_that_cannot_be_parsed(part: str) -> None:
 
 def test_the_seed_determines_random_heads() -> None:
     heads: Any = {type_: [8, 8] for type_ in ATTENTION_TYPES}
-    kept = random_heads(heads, KEEP, 1)
-    assert kept == random_heads(heads, KEEP, 1) != random_heads(heads, KEEP, 2)
-    assert {type_: [len(layer) for layer in layers] for type_, layers in kept.items()} == {
-        type_: [number] * 2 for type_, number in KEEP.items()
-    }
+    kept = random_heads(heads, 3, 1)
+    assert kept == random_heads(heads, 3, 1) != random_heads(heads, 3, 2)
+    assert {len(set(layer)) for layers in kept.values() for layer in layers} == {3}
 
 
 # ---- by importance -------------------------------------------------------------------------------
@@ -89,10 +86,10 @@ def test_numbers_of_heads_that_are_impossible(number: int) -> None:
 
 
 def test_the_most_important_heads_of_each_attention() -> None:
-    expected: Any = {"encoder": [[2, 3], [1, 2]], "decoder": [[0]], "cross": [[0, 1]]}
-    assert most_important(IMPORTANCE, HEADS, KEEP) == expected
+    expected: Any = {"encoder": [[2, 3], [1, 2]], "decoder": [[0, 1]], "cross": [[0, 1]]}
+    assert most_important(IMPORTANCE, HEADS, 2) == expected
     with refusing("cannot keep 4 heads of encoder attention, which has 3"):
-        most_important(IMPORTANCE, HEADS, {**KEEP, "encoder": 4})
+        most_important(IMPORTANCE, HEADS, 4)
 
 
 def test_importances_of_a_file(tmp_path: Path) -> None:
@@ -106,7 +103,7 @@ def test_importances_of_a_file(tmp_path: Path) -> None:
         args = {**dict.fromkeys(names), "importance": path, "data": stored / "copy", **options}
         return command_prune.choose(Namespace(**args), trained("transformer"))
 
-    assert kept(keep=KEEP) == {type_: [list(range(number))] * 2 for type_, number in KEEP.items()}
+    assert kept(keep=2) == {type_: [[0, 1]] * 2 for type_ in ATTENTION_TYPES}
     assert kept(remove_share=0.25) == {type_: [[0, 1, 2]] * 2 for type_ in ATTENTION_TYPES}
     other = stored / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
     assert sum(len(layer) for layers in kept(as_many_as=other).values() for layer in layers) == 15
@@ -156,16 +153,13 @@ def test_models_without_gates() -> None:
         ([], "one of the arguments --votes --gates --importance --keep-heads --random is required"),
         (["--random=1"], "--random and --keep go together"),
         (["--gates", "--keep=1"], "--keep needs --importance or --random"),
-        (
-            ["--random=1", "--keep=x"],
-            "must be a number above 0, or three joined by commas, not 'x'",
-        ),
+        (["--random=1", "--keep=1,2,3"], "must be a whole number above 0, not '1,2,3'"),
         (["--gates", "--remove-share=0.5"], "--remove-share needs --importance"),
         (["--gates", "--as-many-as=x.pt"], "--as-many-as needs --importance"),
         (["--gates", "--random=1"], "not allowed with argument"),
         (["--importance=x"], "--importance needs one of --keep, --remove-share and --as-many-as"),
         (["--importance=x", "--keep=1", "--remove-share=0"], "needs one of --keep, --remove-share"),
-        (["--importance=x", "--remove-share=1"], "must be a number from 0 up to 1, not '1'"),
+        (["--importance=x", "--remove-share=1.1"], "must be a number from 0 to 1, not '1.1'"),
     ],
 )
 def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
