@@ -148,7 +148,8 @@ def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, An
     # In random order, so that the sentences read by any moment are a fair sample.
     order = torch.randperm(len(places), generator=torch.Generator().manual_seed(1)).tolist()
     start, sentences = time.monotonic(), 0
-    for place in bar("relevance", order[:number]):
+    limit = f", at most {SECONDS / 60:.0f} minutes" if number is None else ""
+    for place in bar(f"relevance{limit}", order[:number]):
         found.add(to_device(dataset.collater([dataset[places[place]]]), trained.device))
         sentences += 1
         if number is None and time.monotonic() - start > SECONDS:
