@@ -123,15 +123,18 @@ _CALLED = {
 }
 
 
-def in_type(name: str, type_: AttentionType, default: str, zero: str = "") -> Any:
+def in_type(
+    name: str, type_: AttentionType, default: str, zero: str = "", what: str = "a number"
+) -> Any:
     """The option ``--NAME-in-TYPE``: one value for an attention type, or one for each layer.
 
     Args:
         name: of the value.
         default: the option that holds where this one is not given.
         zero: meaning of 0, if 0 is allowed.
+        what: kind of value.
     """
-    each = "a number, or one for each layer, joined by commas"
+    each = f"{what}, or one for each layer, joined by commas"
     return option(None, f"{name} in {_CALLED[type_]}: {each}{zero} (default: {default})")
 
 
@@ -163,22 +166,27 @@ def per_type(option: str, text: str) -> dict[AttentionType, int]:
     return {type_: int(part) for type_, part in zip(ATTENTION_TYPES, parts, strict=True)}
 
 
-def listed_values(option: str, text: str, layers: int, least: int) -> list[int]:
-    """Parse a number for all layers, or one for each, joined by commas.
+def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str, ...]) -> list[Any]:
+    """Parse a value for all layers, or one for each, joined by commas.
 
     Args:
         option: name of the option, for messages.
-        least: the smallest number that is allowed.
+        allowed: the smallest number, or the words.
 
     Raises:
-        ValueError: a number that is not allowed, or neither one nor one per layer.
+        ValueError: a value that is not allowed, or neither one nor one per layer.
     """
     parts = str(text).split(",")
-    values = [int(part) for part in parts if part.isdecimal() and int(part) >= least]
+    if isinstance(allowed, tuple):
+        values: list[Any] = [word for word in parts if word in allowed]
+        what = f"one of {', '.join(allowed)}"
+    else:
+        values = [int(part) for part in parts if part.isdecimal() and int(part) >= allowed]
+        what = f"a number from {allowed} up"
     if len(values) < len(parts) or len(values) not in (1, layers):
         raise ValueError(
-            f"{option} is {text!r}; it must be a number from {least} up, or {layers} of them (one "
-            "for each layer) joined by commas"
+            f"{option} is {text!r}; it must be {what}, or {layers} of them (one for each layer) "
+            "joined by commas"
         )
     return values * layers if len(values) == 1 else values
 
@@ -188,14 +196,14 @@ def at_layer(
     name: str,
     type_: AttentionType,
     layer: int,
-    least: int,
-    default: int,
-) -> int:
-    """The number that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
+    allowed: int | tuple[str, ...],
+    default: Any,
+) -> Any:
+    """The value that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
-        least: the smallest number that is allowed.
+        allowed: the smallest number, or the words.
 
     Raises:
         ValueError: see :func:`listed_values`.
@@ -204,4 +212,4 @@ def at_layer(
     if text is None:
         return default
     layers = (cfg.encoder if type_ == "encoder" else cfg.decoder).layers
-    return listed_values(f"--{name.replace('_', '-')}-in-{type_}", text, layers, least)[layer]
+    return listed_values(f"--{name.replace('_', '-')}-in-{type_}", text, layers, allowed)[layer]

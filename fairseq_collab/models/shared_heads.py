@@ -32,6 +32,10 @@ _key_dim = partial(
     in_type, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
 )
 
+_value_heads = partial(in_type, "value heads", default="--value-heads")
+
+_query_mixing = partial(in_type, "query mixing", default="--query-mixing", what="a word")
+
 #: The options that give single attention types a key width.
 IN_TYPES = tuple(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
 
@@ -52,12 +56,19 @@ class CollabOptions(FairseqDataclass):
         None,
         "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
     )
+    value_heads_in_encoder: Optional[str] = _value_heads("encoder")
+    value_heads_in_decoder: Optional[str] = _value_heads("decoder")
+    value_heads_in_cross: Optional[str] = _value_heads("cross")
     query_mixing: str = option(
         "full",
         "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
         "et al. 2020: one factor per dimension), own (a projection of the input per head)",
         QUERY_MIXINGS,
     )
+    query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
+    query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
+    query_mixing_in_cross: Optional[str] = _query_mixing("cross")
+    v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
     mixing_init: str = option(
         "block",
         "initial mixing: block (starts as standard heads of size key-dim/heads) or xavier (as the "
@@ -96,8 +107,9 @@ def shared_keys(
         embed_dim,
         num_heads,
         key_dim,
-        query_mixing=cfg.query_mixing,
-        value_heads=cfg.value_heads,
+        query_mixing=at_layer(cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing),
+        v_head_size=cfg.v_head_size,
+        value_heads=at_layer(cfg, "value_heads", type_, layer, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         value_init=cfg.value_init,

@@ -64,7 +64,7 @@ def test_averaged_checkpoints_translate(
         ["--checkpoint-activations"],
         ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
-        ["--query-mixing=own", "--value-heads=1"],
+        ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],
     ],
     ids=" ".join,
 )

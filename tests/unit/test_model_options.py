@@ -35,6 +35,9 @@ def build(arch: str, **options: Any) -> Any:
         (COLLAB, {"key_dim_in_decoder": "-1"}, "is '-1'; it must be a number from 0"),
         (COLLAB, {"key_dim_in_cross": "four"}, "or 2 of them (one for each layer) joined by comm"),
         (COLLAB, {"query_mixing": "none"}, "query mixing is 'none'; it must be one of diagonal, f"),
+        (COLLAB, {"query_mixing_in_cross": "full,own,full"}, "--query-mixing-in-cross"),
+        (COLLAB, {"value_heads_in_encoder": "0"}, "--value-heads-in-encoder is '0'; it must be a"),
+        (COLLAB, {"v_head_size": 0}, "head size is 0; it must be at least 1"),
         (COLLAB, {"attention_scale": "sum"}, "attention scale is 'sum'; it must be one of key, em"),
         (COLLAB, {"mixing_init": "zeros"}, "mixing init is 'zeros'; it must be one of block"),
         (COLLAB, {"value_init": "big"}, "value init is 'big'; it must be one of constant, fork"),
@@ -91,7 +94,7 @@ def test_refusals(arch: str, options: dict[str, Any], message: str) -> None:
         (COLLAB, {}, "key_dim", "44 44 44"),  # d / 4
         (COLLAB, {"key_dim": 5, "key_dim_in_encoder": "7,0"}, "key_dim", "7- 55 55"),
         (COLLAB, {"key_dim_in_encoder": "0", "key_dim_in_cross": "3"}, "key_dim", "-- 44 33"),
-        (COLLAB, {"value_heads": 2, "key_dim_in_cross": "3,0"}, "value_heads", "22 22 2-"),
+        (COLLAB, {"value_heads": 2, "value_heads_in_cross": "1,4"}, "value_heads", "22 22 14"),
         (SIZED, {"heads_in_encoder": "5,3", "heads_in_cross": "7"}, "num_heads", "53 44 77"),
         (SIZED, {"v_head_size": 3, "heads_in_encoder": "5"}, "v_head_size", "33 33 33"),
         # Dealt out in every layer.
