@@ -144,6 +144,7 @@ def goals() -> dict[str, str]:
         runs(**manuals, method="collab_diagonal", key_dim=32),
         runs(**manuals, **standard, key_dim=128),
     )
+    sold_full = runs("shared_keys", folder="manuals", queries="full", key_dim=32)
     own = runs("shared_keys", folder="scratch", queries="own", key_dim=32)
     full = runs("shared_keys", folder="scratch", queries="full", key_dim=32)
     diagonal = runs("shared_keys", folder="scratch", queries="diagonal", key_dim=32)
@@ -170,6 +171,7 @@ def goals() -> dict[str, str]:
         "own": cells(own, whole, "key cache", "parameters"),
         "full": cells(full, whole, "key cache", "parameters"),
         "diagonal": cells(diagonal, whole, "key cache", "parameters"),
+        "manuals, full": cells(sold_full, sold_whole, "key cache", "parameters"),
         "manuals": cells(sold, sold_whole, "key cache", "parameters"),
         "converted": cells(converted, given, "key cache", "parameters", what="model"),
         "latent": cells(latent, plain, "KV cache", "parameters"),
